@@ -38,7 +38,7 @@ from dadmm.data.shard import split
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import LogisticRegression
 from dadmm.timing.network import Network
-from dadmm.timing.replay import replay
+from dadmm.timing.replay import Replay
 from dadmm.timing.trace import Trace
 
 NODES, CAP = 20, 1500
@@ -153,7 +153,7 @@ def work(talk: Talk) -> dict[str, Any]:
         times = (none + WORK, none, none, none)
         trace = Trace(graph.edges, *times, sent[:for_good], opening)
         for name in NETWORKS:
-            outcome[f"{name}_seconds"] = replay(trace, Network.read(name)).seconds
+            outcome[f"{name}_seconds"] = Replay(trace, Network.read(name)).seconds
     keep = np.unique(np.geomspace(1, len(total), 120).astype(int)) - 1
     outcome["curves"] = {
         "bytes": total[keep].tolist(),

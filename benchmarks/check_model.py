@@ -32,7 +32,7 @@ from benchmarks.shared.commands import RESULTS, HostsError, on_hosts, parser_of
 from benchmarks.shared.experiment import write_rows
 from dadmm.timing import calibrate
 from dadmm.timing.network import Network, Overhead
-from dadmm.timing.replay import Replay, replay
+from dadmm.timing.replay import Replay
 from dadmm.timing.trace import Trace
 
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
@@ -121,8 +121,7 @@ def pingpong(file: str, repeats: int = 60) -> None:
     """Write half round trips of messages from rank 0 to its neighbour and a far one."""
     from mpi4py import MPI
 
-    from dadmm.comm.collectives import wait_sleeping
-    from dadmm.comm.mpi_wait import poll
+    from dadmm.comm.mpi_library import poll, wait_sleeping
 
     comm = MPI.COMM_WORLD
     names = comm.allgather(MPI.Get_processor_name())
@@ -154,7 +153,7 @@ def compare(setting: Setting, network: Network, folder: Path, number: int) -> di
     idle = rest()
     measured = run(setting, folder / f"run-{number}")
     free = run(setting, folder / f"free-{number}", free=True)
-    own, other = (replay(trace, network, observe=True) for trace in (measured, free))
+    own, other = (Replay(trace, network, observe=True) for trace in (measured, free))
     names = ("hosts", "ranks", "rate", "delay")
     return {
         "network": setting.name,

@@ -8,8 +8,7 @@ from typing import Any
 from dadmm.comm.tree import TreeReduction
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
-from dadmm.data.agreement import agree
-from dadmm.data.choice import Choice
+from dadmm.data.agreement import Choice, agree
 from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding, Rows
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology

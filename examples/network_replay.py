@@ -19,7 +19,7 @@ import numpy as np
 from dadmm.drawing.style import BLUE, GREY, ORANGE, STYLE
 from dadmm.run import main as run
 from dadmm.timing.network import Network
-from dadmm.timing.replay import replay
+from dadmm.timing.replay import Replay
 from dadmm.timing.trace import Trace
 
 plt.rcParams.update(STYLE)
@@ -67,7 +67,7 @@ for preset, title in names.items():
     networks[preset] = f"{title}: {numbers}"
     print(networks[preset])
     for name, trace in traces.items():
-        found[preset, name] = played = replay(trace, network)
+        found[preset, name] = played = Replay(trace, network)
         print(
             f"    {' '.join(name.split()):12} {len(trace.solve):3} iterations, "
             f"{played.bytes / 1e6:5.2f} MB, {played.seconds:5.2f} s"

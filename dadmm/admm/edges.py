@@ -10,19 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.state import Nodes
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.core.layout import Matrix
 
 
 class Edges:
     """The edges of the paper: a multiplier lambda_ij and an anchor z_ij per edge.
 
-    Parameters
-    ----------
-    nodes : Nodes
-        The edges keep views of its arrays.
-    alpha : float
-        Over-relaxation of the steps, between 0 and 2; 1 is the paper.
+    ``alpha`` is the over-relaxation of the steps, between 0 and 2; 1 is the paper.
     """
 
     def __init__(self, nodes: Nodes, alpha: float) -> None:

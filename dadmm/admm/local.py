@@ -32,15 +32,9 @@ class Block(NamedTuple):
 class Local:
     """Proximal steps and objectives; problems of one kind are stacked into one call.
 
-    The bits are those of each problem alone.
-
-    Parameters
-    ----------
-    nodes : Nodes
-    problems : sequence of Problem
-        In the order of the nodes.
-    probe : {"", "midpoint", "neighbour"}
-        Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
+    The bits are those of each problem alone. ``problems`` are in the order of the
+    nodes. ``probe`` is where f_i is also evaluated for each edge: nowhere (""), at
+    rho_ij ("midpoint") or at theta_j ("neighbour").
     """
 
     def __init__(
@@ -182,16 +176,7 @@ def has_likelihood(problem: type) -> bool:
 def make_blocks(
     problems: Sequence[Problem], incidence: Incidence, probes: bool
 ) -> list[Block]:
-    """Return blocks of nodes with one kind of problem and, for probes, one degree.
-
-    Parameters
-    ----------
-    problems : sequence of Problem
-        In the order of the nodes.
-    incidence : Incidence
-    probes : bool
-        Whether f_i is also evaluated for each edge.
-    """
+    """Return blocks of nodes with one kind of problem and, for probes, one degree."""
     can = {kind: stacks(kind) for kind in set(map(type, problems))}
     degrees = (incidence.degrees if probes else 0 * incidence.degrees).tolist()
     groups: dict[Any, list[int]] = {}

@@ -334,18 +334,11 @@ class Run(Nodes):
     def change_coordinates(
         self, t: int, problems: Sequence[Problem], primal: Matrix, dual: Matrix
     ) -> None:
-        """Replace the problems by the same ones in other coordinates.
+        """Replace the problems by the same ones in other coordinates, after ``t``.
 
-        Parameters
-        ----------
-        t : int
-            The last iteration.
-        problems : sequence of Problem
-            By row. Their layout has the same size as before.
-        primal : ndarray of shape (m, m)
-            The new theta is ``theta @ primal``.
-        dual : ndarray of shape (m, m)
-            The new multipliers are ``multipliers @ dual``; the inverse of ``primal.T``.
+        They are by row, and their layout has the same size as before. The new theta is
+        ``theta @ primal``, and the new multipliers are ``multipliers @ dual``, where
+        ``dual`` is the inverse of ``primal.T``.
         """
         state, work = self.state, self.work
         gradients = work.centre - state.theta  # over the weights

@@ -6,7 +6,7 @@ import numpy as np
 
 from dadmm.admm.mail import Mail
 from dadmm.admm.state import Nodes
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Vector
 from dadmm.penalty.schemes import Observation, Scheme
@@ -18,15 +18,8 @@ class Penalties:
     With symmetric coupling an edge has one penalty, the mean of both proposals. If each
     end has its own, as printed in the paper, the sum of all multipliers changes by
     ``1/2 sum_edges (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the
-    nodes agree on a wrong point.
-
-    Parameters
-    ----------
-    nodes : Nodes
-    scheme : Scheme
-    mail : Mail
-    proposed : ndarray of shape (E,)
-        First penalties that this end proposes; NaN where it knows none.
+    nodes agree on a wrong point. ``proposed`` (E,) are the first penalties of this end,
+    NaN where it knows none.
     """
 
     NAME = "residuals"

@@ -92,13 +92,7 @@ class Rule:
     ) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).
 
-        Parameters
-        ----------
-        now : Numbers
-        sizes : ndarray of shape (P, 1)
-            Square roots of the numbers of entries of each part.
-        scales : Scales, optional
-            Those of a scaled rule.
+        ``sizes`` (P, 1) are the square roots of the numbers of entries of each part.
         """
         holds = np.ones(1, dtype=bool)
         if not self.is_scaled:
@@ -179,12 +173,8 @@ class Unmet(NamedTuple):
 class CriteriaLog:
     """How far the nodes of a process were from the limits of a rule, during a run.
 
-    Parameters
-    ----------
-    patience : int
-        For how many iterations in a row all criteria must be met.
-    delay : int
-        Number of iterations after that until the run stops.
+    All criteria must be met for ``patience`` iterations in a row; the run stops
+    ``delay`` iterations later.
     """
 
     def __init__(self, patience: int, delay: int) -> None:

@@ -134,14 +134,10 @@ def _of(name: str) -> str:
 
 
 class Numbers:
-    """The numbers of each node in one or more iterations, views of one array.
+    """The numbers of each node in one or more iterations, by name.
 
-    Parameters
-    ----------
-    numbers : ndarray of shape (..., K, n)
-        So that a record of an iteration is one copy.
-    n_parts : int
-        Shared parts of theta.
+    They are views of one array (..., K, n), so that a record of an iteration is one
+    copy. ``n_parts`` is the number of shared parts of theta.
     """
 
     VECTORS = (
@@ -180,14 +176,8 @@ class Numbers:
 class Work(Numbers):
     """What an iteration computes. A checkpoint has its ``numbers`` only.
 
-    The node vectors whose lengths are taken are one array, ``vectors``.
-
-    Parameters
-    ----------
-    n, n_edges, m : int
-        Nodes and edges of this process, and entries of a shared vector.
-    n_parts : int
-        Shared parts of theta.
+    The node vectors whose lengths are taken are one array, ``vectors``. A shared vector
+    has m entries.
     """
 
     shared: Matrix  # theta_i, the shared parts
@@ -219,17 +209,9 @@ class Work(Numbers):
 class Nodes:
     """The nodes of a process, their edges and arrays: what the parts of a run share.
 
-    Parameters
-    ----------
-    topology : Topology
-    exchange : Exchange
-        Its ``nodes`` and ``arcs`` decide the order of rows.
-    layout : Layout
-    names : sequence of int, optional
-        Original number of each node of the graph.
-    direct : bool
-        Whether every message has the exact parameters. Then ``sent`` and ``received``
-        are the buffers of the exchange, and nothing is copied.
+    The exchange decides the order of rows. If every message has the exact parameters
+    (``direct``), ``sent`` and ``received`` are the buffers of the exchange, and nothing
+    is copied.
     """
 
     def __init__(

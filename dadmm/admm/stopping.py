@@ -24,7 +24,7 @@ import numpy as np
 
 from dadmm.admm.rule import SAVED, CriteriaLog, Rule, Scales, Unmet, Verdict, over
 from dadmm.admm.state import Nodes, Numbers
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
@@ -43,18 +43,9 @@ MOST_SAMPLED = 2**16  # numbers of samples that are judged together
 class NeighbourStopping:
     """The verdict of each node, and the agreement of all nodes by their headers.
 
-    Parameters
-    ----------
-    nodes : Nodes
-    rule : Rule
-    reach : int
-        Iterations that a header needs to reach all nodes.
-    cycle : int
-        Number of iterations in which every edge is used at least once.
-    scales : Scales, optional
-        Those of a scaled rule.
-    objective : callable, optional
-        Returns the objective (n,) that the rule judges. By default this is f_i.
+    A header needs ``reach`` iterations to reach all nodes, and in ``cycle`` iterations
+    every edge is used at least once. ``scales`` are those of a scaled rule.
+    ``objective`` returns what the rule judges, (n,), by default f_i.
     """
 
     is_joint = False  # whether the rule judges the sum over all nodes
@@ -160,13 +151,7 @@ class NeighbourStopping:
         return REQUESTS[code]
 
     def _agree(self, box: Box, turn: Turn, satisfied: np.ndarray) -> None:
-        """Update the headers by those of the neighbours.
-
-        Parameters
-        ----------
-        satisfied : ndarray of bool, shape (n,)
-            Whether a node has met the rule for long enough.
-        """
+        """Update the headers; ``satisfied`` nodes have met the rule long enough."""
         theirs, mine = self._idle
         if not np.count_nonzero(satisfied) and (
             box.header.tobytes() == theirs and self.state.header.tobytes() == mine
@@ -193,10 +178,7 @@ class NeighbourStopping:
         self.work.quiet[...] = quiet
 
     def _worst(self, t: int) -> Unmet:
-        """Return the criterion of any node that is furthest from its limit.
-
-        ``t`` is the current iteration or the one before.
-        """
+        """Return the criterion furthest from its limit, at this ``t`` or the last."""
         verdict = self.verdict(self.work.numbers if t == self._t else self._last)
         factors = _factors(verdict)
         row = int(np.lexsort((self.nodes, -factors.max(axis=0)))[0])
@@ -263,14 +245,7 @@ def _neighbour_headers(box: Box, present: np.ndarray | None) -> np.ndarray:
 
 
 class Votes:
-    """The verdict of a rule on the whole network, from one number of each node.
-
-    Parameters
-    ----------
-    rule : Rule
-    cycle : int
-        Number of iterations in which every edge is used at least once.
-    """
+    """The verdict of a rule on the whole network, from one number of each node."""
 
     def __init__(self, rule: Rule, cycle: int = 1) -> None:
         self.rule, self.log = rule, CriteriaLog(PATIENCE * cycle, 0)

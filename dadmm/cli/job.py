@@ -322,7 +322,7 @@ class Job:
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
         start = self.checkpoints.start
-        rows = RowFiles(path, rank, keys, edges, self._observe, start)
+        rows = RowFiles(self.folder, rank, keys, edges, self._observe, start)
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows

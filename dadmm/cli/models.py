@@ -18,7 +18,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.data import shard
 from dadmm.data.encoding import Rows
 from dadmm.data.frame import label
-from dadmm.models import scores, units
+from dadmm.models import scores
 from dadmm.models.model import Model
 from dadmm.models.scores import Scores
 from dadmm.problems import builder
@@ -88,12 +88,20 @@ def describe(
     alpha = getattr(next(iter(problems.values())), "alpha", 0.0)
     known = config.traits.has_errors and alpha == 0.0
     if known and result.coordinates == "metric" and result.converged:
-        map_ = units.matrix(model.encoding, "intercept" in parameters)
+        map_ = _units(model)
         values = scores.standard_errors(
             total, model.kind, parameters, own, map_, found.variance
         )
         errors = dict(zip(names(model), map(_known, values.tolist()), strict=True))
     return Fit(replace(model, origin=origin), found, by_node, errors)
+
+
+def _units(model: Model) -> Matrix:
+    """Return the map of coefficients (and intercept) to those in the table's units."""
+    d, has_intercept = len(model.feature_names), "intercept" in model.parameters
+    eye = np.eye(d + has_intercept)
+    parts = {"coef": eye[:, :d], **({"intercept": eye[:, d]} if has_intercept else {})}
+    return np.column_stack([*model.encoding.to_table_units(parts).values()]).T
 
 
 def _alone(values: Sequence[Any], *_: Any) -> Any:
@@ -152,7 +160,7 @@ def bounds(model: Model, result: Result) -> Named:
     """Return the bounds on the errors of these coefficients; None if there is none."""
     assert result.certificate is not None
     parts = result.layout.views(result.certificate.coefficients)._asdict()
-    values = _flat(units.bounds(model.encoding, parts))
+    values = _flat(model.encoding.to_table_units(parts, bounds=True))
     return dict(zip(names(model), map(_known, values.tolist()), strict=True))
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from glob import escape, glob
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,16 +17,22 @@ from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ConfigError, ShardError, printable
 from dadmm.core.layout import Matrix
 from dadmm.data import shard
-from dadmm.data.agreement import agree, describe
-from dadmm.data.choice import Choice, select
+from dadmm.data.agreement import (
+    Choice,
+    agree,
+    conclude,
+    describe,
+    select,
+    with_moments,
+)
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import ARCHIVES, read_frame
+from dadmm.data.files import load_array, read_frame, reader_of
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 
-Gaps = tuple[int, int]
+INTEGER = re.compile("[+-]?[0-9]+")
 
 
 class Shards(NamedTuple):
@@ -35,7 +41,7 @@ class Shards(NamedTuple):
     rows: dict[int, Rows]  # by node
     truth: Matrix | None = None  # the true W where it is known
     encoding: Encoding | None = None  # of the columns; None for tracks
-    gaps: Mapping[int, Gaps] = MappingProxyType({})
+    gaps: Mapping[int, tuple[int, int]] = MappingProxyType({})
     """Rows dropped, and rows filled, by node where there are any. If rank 0 reads the
     file, it has those of all nodes."""
     whole: Matrix | None = None  # X of all nodes, if each rank generates it
@@ -52,14 +58,14 @@ def has_target(config: RunConfig) -> bool:
     return takes
 
 
-def choice_of(config: RunConfig) -> Choice:
-    """Return which columns a run uses, and how."""
+def _asked(config: RunConfig) -> tuple[Choice, dict[str, Any]]:
+    """Return which columns a run uses, and the arguments of `read_frame`."""
     takes = builder.arguments(builder.find(config.problem))
     intercept = config.fit_intercept
     if intercept is None:
         intercept = bool(takes.defaults.get("fit_intercept", False))
     supervised = has_target(config)
-    return Choice(
+    choice = Choice(
         config.columns("features"),
         config.target,
         config.weight,
@@ -72,6 +78,12 @@ def choice_of(config: RunConfig) -> Choice:
         standardise=config.standardise,
         intercept=intercept,
     )
+    target, beside = config.target or "y", list[str]()
+    by_name = not INTEGER.fullmatch(target)  # not a column of the only array
+    if supervised and by_name and reader_of(str(config.data)).archive:
+        beside = [target] if config.weight is None else [config.weight, target]
+    how = {name: getattr(config, name) for name in ("separator", "decimal", "encoding")}
+    return choice, how | {"beside": beside}
 
 
 def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
@@ -80,90 +92,51 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
     Each rank reads its own rows if the files allow it. Otherwise rank 0 reads the file
     and sends each rank the numbers of its rows.
     """
-    n_nodes = graph.n_nodes
-    if shard.is_local(str(config.data)) and config.labels is None:
-        hosted = range(n_nodes) if world.comm is None else (world.rank,)
-        choice, frames = collectively(world, _read, config, n_nodes, hosted)
+    source, n_nodes = str(config.data), graph.n_nodes
+    if not shard.is_local(source) or config.labels is not None:
+        whole = collectively(world, _load_all, config, graph, world.rank)
+        return whole if world.comm is None else _scatter(world, whole)
+    hosted = range(n_nodes) if world.comm is None else (world.rank,)
 
-        def reduce(values: Mapping[int, Any], merge: Any) -> Any:
-            return world.reduce(graph, list(values.values()), merge)
+    def read() -> tuple[Choice, dict[int, Frame]]:
+        choice, how = _asked(config)
+        return choice, shard.read_tables(source, n_nodes, hosted, **how)
 
-        encoding = agree(reduce, frames, choice)
-        return checks.run(lambda: _encode(encoding, frames))
-    whole = collectively(world, _load, config, graph, world.rank)
-    if world.comm is None:
-        return whole
-    return _scatter(world, whole)
+    def reduce(values: Mapping[int, Any], merge: Any) -> Any:
+        return world.reduce(graph, list(values.values()), merge)
 
-
-def _how(config: RunConfig) -> dict[str, Any]:
-    """Return how files are read: the arguments of `read_frame`."""
-    file = Path(str(config.data).partition("::")[0])
-    beside: list[str] = []
-    if file.suffix in ARCHIVES and has_target(config):
-        target = config.target or "y"
-        wanted = [target] if config.weight is None else [config.weight, target]
-        if not re.fullmatch("[+-]?[0-9]+", target):  # not a column of the only array
-            beside = wanted
-    return {
-        "separator": config.separator,
-        "decimal": config.decimal,
-        "encoding": config.encoding,
-        "beside": beside,
-    }
+    choice, frames = collectively(world, read)
+    encoding = agree(reduce, frames, choice)
+    return checks.run(lambda: _encode(encoding, frames))
 
 
-def _read(
-    config: RunConfig, n_nodes: int, hosted: Sequence[int]
-) -> tuple[Choice, dict[int, Frame]]:
-    """Return the tables of the hosted nodes, reading no others."""
-    choice, how = choice_of(config), _how(config)
-    return choice, shard.read_tables(str(config.data), n_nodes, hosted, **how)
-
-
-def _load(config: RunConfig, graph: Topology, rank: int) -> Shards:
+def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     """Return the rows of all nodes on rank 0, and nothing elsewhere."""
     if rank:
         return Shards({})
     if config.labels is not None and "{rank}" in str(config.data):
         raise ShardError("labels go neither with one file per rank nor with sfm")
-    choice, how = choice_of(config), _how(config)
-    frame, nodes = read_frame(str(config.data), **how), None
-    if config.labels is not None:
-        frame, choice, nodes = _take_labels(frame, choice, config.labels)
-    if error := describe(frame, choice)["error"]:  # of the file, without a node
-        raise ShardError(error[1])
-    frames = dict(enumerate(shard.split_table(frame, graph.n_nodes, nodes)))
-    return _encode(agree(TreeReduction(graph).reduce, frames, choice), frames)
+    choice, how = _asked(config)
+    frame = read_frame(str(config.data), **how)
+    choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
+    encoding = conclude(describe(frame, choice), choice)
+    frames = dict(enumerate(shard.split_table(frame, graph.n_nodes, labels)))
+    reduce = TreeReduction(graph).reduce
+    return _encode(with_moments(reduce, frames, encoding, choice), frames)
 
 
-def _take_labels(
-    frame: Frame, choice: Choice, labels: str
-) -> tuple[Frame, Choice, Any]:
-    """Return a table without the column of labels, and the labels.
-
-    The choice then has names: numbers of columns count before labels are removed.
-    """
-    target = choice.target
-    if target is None and "y" in frame.columns and not frame.named:
-        target = "y"  # an array beside X
-    if target is not None:
-        choice = choice._replace(target=frame.find(target, "target"))
-    if choice.weight is not None:
-        choice = choice._replace(weight=frame.find(choice.weight, "weight"))
-    if choice.features is not None:
-        words = choice.features
-        choice = choice._replace(features=[frame.find(w, "features") for w in words])
-    words = choice.categories
-    choice = choice._replace(categories=[frame.find(w, "categories") for w in words])
-    rest, nodes = shard.resolve_labels(frame, labels)
-    removed = set(frame.names) - set(rest.names)
-    for what in ("target", "weight"):
-        if getattr(choice, what) in removed:
-            raise ShardError(f"column {labels} cannot be both labels and {what}")
-    if removed & {*(choice.features or ())}:
-        raise ShardError(f"column {labels} cannot be both labels and a feature")
-    return rest, choice, nodes
+def _with_labels(
+    frame: Frame, choice: Choice, labels: str | None, beside: Sequence[str]
+) -> tuple[Choice, Any]:
+    """Return the choice without the column of labels, and the label of each row."""
+    if labels is None:
+        return choice, None
+    if beside and frame.sparse is None:
+        choice = choice._replace(target=beside[-1])  # even if labels are its column
+    if labels not in frame.names and not INTEGER.fullmatch(labels):
+        return choice, load_array(labels).ravel()
+    column = frame.find(labels, "labels")
+    return choice._replace(labels=column), frame.column(column)
 
 
 def _encode(encoding: Encoding, frames: Mapping[int, Frame]) -> Shards:
@@ -198,12 +171,12 @@ def _scatter(world: World, whole: Shards) -> Shards:
         return world.scatter(blocks or None)
 
     X = scatter([_pack(rows.X) if sparse else rows.X for rows in every])
-    own = Rows(_unpack(X) if sparse else X)
+    y = weight = None
     if encoding.target is not None:
-        own = own._replace(y=scatter([np.array([rows.y]) for rows in every])[0])
+        y = scatter([np.array([rows.y]) for rows in every])[0]
     if encoding.weight is not None:
-        weights = [np.array([rows.weight]) for rows in every]
-        own = own._replace(weight=scatter(weights)[0])
+        weight = scatter([np.array([rows.weight]) for rows in every])[0]
+    own = Rows(_unpack(X) if sparse else X, y, weight)
     return Shards({world.rank: own}, None, encoding, whole.gaps)
 
 
@@ -226,17 +199,14 @@ def _unpack(packed: Matrix) -> Any:
 
 def shared_names(config: RunConfig) -> list[str]:
     """Return the names that this process would send, from the files it can see."""
-    source = str(config.data)
-    nodes = {i: source.replace("{rank}", str(i)) for i in _numbers(source)}
-    if "{rank}" not in source and os.path.exists(source.partition("::")[0]):
-        nodes = {0: source}
-    if not nodes:
-        return [f"names: unknown, since {source} is not here"]
-    choice, how, lines = choice_of(config), _how(config), []
-    for i, file in nodes.items():
+    files = _visible(str(config.data))
+    if not files:
+        return [f"names: unknown, since {config.data} is not here"]
+    asked, how = _asked(config)
+    lines = []
+    for i, file in files.items():
         frame = read_frame(file, **how)
-        if config.labels is not None:
-            frame, choice, _ = _take_labels(frame, choice, config.labels)
+        choice, _ = _with_labels(frame, asked, config.labels, how["beside"])
         found = describe(frame, choice, i)
         if found["error"]:
             raise ShardError(f"{file}: {found['error'][1]}")
@@ -247,28 +217,25 @@ def shared_names(config: RunConfig) -> list[str]:
         else:
             lines.append(f"number of columns in {file}: {len(names)}")
         for name, facts in found["texts"].items():
-            values = facts["values"]
             what = "classes" if name == used.target else "categories"
-            if values is None:
-                more = "more than --max-categories, which ends the run; none is sent"
-                lines.append(f"{what} of {name!r} in {file}: {more}")
-            elif values:
-                lines.append(f"{what} of {name!r} in {file}: {_quoted(values)}")
+            values = "more than --max-categories, which ends the run; none is sent"
+            if facts["values"] is not None:
+                values = _quoted(facts["values"])
+            if values:
+                lines.append(f"{what} of {name!r} in {file}: {values}")
     return lines
 
 
-def _numbers(source: str) -> list[int]:
-    """Return the numbers i for which the file of rank i exists."""
+def _visible(source: str) -> dict[int, str]:
+    """Return the sources of the ranks whose files exist, by rank."""
     file = source.partition("::")[0]
     if "{rank}" not in file:
-        return []
-    pattern = Path(file.replace("{rank}", "0"))
-    matches = re.compile(re.escape(str(Path(file))).replace(r"\{rank\}", r"(\d+)"))
-    if not os.path.isdir(pattern.parent):
-        return []
-    found = (matches.fullmatch(str(path)) for path in pattern.parent.iterdir())
-    numbers = sorted(int(match[1]) for match in found if match)
-    return [i for i in numbers if os.path.exists(file.replace("{rank}", str(i)))]
+        return {0: source} if os.path.exists(file) else {}
+    words = re.compile(re.escape(file).replace(r"\{rank\}", r"(\d+)"))
+    found = map(words.fullmatch, glob(escape(file).replace("{rank}", "*")))
+    ranks = sorted({int(match[1]) for match in found if match})
+    there = [i for i in ranks if os.path.exists(file.replace("{rank}", str(i)))]
+    return {i: source.replace("{rank}", str(i)) for i in there}
 
 
 def _quoted(values: Sequence[Any]) -> str:

@@ -6,124 +6,239 @@ what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dadmm.core.errors import ShardError
-from dadmm.data.choice import Choice, Selection, select
-from dadmm.data.columns import (
+from dadmm.core.errors import ShardError, shown
+from dadmm.core.layout import Matrix
+from dadmm.data.encoding import (
+    CATEGORY,
+    NUMBER,
+    Column,
+    Encoding,
+    Label,
     check_gaps,
-    check_weights,
-    check_words,
-    codes_of,
-    is_missing,
+    listed,
     not_numbers,
     row_gaps,
 )
-from dadmm.data.encoding import CATEGORY, NUMBER, Column, Encoding, Label
-from dadmm.data.frame import Frame, label, positions
-from dadmm.data.moments import moments, pool, with_moments
+from dadmm.data.frame import (
+    Array,
+    Frame,
+    codes_of,
+    is_missing,
+    is_numeral,
+    label,
+    positions,
+)
 
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
+Facts = dict[str, Any]
+MANY = 20  # texts that are identifiers, not categories, if all differ
+EPS = float(np.finfo(float).eps)
 
 
-def describe(frame: Frame, choice: Choice, node: int = 0) -> dict[str, Any]:
+class Choice(NamedTuple):
+    """Which columns are used, and how.
+
+    Columns are given by names or numbers. By default the target is the last column, and
+    features are all columns but the target, the weight and the labels.
+    """
+
+    features: Sequence[str] | None = None
+    target: str | None = None
+    weight: str | None = None
+    labels: str | None = None  # the column of node numbers
+    supervised: bool = True  # whether there is a target
+    n_classes: int = 0  # 2 for two classes, 3 for any number of them, 0 for numbers
+    categories: Sequence[str] = ()  # columns of numbers that are categories
+    max_categories: int = 50
+    on_missing: str = "error"
+    unknown: str = "error"
+    standardise: bool = False
+    intercept: bool = True  # whether the model has one
+
+
+class Selection(NamedTuple):
+    """The names of the columns that are used."""
+
+    features: tuple[str, ...]
+    target: str | None
+    weight: str | None
+
+
+def select(frame: Frame, choice: Choice) -> Selection:
+    """Return the names of the columns that are used; raise if they conflict."""
+    uses: dict[str, str] = {}  # by name of the column
+
+    def use(name: str, purpose: str) -> str:
+        if name in uses:
+            raise ShardError(
+                f"column {name!r} is named twice, for {uses[name]} and {purpose}; name "
+                "each column once"
+            )
+        uses[name] = purpose
+        return name
+
+    def find(purpose: str) -> str | None:
+        word = getattr(choice, purpose)
+        return None if word is None else use(frame.find(word, purpose), purpose)
+
+    find("labels")
+    weight = find("weight")
+    target = None
+    if choice.supervised and choice.target is None:
+        target = next((name for name in frame.names[::-1] if name not in uses), None)
+        target = None if target is None else use(target, "target")
+    elif choice.supervised:
+        target = find("target")
+    if choice.features is None:
+        features = [name for name in frame.names if name not in uses]
+        if not features:
+            raise ShardError(
+                "the table has one column; a target needs at least one other column"
+            )
+    else:
+        found = (frame.find(word, "features") for word in choice.features)
+        features = [use(name, "features") for name in found]
+    if not features:
+        raise ShardError("there is no feature; name at least one column")
+    for word in choice.categories:
+        if frame.find(word, "categories") not in features:
+            raise ShardError(
+                f"categories has {word!r}, which is not a feature; name features only"
+            )
+    return Selection(tuple(features), target, weight)
+
+
+def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     """Return what a node tells the others about its table, as plain types.
 
     These are the names of the columns that are used, and the categories of those that
-    are text or classes. An error is part of the description; `agree` raises it on all
-    nodes.
+    are text or classes. An error is part of the description; `conclude` raises it on
+    all nodes.
     """
     try:
         chosen = select(frame, choice)
-        texts = _categories(frame, choice, chosen, node)
+        texts = _categories(frame, choice, chosen, node or 0)
+        features, target, weight = chosen
         if choice.on_missing == "error":
-            check_gaps(frame, chosen.features, chosen.target)
-        if chosen.weight is not None:
-            check_weights(chosen.weight, frame.column(chosen.weight))
+            used = features if target is None else [*features, target]
+            check_gaps(frame, used)
+        if weight is not None:
+            _check_weights(weight, frame.column(weight))
     except ShardError as error:
         return {"node": node, "error": [node, str(error)]}
-    width = len(chosen.features)
-    plain = tuple(chosen.features) == positions(width)
-    others = [name for name in chosen[1:] if name is not None]
-    names = sorted([*([] if plain else chosen.features), *others])
+    width, plain = len(features), features == positions(len(features))
+    others = [name for name in (target, weight) if name is not None]
+    names = sorted([*([] if plain else features), *others])
     return {
         "node": node,
         "error": None,
-        "order": width if plain else list(chosen.features),  # a number: x0, x1, ...
-        "tables": [[node, [frame.named, width + len(others), names]]],
-        "targets": [[node, [chosen.target, chosen.weight]]],
+        "order": width if plain else list(features),  # a number: x0, x1, ...
+        "tables": [[node, [frame.named, width + len(others), names, target, weight]]],
         "texts": texts,
     }
 
 
 def _categories(
     frame: Frame, choice: Choice, chosen: Selection, node: int
-) -> dict[str, Any]:
+) -> dict[str, Facts]:
     """Return facts of columns that are not plain numbers, by name.
 
     These are the lowest nodes with text and with numbers, and the values: None if there
     are too many.
     """
     forced = {frame.find(word, "categories") for word in choice.categories}
-    found: dict[str, Any] = {}
-    wanted = [name for name in chosen.features if name in frame.columns]
-    for name in wanted:
-        values = frame.columns[name]
-        if values.dtype != object and name not in forced:
-            if np.isnan(values).all():
-                found[name] = {"text": None, "number": None, "values": []}
+    found: dict[str, Facts] = {}
+
+    def add(name: str, values: Sequence[Any], kind: str) -> None:
+        most = choice.max_categories
+        place = {"text": None, "number": None} | ({kind: node} if len(values) else {})
+        found[name] = place | {"values": values if len(values) <= most else None}
+
+    for name in chosen.features:
+        values = frame.columns.get(name)  # others are sparse, and numbers
+        if values is None:
             continue
-        words = sorted(codes_of(values)[0])
-        if name not in forced:
-            check_words(name, values, words)
-        found[name] = {"text": node if words else None, "number": None, "values": words}
-    if chosen.target is not None:
-        values = frame.column(chosen.target)
-        text = values.dtype == object
-        if text and not choice.n_classes:
-            advice = (
-                ", because it is the target; choose another one with --target, or "
-                "logistic or multinomial with --problem"
-            )
-            raise not_numbers(chosen.target, values, advice)
-        if choice.n_classes and choice.on_missing == "drop":
-            values = values[_complete(frame, chosen.features)]
-        if choice.n_classes and text:
+        if name in forced or values.dtype == object:
             words = sorted(codes_of(values)[0])
-            found[chosen.target] = {"text": node, "number": None, "values": words}
-        elif choice.n_classes:
-            numbers = np.unique(values[~np.isnan(values)])
-            if np.isinf(numbers).any():
-                raise ShardError(f"the target {chosen.target!r} has an infinite entry")
-            where = node if len(numbers) else None
-            labels = numbers[: choice.max_categories + 1].tolist()
-            found[chosen.target] = {"text": None, "number": where, "values": labels}
-    for facts in found.values():
-        _cap(facts, choice.max_categories)
+            if name not in forced:
+                _check_words(name, values, words)
+            add(name, words, "text")
+        elif np.isnan(values).all():
+            add(name, [], "number")
+    if chosen.target is None:
+        return found
+    values = frame.column(chosen.target)
+    if values.dtype == object and not choice.n_classes:
+        advice = (
+            ", because it is the target; choose another one with --target, or "
+            "logistic or multinomial with --problem"
+        )
+        raise not_numbers(chosen.target, values, advice)
+    if choice.n_classes and choice.on_missing == "drop":
+        kept = np.ones(frame.n_rows, bool)
+        if frame.sparse is not None:
+            kept &= ~row_gaps(frame.sparse)
+        for name in frame.columns.keys() & {*chosen.features}:
+            kept &= ~is_missing(frame.columns[name])
+        values = values[kept]
+    if choice.n_classes and values.dtype == object:
+        add(chosen.target, sorted(codes_of(values)[0]), "text")
+        found[chosen.target]["text"] = node
+    elif choice.n_classes:
+        numbers = np.unique(values[~np.isnan(values)])
+        if np.isinf(numbers).any():
+            raise ShardError(f"the target {chosen.target!r} has an infinite entry")
+        add(chosen.target, numbers.tolist(), "number")
     return found
 
 
-def _complete(frame: Frame, features: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which rows have an entry in each feature."""
-    kept = np.ones(frame.n_rows, dtype=bool)
-    if frame.sparse is not None:
-        kept &= ~row_gaps(frame.sparse)
-    for name in frame.columns.keys() & set(features):
-        kept &= ~is_missing(frame.columns[name])
-    return kept
+def _check_weights(name: str, values: Array) -> None:
+    if values.dtype == object:
+        raise not_numbers(name, values)
+    wrong = ~(np.isfinite(values) & (values >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ShardError(
+            f"the weight {name!r} is {values[row]:g} in row {row}; weights must be "
+            "finite and at least 0"
+        )
 
 
-def _cap(facts: dict[str, Any], most: int) -> None:
-    if facts["values"] is not None and len(facts["values"]) > most:
-        facts["values"] = None
+def _check_words(name: str, values: Array, words: Sequence[str]) -> None:
+    """Raise if a column of text seems to have no categories.
+
+    It then has numbers and a few other cells, or a different text in each row.
+    """
+    odd = [word for word in words if not is_numeral(word)]
+    if odd and all(is_numeral(word.replace(",", ".")) for word in odd):
+        raise not_numbers(name, values)
+    if len(words) == len(values) >= MANY:
+        raise ShardError(
+            f"column {name!r} has another text in each of its {len(words)} rows, as "
+            "names and identifiers have; leave it out of --features, or list it in "
+            "--categories if the texts are categories"
+        )
+    if odd and 2 * len(odd) <= len(words):
+        row = next(k for k, word in enumerate(values.tolist()) if word in odd)
+        raise ShardError(
+            f"column {name!r} has numbers, but {shown(values[row])} in row {row}; "
+            "leave a missing entry empty, or list the column in --categories if its "
+            "entries are categories"
+        )
 
 
-def merge(a: dict[str, Any], b: dict[str, Any], most: int = 50) -> dict[str, Any]:
-    """Return the description of the nodes of two descriptions, in either order."""
+def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
+    """Return the description of the nodes of two descriptions, in either order.
+
+    Of the tables, it keeps two that differ.
+    """
     first, second = (a, b) if a["node"] < b["node"] else (b, a)
     errors = [facts["error"] for facts in (first, second) if facts["error"]]
     if errors:
@@ -131,86 +246,47 @@ def merge(a: dict[str, Any], b: dict[str, Any], most: int = 50) -> dict[str, Any
     texts = {}
     for name in {**first["texts"], **second["texts"]}:
         sides = [
-            side["texts"].get(name)
-            or {"text": None, "number": side["node"], "values": []}
+            side["texts"].get(
+                name, {"text": None, "number": side["node"], "values": []}
+            )
             for side in (first, second)
         ]
-        lists = [side["values"] for side in sides]
-        union = None
-        if None not in lists:
-            union = sorted(
-                {*lists[0], *lists[1]}, key=lambda v: (isinstance(v, str), v)
-            )
-        texts[name] = {
-            "text": _lowest(side["text"] for side in sides),
-            "number": _lowest(side["number"] for side in sides),
-            "values": union,
+        texts[name] = merged = {"values": None} | {
+            kind: min((s[kind] for s in sides if s[kind] is not None), default=None)
+            for kind in ("text", "number")
         }
-        _cap(texts[name], most)
-    kinds = {
-        name: _two_kinds([*first[name], *second[name]])
-        for name in ("tables", "targets")
-    }
-    return {**first, **kinds, "texts": texts}
-
-
-def _lowest(nodes: Iterable[int | None]) -> int | None:
-    return min((node for node in nodes if node is not None), default=None)
-
-
-def _two_kinds(found: list[Any]) -> list[Any]:
-    """Return the lowest node of each kind, for the two kinds with the lowest nodes."""
-    kinds: list[Any] = []
-    for node, kind in sorted(found, key=lambda pair: int(pair[0])):
-        if all(kind != other for _, other in kinds):
-            kinds.append([node, kind])
-    return kinds[:2]
+        if all(side["values"] is not None for side in sides):
+            union = {value for side in sides for value in side["values"]}
+            if len(union) <= most:
+                merged["values"] = sorted(union, key=lambda v: (isinstance(v, str), v))
+    tables: list[Any] = []
+    for node, table in sorted([*first["tables"], *second["tables"]]):
+        if all(table != other for _, other in tables):
+            tables.append([node, table])
+    return {**first, "tables": tables[:2], "texts": texts}
 
 
 def agree(reduce: Reduce, frames: Mapping[int, Frame], choice: Choice) -> Encoding:
     """Return the encoding of the tables of all nodes, the same on all.
 
-    Parameters
-    ----------
-    reduce : callable
-        ``TreeReduction.reduce``, or a function like it: takes a value of each hosted
-        node, and a function that merges two; returns the merged value of all nodes.
-    frames : dict of int to Frame
-        By hosted node.
-    choice : Choice
-
-    Raises
-    ------
-    ShardError
-        On all nodes, if the table of one is not valid, or two tables conflict.
+    ``reduce`` takes a value of each hosted node, and a function that merges two; it
+    returns the merged value of all nodes. All raise if the table of one is not valid,
+    or two tables conflict.
     """
     most = choice.max_categories
     told = {i: describe(frame, choice, i) for i, frame in frames.items()}
     whole = reduce(told, lambda a, b: merge(a, b, most))
-    encoding = _conclude(whole, choice)
-    if choice.on_missing != "mean" and not choice.standardise:
-        return encoding
-    sums = reduce({i: moments(encoding, own) for i, own in frames.items()}, pool)
-    return with_moments(encoding, sums, standardise=choice.standardise)
+    return with_moments(reduce, frames, conclude(whole, choice), choice)
 
 
-def _conclude(whole: dict[str, Any], choice: Choice) -> Encoding:
+def conclude(whole: Facts, choice: Choice) -> Encoding:
     """Return the encoding of all tables, without means; raise if they conflict."""
     if whole["error"]:
         node, sentence = whole["error"]
-        raise ShardError(f"node {node}: {sentence}")
+        raise ShardError(sentence if node is None else f"node {node}: {sentence}")
     if len(whole["tables"]) > 1:
-        raise _other_columns(*whole["tables"])
-    if len(whole["targets"]) > 1:
-        (i, mine), (j, theirs) = whole["targets"]
-        what, k = ("target", 0) if mine[0] != theirs[0] else ("weight", 1)
-        raise ShardError(
-            f"node {j} has the {what} {theirs[k]!r}, but node {i} has {mine[k]!r}; "
-            f"choose the column by its name with --{what}"
-        )
-    named, (target, weight) = whole["tables"][0][1][0], whole["targets"][0][1]
-    order, texts = whole["order"], whole["texts"]
-    order = positions(order) if isinstance(order, int) else order
+        raise _conflict(*whole["tables"])
+    (_, (named, _, _, target, weight)), texts = whole["tables"][0], whole["texts"]
     for name, facts in texts.items():
         if facts["text"] is not None and facts["number"] is not None:
             forced = "" if name == target else ", or list it in --categories"
@@ -223,18 +299,15 @@ def _conclude(whole: dict[str, Any], choice: Choice) -> Encoding:
                 f"column {name!r} has more than {choice.max_categories} categories; "
                 "leave it out of --features, or raise --max-categories"
             )
-    columns = []
-    for name in order:
+    order, columns = whole["order"], []
+    for name in positions(order) if isinstance(order, int) else order:
         words = texts.get(name, {}).get("values")
-        if words:
-            columns.append(Column(name, CATEGORY, tuple(words), choice.intercept))
-        else:
-            columns.append(Column(name, NUMBER))
+        kind = (CATEGORY, tuple(words), choice.intercept) if words else (NUMBER,)
+        columns.append(Column(name, *kind))
     classes = None
     if choice.n_classes and target is not None:
-        classes = _classes(target, texts[target], choice)
-    _check_features(columns)
-    return Encoding(
+        classes = _classes(target, texts[target]["values"], choice)
+    encoding = Encoding(
         tuple(columns),
         target,
         classes,
@@ -244,25 +317,22 @@ def _conclude(whole: dict[str, Any], choice: Choice) -> Encoding:
         unknown=choice.unknown,
         named=named,
     )
-
-
-def _check_features(columns: Sequence[Column]) -> None:
-    """Raise if the columns of X have no or equal names."""
-    seen: set[str] = set()
-    for name in (name for column in columns for name in column.feature_names):
-        if name in seen:
-            raise ShardError(f"two features are called {name!r}; rename a column")
-        seen.add(name)
-    if not seen:
+    names = encoding.feature_names
+    if not names:
         raise ShardError(
             f"column {columns[0].name!r} has one category only, and there is no other "
             "feature; name further columns"
         )
+    if len({*names}) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ShardError(f"two features are called {twice!r}; rename a column")
+    return encoding
 
 
-def _classes(target: str, facts: dict[str, Any], choice: Choice) -> tuple[Label, ...]:
+def _classes(
+    target: str, found: Sequence[Label] | None, choice: Choice
+) -> tuple[Label, ...]:
     """Return the classes of the target; raise if their number is wrong."""
-    found = facts["values"]
     if found is None:
         raise ShardError(
             f"the target {target!r} has more than {choice.max_categories} different "
@@ -291,9 +361,9 @@ def _classes(target: str, facts: dict[str, Any], choice: Choice) -> tuple[Label,
     return tuple(found)
 
 
-def _other_columns(mine: list[Any], theirs: list[Any]) -> ShardError:
+def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
     """Return the error of two tables whose columns differ."""
-    (i, (named, n, names)), (j, (other_named, m, others)) = mine, theirs
+    (i, (named, n, names, *own)), (j, (other_named, m, others, *other)) = mine, theirs
     if named != other_named:
         with_names, without = (i, j) if named else (j, i)
         return ShardError(
@@ -305,11 +375,78 @@ def _other_columns(mine: list[Any], theirs: list[Any]) -> ShardError:
             f"node {j} has {m} columns but node {i} has {n}; all nodes must have the "
             "same columns"
         )
-    lacks, has, lost = j, i, sorted(set(names) - set(others))
+    if names == others and n == m:
+        what, k = ("target", 0) if own[0] != other[0] else ("weight", 1)
+        return ShardError(
+            f"node {j} has the {what} {other[k]!r}, but node {i} has {own[k]!r}; "
+            f"choose the column by its name with --{what}"
+        )
+    lacks, has, lost = j, i, sorted({*names} - {*others})
     if not lost:
-        lacks, has, lost = i, j, sorted(set(others) - set(names))
-    more = f" and {len(lost) - 5} others" if len(lost) > 5 else ""
+        lacks, has, lost = i, j, sorted({*others} - {*names})
     return ShardError(
-        f"node {lacks} has no column {', '.join(map(repr, lost[:5]))}{more}, which "
-        f"node {has} has; give all files the same columns, or choose with --features"
+        f"node {lacks} has no column {listed(lost)}, which node {has} has; give all "
+        "files the same columns, or choose with --features"
     )
+
+
+# means and scales
+
+
+def with_moments(
+    reduce: Reduce, frames: Mapping[int, Frame], encoding: Encoding, choice: Choice
+) -> Encoding:
+    """Return an encoding with the means and scales over all nodes that it needs."""
+    if choice.on_missing != "mean" and not choice.standardise:
+        return encoding
+    own = {i: _moments(encoding.encode(f, fit=True).X) for i, f in frames.items()}
+    rows, counts, means, squares = reduce(own, _merge_columns)
+    if not rows.all():
+        raise ShardError(
+            "no row of any node is complete; fill the gaps, or use --on-missing mean"
+        )
+    for k, name in enumerate(encoding.feature_names):
+        if not counts[k]:
+            raise ShardError(
+                f"column {name!r} is missing in all rows of all nodes; leave it out of "
+                "--features"
+            )
+        if not math.isfinite(means[k] + squares[k]):
+            raise ShardError(
+                f"column {name!r} has entries that are infinite or too large; rescale "
+                "the column"
+            )
+    scales = None
+    if choice.standardise:
+        per = counts if encoding.on_missing == "keep" else rows  # filled rows count
+        scales = np.sqrt(squares / per)
+        scales[scales <= 10 * EPS * np.abs(means)] = 1.0
+    return replace(encoding, means=means, scales=scales)
+
+
+def _moments(X: Any) -> Matrix:
+    """Return rows, entries, mean and squares about the mean of each column, (4, p)."""
+    X = X.toarray() if hasattr(X, "toarray") else X
+    seen = ~np.isnan(X)
+    counts = seen.sum(axis=0).astype(np.float64)
+    divisor = np.maximum(counts, 1.0)
+    with np.errstate(all="ignore"):  # infinite and very large entries are refused later
+        means = np.where(seen, X, 0.0).sum(axis=0) / divisor
+        means += np.where(seen, X - means, 0.0).sum(axis=0) / divisor
+        squares = np.where(seen, (X - means) ** 2, 0.0).sum(axis=0)
+    return np.array([np.full(len(counts), float(len(X))), counts, means, squares])
+
+
+def _merge_columns(a: Matrix, b: Matrix) -> Matrix:
+    return np.vstack([a[:1] + b[:1], merge_moments(a[1:], b[1:])])
+
+
+def merge_moments(a: Matrix, b: Matrix) -> Matrix:
+    """Return the moments of two sets of numbers: weight, mean, squares about it."""
+    total = a[0] + b[0]
+    share = b[0] / np.where(total > 0.0, total, 1.0)
+    with np.errstate(all="ignore"):
+        apart = b[1] - a[1]
+        return np.array(
+            [total, a[1] + share * apart, a[2] + b[2] + apart**2 * a[0] * share]
+        )

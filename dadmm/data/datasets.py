@@ -1,4 +1,4 @@
-"""Data sets: random ones by name, and readers of data files.
+"""Data sets: random subspaces, tracks, regression and classification; and data files.
 
 Examples
 --------
@@ -10,22 +10,10 @@ Examples
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
-
 import numpy as np
 
-from dadmm.core.errors import ShardError
-from dadmm.core.layout import Matrix
-from dadmm.data.files import ARCHIVES, load_array, open_named
-from dadmm.data.frame import Array
-from dadmm.data.synthetic import (
-    classification,
-    counts,
-    regression,
-    synthetic,
-    turntable,
-)
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.files import load_array, load_matrix, load_tracks
 
 __all__ = [
     "classification",
@@ -39,86 +27,189 @@ __all__ = [
 ]
 
 
-def load_tracks(path: str | PathLike[str]) -> Matrix:
-    """Return the image coordinates of tracked points, for structure from motion.
+def synthetic(
+    n_samples: int = 500,
+    dimension: int = 20,
+    n_components: int = 5,
+    noise_variance: float = 0.2,
+    seed: int = 0,
+) -> tuple[Matrix, Matrix]:
+    """Draw samples from a random subspace, plus noise.
 
     Parameters
     ----------
-    path : path-like
-        As in `load_matrix`. In a file with several arrays, such as those of Caltech
-        Turntable and Hopkins 155, the array is ``measurement_matrix``.
-
-    Returns
-    -------
-    measurements : ndarray of shape (2 F, N)
-        x and y of one frame after the other, one column per point; NaN where a point
-        is lost.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> import dadmm, numpy as np
-    >>> tracks, _ = dadmm.datasets.turntable(n_frames=4, n_points=10)
-    >>> with TemporaryDirectory() as folder:
-    ...     np.save(Path(folder, "cube.npy"), tracks)
-    ...     read = dadmm.datasets.load_tracks(Path(folder, "cube.npy"))
-    >>> read.shape
-    (8, 10)
-    """
-    key = "measurement_matrix" if "::" not in str(path) else None
-    several = Path(str(path)).suffix in ARCHIVES
-    matrix = np.array(open_matrix(path, key if several else None), dtype=np.float64)
-    if len(matrix) % 2:
-        raise ShardError(
-            f"{path} has {len(matrix)} rows; tracks need an even number, x and y of "
-            "each frame"
-        )
-    if matrix.shape[1] < 4:
-        raise ShardError(f"{path} has {matrix.shape[1]} points; use at least 4")
-    if np.isinf(matrix).any():
-        row, point = np.argwhere(np.isinf(matrix))[0]
-        raise ShardError(
-            f"{path}: row {row}, point {point} is {matrix[row, point]}; coordinates "
-            "must be finite, or NaN where a point is lost"
-        )
-    return matrix
-
-
-def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
-    """Return the samples in a file, one per row.
-
-    Parameters
-    ----------
-    path : path-like
-        A .npy, .npz, .csv, .parquet, .txt or .mat file; ``data.npz::name`` also gives
-        the key. A .npy file of float64 is memory-mapped and read-only.
-    key : str, optional
-        Name of the array, in a file with several.
+    n_samples, dimension, n_components : int
+    noise_variance : float
+    seed : int
 
     Returns
     -------
     samples : ndarray of shape (n_samples, dimension)
+    W : ndarray of shape (dimension, n_components)
+        The true projection matrix.
+
+    Notes
+    -----
+    Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
+    from N(0, 1), those of e from N(0, noise_variance).
 
     Examples
     --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> import dadmm, numpy as np
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "data.npz")
-    ...     np.savez(file, train=np.eye(3), test=np.ones((2, 3)))
-    ...     samples = dadmm.datasets.load_matrix(file, "test")
-    >>> samples
-    array([[1., 1., 1.],
-           [1., 1., 1.]])
+    >>> import dadmm
+    >>> samples, W = dadmm.datasets.synthetic(100, 6, n_components=2)
+    >>> samples.shape, W.shape
+    ((100, 6), (6, 2))
     """
-    return np.asarray(open_matrix(path, key), dtype=np.float64)
+    # Not from `seed` alone: to numpy it is [seed, 0], from which `solve` draws starts.
+    rng = np.random.default_rng([seed, 3])
+    W = rng.standard_normal((dimension, n_components))
+    latent = rng.standard_normal((n_samples, n_components))
+    noise = rng.standard_normal((n_samples, dimension))
+    return latent @ W.T + np.sqrt(noise_variance) * noise, W
 
 
-def open_matrix(path: str | PathLike[str], key: str | None = None) -> Array:
-    """Return a matrix as `load_matrix` does, with the stored type of numbers.
+def turntable(
+    n_frames: int = 30, n_points: int = 100, noise: float = 0.5, seed: int = 0
+) -> tuple[Matrix, Matrix]:
+    """Draw the image coordinates of a cube of points on a turntable.
 
-    A .npy file is memory-mapped: rows are read when they are used.
+    The table turns by 3 degrees per frame, and the camera looks from above. ``noise``
+    is the standard deviation of the tracking error, in pixels.
+
+    Parameters
+    ----------
+    n_frames, n_points : int
+    noise : float
+    seed : int
+
+    Returns
+    -------
+    measurements : ndarray of shape (2 n_frames, n_points)
+        x and y of one frame after the other, in pixels.
+    structure : ndarray of shape (n_points, 3)
+        The points, on the faces of a cube of 200 pixels.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> measurements, structure = dadmm.datasets.turntable(n_frames=12, n_points=40)
+    >>> measurements.shape, structure.shape
+    ((24, 40), (40, 3))
     """
-    return open_named(path, key)[0]
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-100.0, 100.0, (n_points, 3))
+    face = rng.integers(0, 3, n_points)
+    points[np.arange(n_points), face] = rng.choice([-100.0, 100.0], n_points)
+    turn, tilt = np.radians(3.0) * np.arange(n_frames), np.radians(25.0)
+    x = np.column_stack([np.cos(turn), np.sin(turn), np.zeros(n_frames)])
+    back = np.column_stack([-np.sin(turn), np.cos(turn), np.zeros(n_frames)])
+    y = np.cos(tilt) * np.array([0.0, 0.0, 1.0]) - np.sin(tilt) * back
+    cameras = np.stack([x, y], axis=1).reshape(2 * n_frames, 3)
+    centre = np.tile([320.0, 240.0], n_frames)[:, None]
+    error = noise * rng.standard_normal((2 * n_frames, n_points))
+    return cameras @ points.T + centre + error, points
+
+
+def regression(
+    n_samples: int = 500,
+    dimension: int = 20,
+    noise_variance: float = 0.2,
+    seed: int = 0,
+) -> tuple[Matrix, Vector, Vector]:
+    """Draw rows, and targets that are a linear function of them plus noise.
+
+    Parameters
+    ----------
+    n_samples, dimension : int
+    noise_variance : float
+        Of the noise in the linear function.
+    seed : int
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, dimension)
+        From N(0, 1).
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (dimension,)
+        The true coefficients: every other one from N(0, 1), the rest zero.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.regression(50, 4)
+    >>> X.shape, coef.round(1)
+    ((50, 4), array([0.1, 0. , 0.6, 0. ]))
+    """
+    rng = np.random.default_rng(seed)
+    coef = rng.standard_normal(dimension)
+    coef[1::2] = 0.0
+    X = rng.standard_normal((n_samples, dimension))
+    noise = np.sqrt(noise_variance) * rng.standard_normal(n_samples)
+    return X, X @ coef + noise, coef
+
+
+def classification(
+    n_samples: int = 500,
+    dimension: int = 20,
+    noise_variance: float = 0.2,
+    seed: int = 0,
+) -> tuple[Matrix, Vector, Vector]:
+    """Draw rows of two classes: 1 where a noisy linear function is positive, else 0.
+
+    Parameters
+    ----------
+    n_samples, dimension : int
+    noise_variance : float
+        Of the noise in the linear function.
+    seed : int
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, dimension)
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (dimension,)
+        Of the linear function, as in `regression`.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.classification(50, 4)
+    >>> X.shape, set(y.tolist())
+    ((50, 4), {0.0, 1.0})
+    """
+    X, y, coef = regression(n_samples, dimension, noise_variance, seed)
+    return X, (y > 0.0).astype(np.float64), coef
+
+
+def counts(
+    n_samples: int = 500,
+    dimension: int = 20,
+    noise_variance: float = 0.2,
+    seed: int = 0,
+) -> tuple[Matrix, Vector, Vector]:
+    """Draw rows, and counts whose logarithm is about a linear function of them.
+
+    Parameters
+    ----------
+    n_samples, dimension : int
+    noise_variance : float
+        Of the noise in the linear function.
+    seed : int
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, dimension)
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (dimension,)
+        Of the linear function: those of `regression` over the root of the dimension.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.counts(50, 4)
+    >>> X.shape, y[:5]
+    ((50, 4), array([4., 1., 1., 2., 1.]))
+    """
+    X, y, coef = regression(n_samples, dimension, noise_variance, seed)
+    scale = np.sqrt(dimension)
+    return X, np.floor(np.exp(1.0 + y / scale)), coef / scale

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.columns import (
-    check_gaps,
-    check_weights,
+from dadmm.data.frame import (
+    Array,
+    Frame,
     codes_of,
-    not_numbers,
-    row_gaps,
+    is_missing,
+    is_numeral,
+    label,
+    positions,
 )
-from dadmm.data.frame import Array, Frame, label, positions
 
 NUMBER, CATEGORY = "number", "category"
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
 Label = str | float
+Parts = Mapping[str, np.ndarray]
+DAMAGED = "the encoding of the columns is damaged"
 TEXTS = schema.list_of(schema.TEXT, "a list of texts")
 NUMBERS = schema.list_of(schema.number("finite", math.isfinite), "a list of numbers")
-SORTED = ("sorted", lambda x: sorted(set(x)) == x)
 COLUMN = {  # of the JSON of an encoding
     "name": schema.TEXT,
     "kind": schema.choice((NUMBER, CATEGORY)),
-    "categories": schema.Kind((*TEXTS.rules, SORTED)),
+    "categories": TEXTS.also("sorted", lambda x: sorted(set(x)) == x),
     "dropped": schema.FLAG,
 }
 FIELDS = {
@@ -51,11 +55,6 @@ class Column(NamedTuple):
     kind: str  # "number" or "category"
     categories: tuple[str, ...] = ()  # sorted; none for numbers
     dropped: bool = False  # whether the first category has no column in X
-
-    @property
-    def width(self) -> int:
-        """The number of its columns in X."""
-        return 1 if self.kind == NUMBER else len(self.categories) - self.dropped
 
     @property
     def feature_names(self) -> list[str]:
@@ -139,11 +138,6 @@ class Encoding:
         """The name of each column of X, such as ``age`` or ``sex=F``."""
         return tuple(name for one in self.columns for name in one.feature_names)
 
-    @property
-    def n_features(self) -> int:
-        """The number of columns of X."""
-        return sum(column.width for column in self.columns)
-
     def encode(self, frame: Frame, *, fit: bool = False) -> Rows:
         """Return the numbers of a table.
 
@@ -154,14 +148,16 @@ class Encoding:
             Whether these are the rows of a fit, which have a target and weights. In
             other tables the target may be absent; there is no y then.
         """
-        X, y = self.raw(frame, fit=fit)
-        weight = self._weight(frame) if fit and self.weight is not None else None
+        names = self._names(frame, fit)
+        X, y, weight = self._features(frame, names), self._target(frame), None
+        if fit and self.weight is not None:
+            weight = np.array(frame.column(self.weight))
         gaps = row_gaps(X)
-        kept, n_filled = np.ones(frame.n_rows, dtype=bool), 0
-        lacking = np.isnan(y) if fit and y is not None else np.zeros_like(kept)
+        lacking = np.isnan(y) if fit and y is not None else np.zeros_like(gaps)
+        kept, n_filled = np.ones_like(gaps), 0
         if self.on_missing == "error" and (gaps | lacking).any():
-            ways = ["drop"] + ["mean"] * (fit or self.means is not None)
-            check_gaps(frame, self._names(frame), self.target if fit else None, ways)
+            used = [*names, self.target] if fit and self.target is not None else names
+            check_gaps(frame, used, can_fill=fit or self.means is not None)
         elif self.on_missing in ("drop", "mean"):
             kept = ~lacking if self.on_missing == "mean" else ~(lacking | gaps)
         if not kept.all():
@@ -171,63 +167,45 @@ class Encoding:
         if self.on_missing == "mean" and self.means is not None:
             n_filled = int(gaps[kept].sum())
             X = np.where(np.isnan(X), self.means, X) if n_filled else X
-        if self.scales is not None and self.means is not None:
+        if self.scales is not None:
             X = (X - self.means if self.centre else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
 
-    def to_table_units(self, coef: Any, intercept: Any = 0.0) -> tuple[Any, Any]:
-        """Return coefficients of the standardised X as those of the table's columns.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (..., p)
-        intercept : float or ndarray of shape (...)
-        """
-        if self.scales is None or self.means is None:
-            return coef, intercept
-        plain = coef / self.scales
-        shift = plain @ self.means if self.centre else 0.0
-        return plain, intercept - shift
-
-    def _names(self, frame: Frame) -> list[str]:
+    def _names(self, frame: Frame, fit: bool) -> list[str]:
         """Return the columns of a table that hold the features, in order."""
         wanted, names = [column.name for column in self.columns], frame.names
         if not frame.named and len(names) == len(wanted):
             return list(names)  # the features alone, without the target
+        others = [name for name in (self.target, self.weight) if fit and name]
         present = set(names)
-        lacking = [name for name in wanted if name not in present]
+        lacking = [name for name in wanted + others if name not in present]
         if lacking:
-            more = f" and {len(lacking) - 5} others" if len(lacking) > 5 else ""
             raise ShardError(
-                f"the table has no column {', '.join(map(repr, lacking[:5]))}{more}; "
-                "give it the columns of the fit"
+                f"the table has no column {listed(lacking)}; give it the columns of "
+                "the fit"
             )
         return wanted
 
-    def raw(self, frame: Frame, *, fit: bool) -> tuple[Any, Vector | None]:
-        """Return X and y before rows are dropped, and entries filled or scaled."""
-        return self._features(frame), self._target(frame, fit)
-
-    def _features(self, frame: Frame) -> Any:
-        names = self._names(frame)
-        plain = all(column.kind != CATEGORY for column in self.columns)
-        sparse = frame.sparse is not None and not frame.columns.keys() & set(names)
-        if sparse and plain:
+    def _features(self, frame: Frame, names: Sequence[str]) -> Any:
+        plain = all(column.kind == NUMBER for column in self.columns)
+        if frame.sparse is not None and plain and not {*names} & frame.columns.keys():
             X = frame.sparse
-            if names != list(positions(X.shape[1])):
+            if tuple(names) != positions(X.shape[1]):
                 X = X[:, [int(name[1:]) for name in names]]
             return X if self.means is None else X.toarray()
-        X = np.empty((frame.n_rows, self.n_features))
+        X = np.empty((frame.n_rows, len(self.feature_names)))
         k = 0
         for name, column in zip(names, self.columns, strict=True):
-            values, width = frame.column(name), column.width
-            if column.kind == CATEGORY:
-                X[:, k : k + width] = self._dummies(column, values)
-            elif values.dtype == object:
+            values = frame.column(name)
+            if column.kind == NUMBER and values.dtype == object:
                 raise not_numbers(name, values)
-            else:
-                X[:, k] = values
-            k += width
+            block = (
+                values[:, None]
+                if column.kind == NUMBER
+                else self._dummies(column, values)
+            )
+            X[:, k : k + block.shape[1]] = block
+            k += block.shape[1]
         return X
 
     def _dummies(self, column: Column, values: Array) -> Matrix:
@@ -246,53 +224,68 @@ class Encoding:
         table[-1] = np.nan
         return table[codes][:, int(column.dropped) :]
 
-    def _target(self, frame: Frame, fit: bool) -> Vector | None:
+    def _target(self, frame: Frame) -> Vector | None:
         if self.target is None or self.target not in frame.names:
-            if fit and self.target is not None:
-                raise ShardError(f"the table has no column {self.target!r}, the target")
             return None
         if not frame.named and len(frame.names) == len(self.columns):
             return None  # these are the features
         values = frame.column(self.target)
-        if self.classes is None:
-            if values.dtype == object:
-                raise not_numbers(self.target, values)
-            return np.array(values, dtype=np.float64)
-        if values.dtype != object and not isinstance(self.classes[0], str):
-            places = np.searchsorted(np.array(self.classes), values)
-            places = places.clip(0, len(self.classes) - 1)
-            same = np.array(self.classes)[places] == values
-            return np.where(same, places, np.nan)
-        texts, codes = codes_of(values)
-        found = {label(name): float(k) for k, name in enumerate(self.classes)}
-        return np.array([*(found.get(text, np.nan) for text in texts), np.nan])[codes]
+        if self.classes is not None:
+            texts, codes = codes_of(values)
+            places = {label(name): float(k) for k, name in enumerate(self.classes)}
+            return np.array([*(places.get(text, np.nan) for text in texts), np.nan])[
+                codes
+            ]
+        if values.dtype == object:
+            raise not_numbers(self.target, values)
+        return np.array(values)
 
-    def _weight(self, frame: Frame) -> Vector:
-        assert self.weight is not None
-        if self.weight not in frame.names:
-            raise ShardError(f"the table has no column {self.weight!r}, the weight")
-        values = frame.column(self.weight)
-        check_weights(self.weight, values)
-        return np.array(values, dtype=np.float64)
+    def to_table_units(self, parts: Parts, *, bounds: bool = False) -> Parts:
+        """Return parameters in the units of the table, if X was standardised.
+
+        Parameters
+        ----------
+        parts : dict of str to ndarray
+            ``coef`` (..., p) and ``intercept`` (...), if there is one; or ``W``, ``mu``
+            and ``a`` of a subspace. The precision ``a`` has no single unit in a
+            standardised table, and is left out.
+        bounds : bool
+            Whether these are bounds on the errors of coefficients.
+        """
+        if self.scales is None or self.means is None:
+            return dict(parts)
+        if "W" in parts:
+            scaled = parts["W"] * self.scales[:, None]
+            return {"W": scaled, "mu": self.rows_in_table_units(parts["mu"])}
+        coef = parts["coef"] / self.scales
+        if "intercept" not in parts and not self.centre:
+            return {"coef": coef}
+        means = self.means if self.centre else np.zeros_like(self.means)
+        shift = np.where(means == 0.0, 0.0, coef) @ (
+            np.abs(means) if bounds else -means
+        )
+        return {
+            "coef": coef,
+            "intercept": np.asarray(parts.get("intercept", 0.0) + shift),
+        }
+
+    def rows_in_table_units(self, rows: Matrix) -> Matrix:
+        """Return encoded rows (..., p) as they were before they were standardised."""
+        if self.scales is None or self.means is None:
+            return rows
+        return np.asarray(rows * self.scales + (self.means if self.centre else 0.0))
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as plain types."""
-        numbers = {"means": self.means, "scales": self.scales}
-        lists = {k: None if v is None else v.tolist() for k, v in numbers.items()}
-        return {
-            "columns": [
-                column._asdict() | {"categories": list(column.categories)}
-                for column in self.columns
-            ],
-            "target": self.target,
-            "classes": None if self.classes is None else list(self.classes),
-            "weight": self.weight,
-            **lists,
-            "centre": self.centre,
-            "on_missing": self.on_missing,
-            "unknown": self.unknown,
-            "named": self.named,
-        }
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("means", "scales"):
+            found[name] = None if found[name] is None else found[name].tolist()
+        found["classes"] = None if self.classes is None else list(self.classes)
+        found["columns"] = [
+            column._asdict() | {"categories": list(column.categories)}
+            for column in self.columns
+        ]
+        return found
 
     @classmethod
     def from_json(cls, content: Any) -> Encoding:
@@ -303,33 +296,87 @@ class Encoding:
             for column in content["columns"]:
                 schema.check_entries(column, COLUMN)
         except ConfigError as error:
-            _demand(False, str(error))
-        given, classes = dict(content), content["classes"]
-        columns = given["columns"] = tuple(
+            raise ShardError(f"{DAMAGED}: {error}") from None
+        given = dict(content)
+        given["columns"] = tuple(
             Column(**(column | {"categories": tuple(column["categories"])}))
             for column in content["columns"]
         )
-        names, width = {one.name for one in columns}, sum(one.width for one in columns)
-        _demand(len(names) == len(columns) > 0, "columns must have different names")
-        for one in columns:
-            known = bool(one.categories) == (one.kind == CATEGORY)
-            _demand(known, "categories have names, and numbers have none")
-        if classes is not None:
-            known = len(classes) > 1 and sorted(set(classes)) == classes
-            _demand(known, "classes must be at least two, and sorted")
+        if given["classes"] is not None:
             given["classes"] = tuple(
-                c if schema.TEXT.holds(c) else float(c) for c in classes
+                c if schema.TEXT.holds(c) else float(c) for c in given["classes"]
             )
         for name in ("means", "scales"):
             if given[name] is not None:
-                _demand(len(given[name]) == width, f"{name} must be {width} numbers")
                 given[name] = np.array(given[name], dtype=np.float64)
-        scales, means = given["scales"], given["means"]
-        _demand(scales is None or bool((scales > 0).all()), "scales must be positive")
-        _demand(means is not None or scales is None, "scales need means")
-        return cls(**given)
+        found = cls(**given)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise if parts do not belong together."""
+        names, width = {one.name for one in self.columns}, len(self.feature_names)
+        classes = (0.0, 1.0) if self.classes is None else self.classes
+        arrays = [part for part in (self.means, self.scales) if part is not None]
+        rules = {
+            "columns must have different names": len(names) == len(self.columns) > 0,
+            "categories have names, and numbers have none": all(
+                bool(one.categories) == (one.kind == CATEGORY) for one in self.columns
+            ),
+            "classes must be at least two, and sorted": len(classes) > 1
+            and sorted({*classes}) == [*classes],
+            f"means and scales must be {width} numbers": all(
+                len(part) == width for part in arrays
+            ),
+            "scales must be positive, and need means": self.scales is None
+            or (self.means is not None and bool((self.scales > 0).all())),
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ShardError(f"{DAMAGED}: {rule}")
 
 
-def _demand(holds: bool, what: str) -> None:
-    if not holds:
-        raise ShardError(f"the description of the columns is damaged: {what}")
+def row_gaps(X: Any) -> NDArray[np.bool_]:
+    """Return which rows have a missing entry."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(np.isnan(X).any(axis=1))
+    found = np.zeros(X.shape[0], dtype=bool)
+    found[X.tocoo().row[np.isnan(X.data)]] = True
+    return found
+
+
+def check_gaps(frame: Frame, names: Sequence[str], *, can_fill: bool = True) -> None:
+    """Raise if an entry of these columns is missing."""
+    ways = "drop or mean" if can_fill else "drop"
+    advice = f"use --on-missing {ways}, or fill the gaps"
+    if frame.sparse is not None and np.isnan(frame.sparse.data).any():
+        raise ShardError(f"the sparse table has missing entries (NaN); {advice}")
+    for name in names:
+        lost = is_missing(frame.columns.get(name, np.zeros(0)))  # or it is sparse
+        if lost.any():
+            raise ShardError(
+                f"column {name!r} has no entry in {int(lost.sum())} of {len(lost)} "
+                f"rows, first in row {int(lost.argmax())}; {advice}"
+            )
+
+
+def not_numbers(name: str, values: Array, advice: str = "") -> ShardError:
+    """Return the error that a column of text is used as numbers."""
+    words = codes_of(values)[0]
+    odd = [word for word in words if not is_numeral(word)]
+    if odd and all(is_numeral(word.replace(",", ".")) for word in odd):
+        return ShardError(
+            f"column {name!r} has numbers with a comma, such as {odd[0]!r}; use "
+            "--decimal , if it is the decimal mark, or else remove it"
+        )
+    word = (odd or words)[0]
+    return ShardError(
+        f"column {name!r} has text, such as {shown(word)} in row "
+        f"{values.tolist().index(word)}, but numbers are needed{advice}"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, for an error."""
+    more = f" and {len(names) - 5} others" if len(names) > 5 else ""
+    return f"{', '.join(map(repr, names[:5]))}{more}"

@@ -1,30 +1,48 @@
 """Data files: tables with named columns, and arrays of numbers.
 
-pyarrow reads .csv and .parquet files; it is the extra ``tables``. numpy and scipy read
-the others.
+`READERS` has an entry for each format. pyarrow reads .csv and .parquet files; it is the
+extra ``tables``. numpy and scipy read the others.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from dadmm.core import documents
 from dadmm.core.errors import ShardError
-from dadmm.data import matlab, text
-from dadmm.data.frame import Array, Frame, check_filled, check_names
+from dadmm.core.layout import Matrix
+from dadmm.data import matlab
+from dadmm.data.frame import Array, Frame, check_names
+from dadmm.data.text import Format, read_csv, read_txt
 
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
-ARCHIVES = (".npz", ".mat")  # files of several named arrays
-TABLES = (".csv", ".parquet")  # files that pyarrow reads
-SUFFIXES = (".csv", ".parquet", ".npy", ".npz", ".mat", ".txt")
+ALL = slice(None)
 T = TypeVar("T")
-Names = text.Names
+Names = tuple[str, ...] | None  # of the columns, if a file has them
+
+
+class Reader(NamedTuple):
+    """How files of a format are read: ``table`` or ``array``, or both.
+
+    Functions raise what they like; `_open` makes one sentence of it, which starts with
+    the name of the file.
+    """
+
+    table: Callable[[Path, Format, slice], Frame] | None = None
+    """Takes the rows to return, of a format that has ``n_rows``."""
+    array: Callable[[Path, str], tuple[Array, Names]] | None = None
+    """Takes the name of the array; also returns the names of the columns."""
+    n_rows: Callable[[Path], int] | None = None
+    """Returns the number of rows, if rows can be read without the others."""
+    sparse: Callable[[Path], Any] | None = None  # returns a sparse array, or None
+    archive: bool = False  # whether it has several arrays, by name
+    needs_pyarrow: bool = False
 
 
 def read_frame(
@@ -73,56 +91,33 @@ def read_frame(
     >>> table.names, table.column("age")
     (('age', 'ward'), array([34., 71.]))
     """
-    name, _, key = str(path).partition("::")
-    file, how = Path(name), text.Format(separator, decimal, encoding)
-    if file.suffix in ARCHIVES:
-        frame = _open(file, key, lambda: _read_archive(file, key, beside))
-    elif file.suffix == ".npy":
-        matrix, _ = open_named(path)
-        whole = np.array(matrix[rows or slice(None)], dtype=np.float64, order="F")
-        return Frame.of(whole)
-    elif file.suffix == ".parquet":
-        return _open(file, key, lambda: _read_parquet(file, rows))
-    elif file.suffix == ".csv":
-        frame = _open(file, key, lambda: text.read_csv(file, how))
-    else:
-        frame = _open(file, key, lambda: text.read_txt(file, how))
-    return frame if rows is None else frame.take(rows)
+    how, wanted = Format(separator, decimal, encoding), rows or ALL
+
+    def read(reader: Reader, file: Path, key: str) -> Frame:
+        if reader.table is not None:
+            frame = reader.table(file, how, wanted)
+            if not frame.columns or not frame.n_rows:
+                raise _empty((frame.n_rows, len(frame.columns)))
+        elif reader.sparse is None or key or (found := reader.sparse(file)) is None:
+            some = ALL if reader.archive else wanted
+            frame = _read_arrays(reader, file, key, some, beside)
+        else:
+            frame = Frame({}, False, found)
+        return frame if rows is None or reader.n_rows else frame.take(rows)
+
+    return _open(path, None, read)
 
 
 def count_rows(path: str | PathLike[str]) -> int | None:
-    """Return the number of rows if the file need not be read for it, else None."""
-    file, _, _ = str(path).partition("::")
-    if Path(file).suffix == ".npy":
-        return len(open_named(path)[0])
-    if Path(file).suffix == ".parquet":
-        return _open(
-            Path(file), "", lambda: int(_parquet(Path(file)).metadata.num_rows)
-        )
-    return None
+    """Return the number of rows if rows can be read without the others, else None."""
+    return _open(
+        path, None, lambda how, file, _: how.n_rows(file) if how.n_rows else None
+    )
 
 
-def open_named(
-    path: str | PathLike[str], key: str | None = None
-) -> tuple[Array, Names]:
-    """Return a matrix with the stored type of numbers, and the names of its columns.
-
-    A .npy file is memory-mapped: rows are read when they are used. The names are the
-    header of a table, or the array ``feature_names`` of a .npz file. Without names,
-    None.
-    """
-    matrix, names = _load(path, key)
-    if matrix.ndim != 2:
-        raise ShardError(
-            f"{path} holds an array of shape {matrix.shape}; "
-            "samples are a matrix with one row per sample"
-        )
-    if names is not None and len(names) != matrix.shape[1]:
-        raise ShardError(
-            f"{path} has {len(names)} names in {NAMES} for {matrix.shape[1]} columns; "
-            "give one for each"
-        )
-    return matrix, names
+def reader_of(path: str | PathLike[str]) -> Reader:
+    """Return the reader of a file, by its name; one without abilities if unknown."""
+    return READERS.get(Path(str(path).partition("::")[0]).suffix, Reader())
 
 
 def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
@@ -131,7 +126,8 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     Parameters
     ----------
     path : path-like
-        As in `dadmm.datasets.load_matrix`.
+        As in `dadmm.datasets.load_matrix`. A .npy file is memory-mapped: rows are read
+        when they are used.
     key : str, optional
         Name of the array, in a file with several.
 
@@ -151,45 +147,103 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     >>> labels
     array([0, 1, 1, 0])
     """
-    return _load(path, key)[0]
+    return _open(path, key, lambda *found: _numbers(*found)[0])
 
 
-def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
+def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
+    """Return the samples in a file, one per row.
+
+    Parameters
+    ----------
+    path : path-like
+        A .npy, .npz, .csv, .parquet, .txt or .mat file; ``data.npz::name`` also gives
+        the key. A .npy file of float64 is memory-mapped and read-only.
+    key : str, optional
+        Name of the array, in a file with several.
+
+    Returns
+    -------
+    samples : ndarray of shape (n_samples, dimension)
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import dadmm, numpy as np
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "data.npz")
+    ...     np.savez(file, train=np.eye(3), test=np.ones((2, 3)))
+    ...     samples = dadmm.datasets.load_matrix(file, "test")
+    >>> samples
+    array([[1., 1., 1.],
+           [1., 1., 1.]])
+    """
+    found = load_array(path, key)
+    if found.ndim != 2:
+        raise ShardError(
+            f"{path}: an array of shape {found.shape} is not a matrix; samples are a "
+            "matrix with one row per sample"
+        )
+    return np.asarray(found, dtype=np.float64)
+
+
+def load_tracks(path: str | PathLike[str]) -> Matrix:
+    """Return the image coordinates of tracked points, for structure from motion.
+
+    Parameters
+    ----------
+    path : path-like
+        As in `load_matrix`. In a file with several arrays, such as those of Caltech
+        Turntable and Hopkins 155, the array is ``measurement_matrix``.
+
+    Returns
+    -------
+    measurements : ndarray of shape (2 F, N)
+        x and y of one frame after the other, one column per point; NaN where a point
+        is lost.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import dadmm, numpy as np
+    >>> tracks, _ = dadmm.datasets.turntable(n_frames=4, n_points=10)
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "cube.npy"), tracks)
+    ...     read = dadmm.datasets.load_tracks(Path(folder, "cube.npy"))
+    >>> read.shape
+    (8, 10)
+    """
+    named = reader_of(path).archive and "::" not in str(path)
+    matrix = np.array(load_matrix(path, "measurement_matrix" if named else None))
+    if len(matrix) % 2:
+        raise ShardError(
+            f"{path} has {len(matrix)} rows; tracks need an even number, x and y of "
+            "each frame"
+        )
+    if matrix.shape[1] < 4:
+        raise ShardError(f"{path} has {matrix.shape[1]} points; use at least 4")
+    if np.isinf(matrix).any():
+        row, point = np.argwhere(np.isinf(matrix))[0]
+        raise ShardError(
+            f"{path}: row {row}, point {point} is {matrix[row, point]}; coordinates "
+            "must be finite, or NaN where a point is lost"
+        )
+    return matrix
+
+
+def _open(
+    path: str | PathLike[str],
+    key: str | None,
+    read: Callable[[Reader, Path, str], T],
+) -> T:
+    """Return ``read(reader, file, key)``; raise one sentence if it fails."""
     name, _, inner = str(path).partition("::")
     file, key = Path(name), key or inner
-    if file.suffix in (".npy", *ARCHIVES):
-        readers: dict[str, Callable[[Path, str], tuple[Array, Names]]] = {
-            ".npy": _read_npy, ".npz": _read_npz, ".mat": _read_mat,
-        }  # fmt: skip
-        array, names = _open(file, key, lambda: readers[file.suffix](file, key))
-    else:
-        frame = read_frame(f"{file}::{key}" if key else file)
-        array, names = _numbers(file, frame), frame.names if frame.named else None
-    if array.dtype.kind not in "fiub":
-        raise ShardError(f"{path} holds values of type {array.dtype}; save numbers")
-    if array.size == 0:
-        raise ShardError(f"{path} is empty, of shape {array.shape}; save some samples")
-    return array, names
-
-
-def _numbers(file: Path, frame: Frame) -> Array:
-    """Return a table of numbers as a matrix."""
-    for name, values in frame.columns.items():
-        if values.dtype == object:
-            row = next(k for k, value in enumerate(values) if value is not None)
-            raise ShardError(
-                f"{file}: column {name!r} has text, such as {values[row]!r} in row "
-                f"{row}; save numbers, and leave missing entries empty"
-            )
-    wide = len(frame.columns)
-    return np.column_stack(list(frame.columns.values())) if wide else np.empty((0, 0))
-
-
-def _open(file: Path, key: str, read: Callable[[], T]) -> T:
-    """Return ``read()``; raise one sentence if the file cannot be read."""
-    if file.suffix not in SUFFIXES:
-        raise ShardError(f"{file} is not a data file; use one of {', '.join(SUFFIXES)}")
-    if key and file.suffix not in ARCHIVES:
+    reader = READERS.get(file.suffix)
+    if reader is None:
+        raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
+    if key and not reader.archive:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
     try:
         documents.check_regular(file)
@@ -201,11 +255,11 @@ def _open(file: Path, key: str, read: Callable[[], T]) -> T:
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
-            return read()
-    except ShardError:
-        raise
+            return read(reader, file, key)
+    except ShardError as error:
+        raise ShardError(f"{file}: {error}") from None
     except ImportError:
-        if file.suffix not in TABLES:
+        if not reader.needs_pyarrow:
             raise
         raise ShardError(
             f"{file} needs pyarrow; install it with pip install 'dadmm[tables]', or "
@@ -215,13 +269,76 @@ def _open(file: Path, key: str, read: Callable[[], T]) -> T:
         raise
     except Exception as error:  # parsers raise many types on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
-        kind = "file" if file.suffix in (".txt", *TABLES) else "file of numbers"
         raise ShardError(
-            f"{file} is not a valid {file.suffix} {kind}: {reason}"
+            f"{file} is not a valid {file.suffix} file: {reason}"
         ) from None
 
 
-# arrays
+def _numbers(reader: Reader, file: Path, key: str) -> tuple[Array, Names]:
+    """Return an array of numbers, and the names of its columns if it has them."""
+    if reader.array is not None:
+        array, names = reader.array(file, key)
+    else:
+        assert reader.table is not None
+        columns = reader.table(file, Format(), ALL).columns
+        for name, values in columns.items():
+            if values.dtype == object:
+                row = next(k for k, value in enumerate(values) if value is not None)
+                raise ShardError(
+                    f"column {name!r} has text, such as {values[row]!r} in row {row}; "
+                    "save numbers, and leave missing entries empty"
+                )
+        array, names = np.empty((0, 0)), None
+        if columns:
+            array = np.column_stack([*columns.values()])
+    if array.dtype.kind not in "fiub":
+        raise ShardError(f"it holds values of type {array.dtype}; save numbers")
+    if array.size == 0:
+        raise _empty(array.shape)
+    return array, names
+
+
+def _empty(shape: tuple[int, ...]) -> ShardError:
+    return ShardError(f"it is empty, of shape {shape}; save some samples")
+
+
+def _read_arrays(
+    reader: Reader, file: Path, key: str, rows: slice, beside: Sequence[str]
+) -> Frame:
+    """Return a matrix, and the arrays that are further columns, as a table."""
+    key = key or ("X" if beside else "")
+    X, names = _numbers(reader, file, key)
+    frame = Frame.of(np.array(X[rows], dtype=np.float64, order="F"), names)
+    for name in beside:
+        assert reader.array is not None
+        values, _ = reader.array(file, name)
+        if values.dtype.kind != "U":
+            values, _ = _numbers(reader, file, name)
+        if values.size != len(X):
+            raise ShardError(
+                f"{name} has shape {values.shape}, but {key} has {len(X)} rows; give "
+                "one entry per row"
+            )
+        if name in frame.columns:
+            raise ShardError(
+                f"a column of {key} is called {name!r}, as is an array; rename the "
+                "column"
+            )
+        frame.columns[name] = Frame.of({name: values.ravel()}).column(name)
+    return frame
+
+
+def _choose_array(key: str, found: Mapping[str, str]) -> str:
+    """Return the name of the array to read: the key, or the only array."""
+    names = ", ".join(name + note for name, note in found.items()) or "no matrix"
+    if key and key not in found:
+        raise ShardError(f"it has no matrix {key!r}; it holds {names}")
+    if not key and len(found) != 1:
+        raise ShardError(f"it holds {names}; choose one as FILE::name")
+    return key or next(iter(found))
+
+
+# formats
 
 
 def _read_npy(file: Path, _: str) -> tuple[Array, Names]:
@@ -232,99 +349,34 @@ def _archive(file: Path) -> Any:
     """Return the open arrays of a .npz file."""
     import zipfile  # slow to import, and rarely needed
 
-    with file.open("rb") as stream:
-        if not zipfile.is_zipfile(stream):
-            raise ValueError("it is not an archive of arrays")
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is not an archive of arrays")
     return np.load(file, allow_pickle=False)
 
 
 def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
     with _archive(file) as arrays:
-        matrices = [name for name in arrays.files if name != NAMES]
-        found = arrays[_choose_array(file, key, dict.fromkeys(matrices, ""))]
-        return found, _names(file, arrays) if NAMES in arrays.files else None
+        matrices = dict.fromkeys((n for n in arrays.files if n != NAMES), "")
+        found = arrays[_choose_array(key, matrices)]
+        return found, _names(arrays) if NAMES in arrays.files else None
 
 
-def _names(file: Path, arrays: Mapping[str, Array]) -> tuple[str, ...]:
+def _names(arrays: Mapping[str, Array]) -> tuple[str, ...]:
     """Return the names of columns in an archive."""
     try:
         found = arrays[NAMES]
     except ValueError:  # an array of objects, which is not unpickled
-        found = None
-    if found is None or found.dtype.kind != "U" or found.ndim != 1:
+        found = np.empty(0)
+    if found.dtype.kind != "U" or found.ndim != 1:
         raise ShardError(
-            f"{file}: {NAMES} must be an array of text, one name per column; save "
+            f"{NAMES} must be an array of text, one name per column; save "
             "np.array(names, dtype=str)"
         )
-    names = tuple(found.tolist())
-    check_names(names, f"{file}: ")
-    return names
-
-
-def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
-    from scipy import io
-
-    try:
-        contents = io.whosmat(file)
-    except NotImplementedError:
-        raise ShardError(
-            f"{file} is a MATLAB 7.3 (HDF5) file; save it with -v7, or as .npy"
-        ) from None
-    numeric = {
-        name: " of shape {} x {}".format(*shape)
-        for name, shape, kind in contents
-        if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
-    }
-    name = _choose_array(file, key, numeric)
-    matlab.check_numbers(file, name)
-    return io.loadmat(file, variable_names=[name])[name], None
-
-
-def _choose_array(file: Path, key: str, found: dict[str, str]) -> str:
-    """Return the name of the array to read: the key, or the only array."""
-    names = ", ".join(name + note for name, note in found.items()) or "no matrix"
-    if key and key not in found:
-        raise ShardError(f"{file} has no matrix {key!r}; it holds {names}")
-    if not key and len(found) != 1:
-        raise ShardError(f"{file} holds {names}; choose one as {file.name}::name")
-    return key or next(iter(found))
-
-
-def _read_archive(file: Path, key: str, beside: Sequence[str]) -> Frame:
-    """Return the matrix of an archive, and the arrays that are further columns."""
-    sparse = None if file.suffix == ".mat" or key else _read_sparse(file)
-    if sparse is not None:
-        return Frame({}, False, sparse)
-    X, names = open_named(file, key or ("X" if beside else None))
-    frame = Frame.of(np.asarray(X, dtype=np.float64), names)
-    for name in beside:
-        values = _read_beside(file, name)
-        if values.size != len(X):
-            raise ShardError(
-                f"{file}: {name} has shape {values.shape}, but {key or 'X'} has "
-                f"{len(X)} rows; give one entry per row"
-            )
-        if name in frame.columns:
-            raise ShardError(
-                f"{file}: a column of {key or 'X'} is called {name!r}, as is an array; "
-                "rename the column"
-            )
-        column = Frame.of({name: values.ravel()}).columns
-        frame = frame._replace(columns=frame.columns | column)
-    return frame
-
-
-def _read_beside(file: Path, name: str) -> Array:
-    """Return an array of an archive: numbers, or texts of a .npz file."""
-    if file.suffix == ".npz":
-        found, _ = _read_npz(file, name)
-        if found.dtype.kind == "U":
-            return found
-    return load_array(file, name)
+    return tuple(found.tolist())
 
 
 def _read_sparse(file: Path) -> Any:
-    """Return the sparse array that scipy has saved in a file, or None."""
+    """Return the sparse array that scipy has saved in a .npz file, or None."""
     with _archive(file) as arrays:
         if not {"format", "shape", "data"} <= set(arrays.files):
             return None
@@ -333,13 +385,29 @@ def _read_sparse(file: Path) -> Any:
     found = sparse.csr_array(sparse.load_npz(file))
     found.check_format(full_check=True)
     if found.dtype.kind not in "fiub" or found.ndim != 2:
-        raise ShardError(f"{file} holds values of type {found.dtype}; save numbers")
+        raise ShardError(f"it holds values of type {found.dtype}; save numbers")
     if 0 in found.shape:
-        raise ShardError(f"{file} is empty, of shape {found.shape}; save some samples")
+        raise _empty(found.shape)
     return found.astype(np.float64)
 
 
-# tables
+def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
+    from scipy import io
+
+    try:
+        contents: Iterable[Any] = io.whosmat(file)
+    except NotImplementedError:
+        raise ShardError(
+            "it is a MATLAB 7.3 (HDF5) file; save it with -v7, or as .npy"
+        ) from None
+    numeric = {
+        name: " of shape {} x {}".format(*shape)
+        for name, shape, kind in contents
+        if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
+    }
+    name = _choose_array(key, numeric)
+    matlab.check_numbers(file, name)
+    return io.loadmat(file, variable_names=[name])[name], None
 
 
 def _parquet(file: Path) -> Any:
@@ -348,16 +416,28 @@ def _parquet(file: Path) -> Any:
     return parquet.ParquetFile(file)
 
 
-def _read_parquet(file: Path, rows: slice | None) -> Frame:
+def _read_parquet(file: Path, _: Format, rows: slice) -> Frame:
     """Return rows of a .parquet file, reading only the row groups that have them."""
     whole = _parquet(file)
-    check_names(whole.schema_arrow.names, f"{file}: ")
+    check_names(whole.schema_arrow.names)
     counts = [whole.metadata.row_group(k).num_rows for k in range(whole.num_row_groups)]
     ends = np.cumsum([0, *counts])
-    start, stop, _ = (rows or slice(None)).indices(int(ends[-1]))
-    groups = [
-        k for k in range(len(counts)) if ends[k] < stop and start < ends[k + 1]
-    ]  # fmt: skip
+    start, stop = rows.indices(int(ends[-1]))[:2]
+    groups = [k for k, end in enumerate(ends[1:]) if ends[k] < stop and start < end]
     table = whole.read_row_groups(groups, use_threads=False)
     first = int(ends[groups[0]]) if groups else 0
-    return check_filled(file, Frame.of(table.slice(start - first, stop - start)))
+    return Frame.of(table.slice(start - first, stop - start))
+
+
+READERS: dict[str, Reader] = {
+    ".csv": Reader(lambda file, how, _: read_csv(file, how), needs_pyarrow=True),
+    ".parquet": Reader(
+        _read_parquet,
+        n_rows=lambda file: int(_parquet(file).metadata.num_rows),
+        needs_pyarrow=True,
+    ),
+    ".npy": Reader(array=_read_npy, n_rows=lambda file: len(_read_npy(file, "")[0])),
+    ".npz": Reader(array=_read_npz, sparse=_read_sparse, archive=True),
+    ".mat": Reader(array=_read_mat, archive=True),
+    ".txt": Reader(lambda file, how, _: read_txt(file, how)),
+}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from dadmm.core.errors import ShardError
 Array = NDArray[Any]
 MOST_NAMES = 5  # in the error that there is no column of a name
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
+NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
 
 
 class Frame(NamedTuple):
@@ -60,49 +60,35 @@ class Frame(NamedTuple):
         """
         if isinstance(table, Frame):
             return table
-        if hasattr(table, "column_names") and hasattr(table, "column"):  # pyarrow
-            columns = [from_arrow(table.column(k)) for k in range(table.num_columns)]
-            return cls._checked(table.column_names, columns)
-        if hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas
-            columns = [table.iloc[:, k] for k in range(len(table.columns))]
-            return cls._checked(list(map(str, table.columns)), columns)
-        if isinstance(table, Mapping):
-            return cls._checked(list(map(str, table)), list(table.values()))
         if hasattr(table, "tocsr"):
             return cls({}, False, table.tocsr().astype(np.float64))
-        matrix = np.asarray(table)
-        if matrix.dtype.names is not None:
-            kinds = matrix.dtype.names
-            return cls._checked(kinds, [matrix[name] for name in kinds])
-        if matrix.ndim != 2:
-            raise ShardError(
-                f"a table of shape {matrix.shape} is not a matrix; give one row per "
-                "sample"
-            )
-        if matrix.dtype.kind == "b":
-            matrix = matrix.astype(np.float64)
-        if names is not None and len(names) != matrix.shape[1]:
-            raise ShardError(
-                f"there are {len(names)} names for {matrix.shape[1]} columns; give one "
-                "for each"
-            )
-        found = positions(matrix.shape[1]) if names is None else names
-        return cls._checked(found, list(matrix.T))._replace(named=names is not None)
-
-    @classmethod
-    def _checked(cls, names: Sequence[str], columns: Sequence[Any]) -> Frame:
-        """Return a frame; raise if names are not valid, or lengths differ."""
-        check_names(names)
-        found = {n: as_column(v) for n, v in zip(names, columns, strict=True)}
-        lengths = {name: len(values) for name, values in found.items()}
-        first = next(iter(lengths), "")
-        for name, length in lengths.items():
-            if length != lengths[first]:
+        if hasattr(table, "column_names"):  # pyarrow
+            found, columns = table.column_names, map(from_arrow, table.columns)
+        elif hasattr(table, "iloc"):  # pandas
+            found = list(map(str, table.columns))
+            columns = map(as_column, (table.iloc[:, k] for k in range(len(found))))
+        elif isinstance(table, Mapping):
+            found, columns = list(map(str, table)), map(as_column, table.values())
+        else:
+            matrix = np.asarray(table)
+            if matrix.dtype.names is not None:
+                return cls.of({name: matrix[name] for name in matrix.dtype.names})
+            if matrix.ndim != 2:
                 raise ShardError(
-                    f"column {name!r} has {length} rows, but {first!r} has "
-                    f"{lengths[first]}; give all columns the same number"
+                    f"a table of shape {matrix.shape} is not a matrix; samples are a "
+                    "matrix with one row per sample"
                 )
-        return cls(found)
+            width = matrix.shape[1]
+            if names is not None and len(names) != width:
+                raise ShardError(
+                    f"there are {len(names)} names for {width} columns; give one for "
+                    "each"
+                )
+            found = positions(width) if names is None else names
+            is_flag = matrix.dtype.kind == "b"
+            columns = map(as_column, (matrix * 1.0 if is_flag else matrix).T)
+            return cls(_by_name(found, columns), names is not None)
+        return cls(_by_name(found, columns))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,20 +107,13 @@ class Frame(NamedTuple):
         """Return a column."""
         if name in self.columns:
             return self.columns[name]
-        place = positions(self.sparse.shape[1]).index(name)
-        found: Array = self.sparse[:, [place]].toarray().ravel()
-        return found
+        return np.asarray(self.sparse[:, [int(name[1:])]].toarray().ravel())
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""
         sparse = None if self.sparse is None else self.sparse[rows]
         columns = {name: values[rows] for name, values in self.columns.items()}
         return Frame(columns, self.named, sparse)
-
-    def without(self, name: str) -> Frame:
-        """Return the table without a dense column."""
-        columns = {k: values for k, values in self.columns.items() if k != name}
-        return self._replace(columns=columns)
 
     def find(self, word: str, purpose: str) -> str:
         """Return the name of a column that is given by its name or number.
@@ -164,28 +143,34 @@ def positions(width: int) -> tuple[str, ...]:
     return tuple(f"x{k}" for k in range(width))
 
 
-def check_names(names: Iterable[str], what: str = "") -> None:
+def check_names(names: Iterable[str]) -> None:
     """Raise if the name of a column is empty or occurs twice."""
     seen: set[str] = set()
     for k, name in enumerate(names):
         if not name:
             raise ShardError(
-                f"{what}column {k} has no name in the header; name it, or remove it if "
-                "it only numbers the rows"
+                f"column {k} has no name in the header; name it, or remove it if it "
+                "only numbers the rows"
             )
         if name in seen:
-            raise ShardError(
-                f"{what}two columns are called {name!r}; give each its own name"
-            )
+            raise ShardError(f"two columns are called {name!r}; give each its own name")
         seen.add(name)
 
 
-def check_filled(file: Path, frame: Frame) -> Frame:
-    """Return the table of a file; raise if it has no rows or no columns."""
-    if not frame.columns or not frame.n_rows:
-        shape = (frame.n_rows, len(frame.columns))
-        raise ShardError(f"{file} is empty, of shape {shape}; save some samples")
-    return frame
+def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]:
+    """Return columns by name; raise if names are not valid, or lengths differ."""
+    check_names(names)
+    found = dict(zip(names, columns, strict=True))
+    for name, values in found.items():
+        if len(values) != len(found[names[0]]):
+            raise ShardError(
+                f"column {name!r} has {len(values)} rows, but {names[0]!r} has "
+                f"{len(found[names[0]])}; give all columns the same number"
+            )
+    return found
+
+
+# columns
 
 
 def as_column(values: Any) -> Array:
@@ -198,39 +183,59 @@ def as_column(values: Any) -> Array:
         raise ShardError(f"a column of shape {array.shape} is not a list of entries")
     if array.dtype.kind in "fiu":
         return array.astype(np.float64, copy=False)
-    if array.dtype.kind == "O":
-        items = [None if _is_missing(item) else item for item in array.tolist()]
-        if all(item is None or _is_number(item) for item in items):
-            return np.array([np.nan if x is None else float(x) for x in items])
-        return as_texts(items, label)
     if array.dtype.kind in "bUM":
-        return as_texts(array.astype(str).tolist(), str)
-    raise ShardError(f"a column of type {array.dtype} has neither numbers nor text")
+        return as_texts(array.astype(str).tolist())
+    if array.dtype.kind != "O":
+        raise ShardError(f"a column of type {array.dtype} has neither numbers nor text")
+    items = [None if _is_missing(item) else item for item in array.tolist()]
+    if all(item is None or _is_number(item) for item in items):
+        return np.array([np.nan if x is None else float(x) for x in items])
+    return as_texts([None if item is None else label(item) for item in items])
 
 
-def as_texts(items: Iterable[Any], text: Callable[[Any], str]) -> Array:
+def as_texts(items: Iterable[Any]) -> Array:
     """Return a column of texts; None, the empty text and NaT are missing entries."""
     found = [None if item is None or item in ("", "NaT") else item for item in items]
     column = np.empty(len(found), dtype=object)
-    column[:] = [None if item is None else text(item) for item in found]
+    column[:] = [None if item is None else str(item) for item in found]
     return column
 
 
 def from_arrow(column: Any) -> Array:
     """Return a column of pyarrow as a column of numbers or of texts."""
-    kind = str(column.type)
-    if kind.startswith(("int", "uint", "float", "double", "half", "decimal", "null")):
-        return np.asarray(
-            column.cast("float64", safe=False).to_numpy(), dtype=np.float64
-        )
-    texts = as_texts(column.to_pylist(), str)
-    empty = all(text is None for text in texts)
-    return np.full(len(texts), np.nan) if empty else texts
+    if str(column.type).startswith(NUMBERS):
+        numbers = column.cast("float64", safe=False).to_numpy()
+        return np.asarray(numbers, dtype=np.float64)
+    texts = as_texts(column.to_pylist())
+    return np.full(len(texts), np.nan) if is_missing(texts).all() else texts
+
+
+def is_missing(values: Array) -> NDArray[np.bool_]:
+    """Return which entries of a column are missing."""
+    lost = values == None if values.dtype == object else np.isnan(values)  # noqa: E711
+    return np.asarray(lost, dtype=bool)
+
+
+def codes_of(values: Array) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the texts of a column, each once, and the position of each row's.
+
+    The position of a missing entry is -1.
+    """
+    if values.dtype != object:
+        numbers, inverse = np.unique(values, return_inverse=True)
+        texts = [label(x) for x in numbers[~np.isnan(numbers)].tolist()]
+        return texts, np.where(inverse < len(texts), inverse, -1)
+    places: dict[str, int] = {}
+    codes = np.full(len(values), -1)
+    for row, word in enumerate(values.tolist()):
+        if word is not None:
+            codes[row] = places.setdefault(word, len(places))
+    return list(places), codes
 
 
 def label(value: Any) -> str:
     """Return a number or text as the name of a category: 3.0 is ``3``."""
-    if isinstance(value, bool | np.bool_) or not _is_number(value):
+    if not _is_number(value):
         return str(value)
     number = float(value)
     return str(int(number)) if number.is_integer() else repr(number)
@@ -246,9 +251,8 @@ def is_numeral(word: str) -> bool:
 
 
 def _is_missing(item: Any) -> bool:
-    if item is None or type(item).__name__ in NO_VALUE:
-        return True
-    return isinstance(item, float) and item != item
+    nan = isinstance(item, float) and item != item
+    return item is None or nan or type(item).__name__ in NO_VALUE
 
 
 def _is_number(item: Any) -> bool:

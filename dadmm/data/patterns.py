@@ -152,15 +152,8 @@ def posterior(
 
     The samples (n, D) are ``H z + mu`` and noise of precision a, with NaN where an
     entry is missing. ``ridge`` (K, K) is the prior precision of z; for samples without
-    observed entries it is the identity.
-
-    Returns
-    -------
-    means : ndarray of shape (n, K)
-        E[z] of each sample.
-    covariances : ndarray of shape (P, K, K)
-        Of z, for each pattern.
-    patterns : Patterns
+    observed entries it is the identity. The means are (n, K); the covariances are those
+    of each pattern, (P, K, K).
     """
     found, K = patterns(samples), H.shape[1]
     observed = found.mask.sum(axis=1)[:, None, None]

@@ -9,11 +9,9 @@ Examples
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from os import PathLike
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,12 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data.encoding import Rows
-from dadmm.data.files import count_rows, load_array, read_frame
+from dadmm.data.files import count_rows, read_frame, reader_of
 from dadmm.data.frame import Frame
 
 __all__ = ["bounds", "by_label", "split", "split_frames", "split_table"]
 
-T = TypeVar("T")
 Integers = NDArray[np.int64]
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
 
@@ -117,16 +114,28 @@ def split(
     >>> [len(rows) for rows in dadmm.shard.split(samples, 2, labels=[0, 0, 0, 0, 1])]
     [4, 1]
     """
-    _check_enough(len(samples), n_nodes)
-    if labels is not None:
-        if np.shape(labels) != (len(samples),):
-            raise ShardError(
-                f"labels have shape {np.shape(labels)} for {len(samples)} samples; "
-                "give one label per sample"
-            )
-        return [_copy(samples[rows]) for rows in by_label(labels, n_nodes)]
-    cuts = [slice(*bounds(len(samples), n_nodes, i)) for i in range(n_nodes)]
-    return [_copy(samples[cut]) for cut in cuts]
+    shares = _shares(len(samples), n_nodes, labels)
+    # in C order, since the bits of results depend on the order
+    return [np.array(samples[rows], np.float64, order="C") for rows in shares]
+
+
+def _shares(
+    n_samples: int, n_nodes: int, labels: ArrayLike | None
+) -> list[slice] | list[Integers]:
+    """Return the rows of each node."""
+    if n_samples < n_nodes:
+        raise ShardError(
+            f"{n_samples} samples are too few for {n_nodes} nodes; use at most "
+            f"{n_samples} nodes"
+        )
+    if labels is None:
+        return [slice(*bounds(n_samples, n_nodes, i)) for i in range(n_nodes)]
+    if np.shape(labels) != (n_samples,):
+        raise ShardError(
+            f"labels have shape {np.shape(labels)} for {n_samples} samples; give one "
+            "label per sample"
+        )
+    return by_label(labels, n_nodes)
 
 
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
@@ -183,41 +192,16 @@ def split_table(
     >>> [part.column("ward").tolist() for part in dadmm.shard.split_table(table, 2)]
     [['A', 'B'], ['B']]
     """
-    numbers = np.arange(float(frame.n_rows))[:, None]
-    parts = split(numbers, n_nodes, labels)
-    return [frame.take(part[:, 0].astype(np.int64)) for part in parts]
+    return [frame.take(rows) for rows in _shares(frame.n_rows, n_nodes, labels)]
 
 
-def resolve_labels(frame: Frame, labels: str) -> tuple[Frame, NDArray[Any]]:
-    """Return a table without labels, and the label of each row.
-
-    Parameters
-    ----------
-    frame : Frame
-    labels : str
-        The name or number of the column that holds the node numbers; negative numbers
-        count from the end. Or a file of node numbers. `by_label` checks them.
-    """
-    if labels not in frame.names and not _is_integer(labels):
-        return frame, load_array(labels).ravel()
-    try:
-        column = frame.find(labels, "labels")
-    except ShardError:
-        raise ShardError(
-            f"there is no column {labels} of labels; the data has columns "
-            f"0..{len(frame.names) - 1}"
-        ) from None
-    return frame.without(column), frame.column(column)
-
-
-def is_local(source: str | PathLike[str]) -> bool:
+def is_local(source: str) -> bool:
     """Return whether each process can read its own samples from this source.
 
-    True for .npy and .parquet files, and for one file per node. One process reads other
-    files as a whole and scatters the rows.
+    One process reads other files as a whole and scatters the rows.
     """
-    file, _, _ = str(source).partition("::")
-    return "{rank}" in file or Path(file).suffix in (".npy", ".parquet")
+    one_each = "{rank}" in source.partition("::")[0]
+    return one_each or reader_of(source).n_rows is not None
 
 
 def read_tables(
@@ -225,21 +209,22 @@ def read_tables(
 ) -> dict[int, Frame]:
     """Return the tables of some nodes, from a source for which `is_local` holds.
 
-    Parameters
-    ----------
-    source : str
-        A file, divided evenly; or one file per node, such as ``part-{rank}.csv``.
-    n_nodes : int
-    nodes : iterable of int
-    how : dict
-        Further arguments of `dadmm.data.files.read_frame`.
+    The source is a file, divided evenly; or one file per node, such as
+    ``part-{rank}.csv``. ``how`` has further arguments of `read_frame`.
     """
     if "{rank}" not in source:
-        n_rows = count_rows(source) or 0
-        _check_enough(n_rows, n_nodes)
-        cuts = {i: slice(*bounds(n_rows, n_nodes, i)) for i in nodes}
-        return {i: read_frame(source, rows=cut, **how) for i, cut in cuts.items()}
-    return {i: _of_node(i, read_frame, source, **how) for i in nodes}
+        cuts: Any = _shares(count_rows(source) or 0, n_nodes, None)
+        return {i: read_frame(source, rows=cuts[i], **how) for i in nodes}
+    tables = {}
+    for i in nodes:
+        file = source.replace("{rank}", str(i))
+        try:
+            tables[i] = read_frame(file, **how)
+        except ShardError as error:
+            gone = not Path(file.partition("::")[0]).exists()
+            more = " and the number of nodes" if gone else ""
+            raise ShardError(f"node {i}: {error}{more}") from None
+    return tables
 
 
 def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
@@ -249,69 +234,33 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
     """
     if hasattr(rows.X, "toarray"):  # the problem checks sparse entries
         return
-    _check_entries(rows.X, node, gaps)
-    if rows.y is not None:
-        _check_entries(rows.y[:, None], node, gaps, "the target")
-
-
-def _check_entries(
-    samples: NDArray[Any], node: int, gaps: bool, what: str = ""
-) -> None:
-    if samples.ndim != 2 or samples.size == 0:
+    if rows.X.ndim != 2 or rows.X.size == 0:
         raise ShardError(
-            f"node {node}: samples have shape {samples.shape}; "
-            "give a matrix with at least one row and one column"
+            f"node {node}: samples have shape {rows.X.shape}; give a matrix with at "
+            "least one row and one column"
         )
-    if samples.dtype.kind != "f":
+    if rows.X.dtype.kind != "f":
         raise ShardError(
-            f"node {node}: samples have type {samples.dtype}; convert them to float64"
+            f"node {node}: samples have type {rows.X.dtype}; convert them to float64"
         )
-    bad = np.isinf(samples) if gaps else ~np.isfinite(samples)
-    advice = "or NaN where an entry is missing" if gaps else "so fill or drop it"
-    advice = f"samples must be finite, {advice}"
-    if not bad.any():
-        bad = np.abs(samples) > np.float64(LARGEST)  # false for NaN
-        advice = f"its powers overflow, so rescale the column to at most {LARGEST:g}"
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
+    for part in (rows.X, rows.y):
+        if part is None:
+            continue
+        bad = np.isinf(part) if gaps else ~np.isfinite(part)
+        advice = "or NaN where an entry is missing" if gaps else "so fill or drop it"
+        advice = f"samples must be finite, {advice}"
+        if not bad.any():
+            bad = np.abs(part) > np.float64(LARGEST)  # false for NaN
+            advice = "its powers overflow, so rescale the column to at most "
+            advice += f"{LARGEST:g}"
+        if bad.any():
+            place = tuple(np.argwhere(bad)[0])
+            what = f"column {place[1]}" if part is rows.X else "the target"
+            raise ShardError(
+                f"node {node}: row {place[0]}, {what} is {part[place]:g}; {advice}"
+            )
+    if np.isnan(rows.X).all():
         raise ShardError(
-            f"node {node}: row {row}, {what or f'column {column}'} is "
-            f"{samples[row, column]:g}; {advice}"
+            f"node {node}: all entries of its {len(rows.X)} samples are missing; give "
+            "it at least one entry, or leave the node out"
         )
-    if np.isnan(samples).all():
-        raise ShardError(
-            f"node {node}: all entries of its {len(samples)} samples are missing; "
-            "give it at least one entry, or leave the node out"
-        )
-
-
-def _of_node(node: int, read: Callable[..., T], pattern: str, **how: Any) -> T:
-    """Return what ``read`` finds in the file of a node; an error names the node."""
-    file = pattern.replace("{rank}", str(node))
-    try:
-        return read(file, **how)
-    except ShardError as error:
-        gone = not os.path.exists(file.partition("::")[0])
-        more = " and the number of nodes" if gone else ""
-        raise ShardError(f"node {node}: {error}{more}") from None
-
-
-def _copy(rows: NDArray[Any]) -> Matrix:
-    """Return a copy in C order: the bits of results depend on the order."""
-    return np.array(rows, dtype=np.float64, order="C")
-
-
-def _check_enough(n_samples: int, n_nodes: int) -> None:
-    if n_samples < n_nodes:
-        raise ShardError(
-            f"{n_samples} samples are too few for {n_nodes} nodes; "
-            f"use at most {n_samples} nodes"
-        )
-
-
-def _is_integer(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True

@@ -16,7 +16,6 @@ from dadmm.data.frame import (
     Array,
     Frame,
     as_texts,
-    check_filled,
     check_names,
     from_arrow,
     is_numeral,
@@ -25,7 +24,6 @@ from dadmm.data.frame import (
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # cells without an entry
 BLOCK = 2**24  # bytes of a .csv file that are parsed at once; a row must fit
-Names = tuple[str, ...] | None  # of the columns, if a file has them
 
 
 class Format(NamedTuple):
@@ -35,12 +33,22 @@ class Format(NamedTuple):
     decimal: str = "."
     encoding: str = "utf-8"
 
+    @property
+    def codec(self) -> str:
+        """The encoding, without the mark that some programs write first."""
+        plain = self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+        return "utf-8-sig" if plain else self.encoding
+
+    def is_number(self, word: str) -> bool:
+        """Return whether a cell is a number."""
+        return is_numeral(word.replace(self.decimal, ".") if self.decimal else word)
+
 
 class Head(NamedTuple):
     """What the first lines of a text file tell."""
 
     separator: str | None  # None for white space
-    names: Names
+    names: tuple[str, ...] | None
     width: int  # columns
     above: int  # lines before the first row
 
@@ -53,9 +61,9 @@ def read_csv(file: Path, how: Format) -> Frame:
     import pyarrow
     from pyarrow import csv as arrow
 
-    head = _head(file, how)
+    head = _head(file, how, spaces=False)
     if not head.width:
-        return _named(file, head, [])
+        return Frame({})
     wrong: list[Any] = []
 
     def judge(row: Any) -> str:
@@ -84,27 +92,26 @@ def read_csv(file: Path, how: Format) -> Frame:
         )
     except (pyarrow.ArrowInvalid, UnicodeError) as error:
         if wrong:
-            line = _line(file, how, wrong[0].text)
             raise ShardError(
-                f"{file}, line {line}: there are {wrong[0].actual_columns} cells, but "
-                f"{head.width} in the first line"
+                f"line {_line(file, how, wrong[0].text)} has {wrong[0].actual_columns} "
+                f"cells, but there are {head.width} in the first line"
             ) from None
         if "UTF8" in str(error) or isinstance(error, UnicodeError):
-            raise _not_text(file, how) from None
+            raise _not_text(how) from None
         raise
-    columns = [_parse(table.column(k), how.decimal) for k in range(head.width)]
-    return _named(file, head, columns)
+    columns = [_parse(column, how.decimal) for column in table.columns]
+    return _named(head, columns)
 
 
 def _line(file: Path, how: Format, row: str) -> int:
     """Return the number of the line in which a row begins, from 1."""
     start = row.partition("\n")[0].rstrip("\r")
-    with file.open(encoding=_codec(how)) as lines:
+    with file.open(encoding=how.codec) as lines:
         return next(k for k, line in enumerate(lines, 1) if line.rstrip("\n") == start)
 
 
 def _parse(column: Any, decimal: str) -> Array:
-    """Return the cells of a column as numbers, or as text if one is no number."""
+    """Return the cells of a column as numbers, or as text if one is not a number."""
     import pyarrow
     from pyarrow import compute
 
@@ -123,20 +130,16 @@ def _parse(column: Any, decimal: str) -> Array:
 def read_txt(file: Path, how: Format) -> Frame:
     """Return the table in a text file whose cells are separated by white space."""
     head = _head(file, how, spaces=True)
-    if not head.width:
-        return _named(file, head, [])
     try:
-        with file.open(encoding=_codec(how)) as lines:
-            cells = np.loadtxt(
-                lines, str, quotechar='"', ndmin=2, skiprows=head.above
-            )  # fmt: skip
+        with file.open(encoding=how.codec) as lines:
+            cells = np.loadtxt(lines, str, quotechar='"', ndmin=2, skiprows=head.above)
     except UnicodeError:
-        raise _not_text(file, how) from None
+        raise _not_text(how) from None
     if not cells.size:
         cells = np.empty((0, head.width), str)
     if cells.shape[1] != head.width:
         raise ShardError(
-            f"{file} has {cells.shape[1]} cells in its rows, but {head.width} in the "
+            f"there are {cells.shape[1]} cells in its rows, but {head.width} in the "
             "first line"
         )
     columns: list[Array] = []
@@ -145,18 +148,16 @@ def read_txt(file: Path, how: Format) -> Frame:
         try:
             columns.append(np.where(known == "", "nan", known).astype(np.float64))
         except ValueError:
-            columns.append(as_texts(known.tolist(), str))
-    return _named(file, head, columns)
+            columns.append(as_texts(known.tolist()))
+    return _named(head, columns)
 
 
-def _named(file: Path, head: Head, columns: list[Array]) -> Frame:
-    """Return the columns of a text file with their names."""
+def _named(head: Head, columns: list[Array]) -> Frame:
     names = head.names or positions(head.width)
-    found = dict(zip(names, columns, strict=True))
-    return check_filled(file, Frame(found, head.names is not None))
+    return Frame(dict(zip(names, columns, strict=True)), head.names is not None)
 
 
-def _head(file: Path, how: Format, *, spaces: bool = False) -> Head:
+def _head(file: Path, how: Format, *, spaces: bool) -> Head:
     """Return the separator and the names of a text file.
 
     A first line without numbers is a header. Lines before it that begin with # are
@@ -164,23 +165,17 @@ def _head(file: Path, how: Format, *, spaces: bool = False) -> Head:
     as there are columns.
     """
     try:
-        with file.open(encoding=_codec(how), newline="") as lines:
+        with file.open(encoding=how.codec, newline="") as lines:
             head = _read_head(lines, how, spaces)
     except UnicodeError:
-        raise _not_text(file, how) from None
-    if head.names is not None:
-        check_names(head.names, f"{file}: ")
+        raise _not_text(how) from None
+    check_names(head.names or ())
     return head
 
 
-def _codec(how: Format) -> str:
-    plain = how.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    return "utf-8-sig" if plain else how.encoding
-
-
-def _not_text(file: Path, how: Format) -> ShardError:
+def _not_text(how: Format) -> ShardError:
     return ShardError(
-        f"{file} is not {how.encoding.upper()} text; save it as UTF-8, or name its "
+        f"it is not {how.encoding.upper()} text; save it as UTF-8, or name its "
         "encoding with --encoding"
     )
 
@@ -202,11 +197,10 @@ def _read_head(lines: TextIO, how: Format, spaces: bool) -> Head:
             "with --separator and --decimal"
         )
     taken, first = next(_records(chain([line], lines), separator))
-    if not any(_is_number(word, how.decimal) for word in first):
+    if not any(map(how.is_number, first)):
         return Head(separator, tuple(first), len(first), above + taken)
-    names = next(_records([comment.lstrip("# ")], separator), (0, []))[1]
-    named = len(names) == len(first)
-    named = named and not any(_is_number(word, how.decimal) for word in names)
+    _, names = next(_records([comment.lstrip("# ")], separator), (0, []))
+    named = len(names) == len(first) and not any(map(how.is_number, names))
     return Head(separator, tuple(names) if named else None, len(first), above)
 
 
@@ -219,7 +213,7 @@ def _separator(line: str) -> str:
 def _records(
     lines: Iterable[str], separator: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row, and the number of lines read so far."""
+    """Yield the number of lines read so far, and the cells of each row."""
     if separator is None:
         for number, line in enumerate(lines, 1):
             yield number, [word.strip('"') for word in line.split()]
@@ -227,7 +221,3 @@ def _records(
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
     for cells in reader:
         yield reader.line_num, [cell.strip() for cell in cells]
-
-
-def _is_number(word: str, decimal: str = ".") -> bool:
-    return is_numeral(word.replace(decimal, ".") if decimal not in (".", "") else word)

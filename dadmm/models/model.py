@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,16 +12,16 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dadmm.core import schema
 from dadmm.core.documents import parse, write_text
-from dadmm.core.errors import ConfigError, DadmmError, ProblemError
+from dadmm.core.errors import ConfigError, DadmmError, ProblemError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.schema import choice
 from dadmm.core.version import __version__
-from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding
+from dadmm.data.encoding import ON_MISSING, TEXTS, UNKNOWN, Encoding, Rows
 from dadmm.data.frame import Frame, label
-from dadmm.models import checks, predictions
+from dadmm.models import predictions
 from dadmm.models.predictions import KINDS
-from dadmm.models.units import in_table_units, rows_in_table_units
+from dadmm.problems import builder
 
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
@@ -30,6 +31,29 @@ METHODS = {
     "classification": "predict and predict_proba",
     "counts": "predict",
     "subspace": "transform, reconstruct, reconstruction_error and impute",
+}
+STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
+PLAIN = schema.any_of(
+    schema.NULL, schema.FLAG, schema.TEXT, schema.number("finite", math.isfinite)
+)
+FIELDS: dict[str, schema.Kind] = {  # of a model file
+    "format": schema.choice((FORMAT,)),
+    "version": schema.INTEGER.also(
+        f"{VERSION}, which this version of dadmm reads", lambda x: x == VERSION
+    ),
+    "dadmm": schema.TEXT,
+    "problem": schema.choice(KINDS),
+    "settings": schema.OBJECT.also(
+        "an object of numbers, texts, true, false and null",
+        lambda settings: all(map(PLAIN.holds, settings.values())),
+    ),
+    "status": schema.choice(STATUSES),
+    "why": schema.TEXT,
+    "iterations": schema.COUNT,
+    "tolerance": schema.any_of(schema.FINITE, schema.NULL),
+    "n_rows": schema.any_of(schema.COUNT, schema.NULL),
+    "feature_names": TEXTS,
+    **dict.fromkeys(("parameters", "table_parameters", "encoding"), schema.OBJECT),
 }
 
 
@@ -80,7 +104,7 @@ class Model:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        choice(KINDS).check("problem", self.problem)
+        schema.choice(KINDS).check("problem", self.problem)
 
     @classmethod
     def of(
@@ -107,7 +131,7 @@ class Model:
         settings, tolerance, n_rows : optional
             Written into the file of the model.
         """
-        choice(KINDS).check("problem", problem)
+        schema.choice(KINDS).check("problem", problem)
         parts = result.layout.views(result.solution)._asdict()
         parts = {name: np.array(part) for name, part in parts.items()}
         if not all(np.isfinite(part).all() for part in parts.values()):
@@ -122,7 +146,7 @@ class Model:
             result.status, result.why, int(result.iterations), tolerance, n_rows
         )
         made = cls(problem, encoding, parts, origin, dict(settings or {}))
-        checks.check_shapes(problem, encoding, parts)
+        _check_shapes(made)
         return made
 
     @property
@@ -144,7 +168,7 @@ class Model:
     @property
     def table_parameters(self) -> dict[str, np.ndarray]:
         """The parameters in the units of the table."""
-        return in_table_units(self.encoding, self.parameters)
+        return dict(self.encoding.to_table_units(self.parameters))
 
     def predict(self, table: Any) -> np.ndarray:
         """Return the prediction for each row of a table, (n,).
@@ -162,45 +186,34 @@ class Model:
             model drops rows with missing entries, these have NaN, or None as a label.
         """
         self._check_kind("predict", "regression", "classification", "counts")
-        scores, kept = self._scores(table)
-        if self.kind == "classification":
-            logs = predictions.log_probabilities(scores)
-            return spread(self.classes[logs.argmax(axis=1)], kept)
-        return spread(
-            scores if self.kind == "regression" else predictions.means(scores), kept
-        )
+        return self.columns(table)["prediction"]
 
     def predict_proba(self, table: Any) -> Matrix:
         """Return the probabilities of the classes, (n, K)."""
         self._check_kind("predict_proba", "classification")
-        scores, kept = self._scores(table)
-        return spread(np.exp(predictions.log_probabilities(scores)), kept)
+        return np.column_stack([*self.columns(table).values()][1:])
 
     def transform(self, table: Any) -> Matrix:
         """Return the projections on the principal axes, (n, M)."""
-        found, kept = self._reconstruction("transform", table)
-        return spread(found.scores, kept)
+        return self._reconstruction("transform", table).scores
 
     def reconstruct(self, table: Any) -> Matrix:
         """Return the nearest points of the subspace, (n, D), in the table's units."""
-        found, kept = self._reconstruction("reconstruct", table)
-        return spread(rows_in_table_units(self.encoding, found.rows), kept)
+        return self._reconstruction("reconstruct", table).rows
 
     def reconstruction_error(self, table: Any) -> Vector:
         """Return the root mean square distance of each row from the subspace, (n,).
 
         Observed entries count, in the units of the fit.
         """
-        found, kept = self._reconstruction("reconstruction_error", table)
-        return spread(found.errors, kept)
+        return self._reconstruction("reconstruction_error", table).errors
 
     def impute(self, table: Any) -> Matrix:
         """Return the rows with each missing entry filled in, (n, D).
 
         A missing entry becomes its expectation given the observed entries of the row.
         """
-        found, kept = self._reconstruction("impute", table)
-        return spread(rows_in_table_units(self.encoding, found.filled), kept)
+        return self._reconstruction("impute", table).filled
 
     def columns(self, table: Any) -> dict[str, np.ndarray]:
         """Return all predictions for a table by name: the columns of a result file.
@@ -209,20 +222,21 @@ class Model:
         "score0" and so on, "reconstruction_error", and the filled columns.
         """
         if self.kind == "subspace":
-            found, kept = self._reconstruction("columns", table)
-            scores = spread(found.scores, kept).T
+            found = self._reconstruction("columns", table)
+            scores = {f"score{k}": score for k, score in enumerate(found.scores.T)}
             predictions.check_score_names(self.feature_names, len(scores))
-            columns = {f"score{k}": score for k, score in enumerate(scores)}
-            columns["reconstruction_error"] = spread(found.errors, kept)
-            filled = spread(rows_in_table_units(self.encoding, found.filled), kept).T
-            return columns | dict(zip(self.feature_names, filled, strict=True))
-        if self.kind != "classification":
-            return {"prediction": self.predict(table)}
-        scores, kept = self._scores(table)
-        logs = predictions.log_probabilities(scores)
-        labels = spread(self.classes[logs.argmax(axis=1)], kept)
+            filled = dict(zip(self.feature_names, found.filled.T, strict=True))
+            return scores | {"reconstruction_error": found.errors} | filled
+        rows = self.encoding.encode(Frame.of(table))
+        values = predictions.linear(rows.X, self.parameters)
+        if self.kind == "regression":
+            return {"prediction": _spread(values, rows)}
+        if self.kind == "counts":
+            return {"prediction": _spread(predictions.means(values), rows)}
+        logs = predictions.log_probabilities(values)
+        labels = _spread(self.classes[logs.argmax(axis=1)], rows)
         names = [f"p({label(name)})" for name in self.classes.tolist()]
-        odds = zip(names, spread(np.exp(logs), kept).T, strict=True)
+        odds = zip(names, _spread(np.exp(logs), rows).T, strict=True)
         return {"prediction": labels} | dict(odds)
 
     def save(self, path: str | Path) -> None:
@@ -246,16 +260,14 @@ class Model:
         }
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
-    def _scores(self, table: Any) -> tuple[Matrix, np.ndarray]:
-        encoded = self.encoding.encode(Frame.of(table))
-        return predictions.linear(encoded.X, self.parameters), encoded.kept
-
-    def _reconstruction(
-        self, name: str, table: Any
-    ) -> tuple[predictions.Reconstruction, np.ndarray]:
+    def _reconstruction(self, name: str, table: Any) -> predictions.Reconstruction:
+        """Return what the model says of rows, in the table's units."""
         self._check_kind(name, "subspace")
         encoded = self.encoding.encode(Frame.of(table))
-        return predictions.reconstruct(encoded.X, self.parameters), encoded.kept
+        found = predictions.reconstruct(encoded.X, self.parameters)
+        units = self.encoding.rows_in_table_units
+        found = found._replace(rows=units(found.rows), filled=units(found.filled))
+        return predictions.Reconstruction(*(_spread(part, encoded) for part in found))
 
     def _check_kind(self, name: str, *kinds: str) -> None:
         if self.kind not in kinds:
@@ -322,10 +334,10 @@ def load_model(
         raise ConfigError(f"{file} is not a valid model: {error}") from None
     encoding = model.encoding
     if unknown is not None:
-        choice(UNKNOWN).check("unknown", unknown)
+        schema.choice(UNKNOWN).check("unknown", unknown)
         encoding = replace(encoding, unknown=unknown)
     if on_missing is not None:
-        choice(ON_MISSING).check("on_missing", on_missing)
+        schema.choice(ON_MISSING).check("on_missing", on_missing)
         _check_way(model, on_missing)
         encoding = replace(encoding, on_missing=on_missing)
     return replace(model, encoding=encoding)
@@ -347,38 +359,87 @@ def _check_way(model: Model, on_missing: str) -> None:
 
 def _decoded(content: Any) -> Model:
     """Return the model of the content of a file, after a check of every field."""
-    checks.check_format(content, FORMAT, VERSION)
+    schema.OBJECT.check("it", content)
+    for name in ("format", "version"):  # first: other formats have other fields
+        FIELDS[name].check(name, content.get(name))
+    schema.check_entries(content, FIELDS)
     encoding = Encoding.from_json(content["encoding"])
-    problem = content["problem"]
     if content["feature_names"] != list(encoding.feature_names):
         raise ConfigError("feature_names are not those of the encoding")
-    parameters = checks.numbers(problem, encoding, content["parameters"])
-    found = in_table_units(encoding, parameters)
-    stated = checks.arrays_like(found, content["table_parameters"])
-    for name, part in found.items():
-        size = np.abs(part).max(initial=0.0)
-        if not np.allclose(part, stated[name], rtol=1e-6, atol=1e-6 * size):
-            raise ConfigError(f"table_parameters: {name} is not that of parameters")
+    parameters, stated = (
+        {name: _array(name, part) for name, part in content[parts].items()}
+        for parts in ("parameters", "table_parameters")
+    )
     origin = Origin(
         **{name: content[name] for name in Origin._fields if name != "version"},
         version=content["dadmm"],
     )
-    model = Model(problem, encoding, parameters, origin, content["settings"])
+    model = Model(content["problem"], encoding, parameters, origin, content["settings"])
+    _check_shapes(model)
+    found = model.table_parameters
+    if {k: v.shape for k, v in found.items()} != {
+        k: v.shape for k, v in stated.items()
+    }:
+        raise ConfigError("table_parameters have other names or shapes than parameters")
+    for name, part in found.items():
+        size = np.abs(part).max(initial=0.0)
+        if not np.allclose(part, stated[name], rtol=1e-6, atol=1e-6 * size):
+            raise ConfigError(f"table_parameters: {name} is not that of parameters")
     _check_way(model, encoding.on_missing)
     return model
 
 
-def spread(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def _array(name: str, value: Any) -> np.ndarray:
+    """Return nested lists of finite numbers as an array; raise if they are not."""
+    try:
+        found = np.array(value)
+    except ValueError:
+        raise ConfigError(f"{name} must be lists of equal lengths") from None
+    if found.size and (found.dtype.kind not in "if" or not np.isfinite(found).all()):
+        raise ConfigError(f"{name} must hold finite numbers, got {shown(value)}")
+    return found.astype(np.float64)
+
+
+def _check_shapes(model: Model) -> None:
+    """Raise unless the parameters are those of the problem with these columns."""
+    problem, parts, d = model.problem, model.parameters, len(model.feature_names)
+    is_subspace = model.kind == "subspace"
+    allowed = [{"W", "mu", "a"}] if is_subspace else [{"coef"}, {"coef", "intercept"}]
+    if {*parts} not in allowed:
+        raise ConfigError(
+            f"the parameters of {problem} must be "
+            f"{' or '.join(' and '.join(sorted(one)) for one in allowed)}, got "
+            f"{shown(sorted(parts))}"
+        )
+    lead: tuple[int, ...] = ()
+    if model.kind == "classification":
+        count = len(model.encoding.classes or ())
+        binary = builder.n_classes(problem) == 2
+        if count < 2 or (binary and count > 2):
+            two = "two" if binary else "at least two"
+            raise ConfigError(f"{problem} needs {two} classes, got {count}")
+        lead = () if binary else (count,)
+    wanted = {"coef": (*lead, d), "intercept": lead, "mu": (d,), "a": ()}
+    if is_subspace:
+        wanted["W"] = (d, max((1, *parts["W"].shape[1:2])))
+    for name, part in parts.items():
+        if part.shape != wanted[name]:
+            raise ConfigError(
+                f"{name} must have shape {wanted[name]} for {d} encoded columns, got "
+                f"{part.shape}"
+            )
+    if is_subspace and not parts["a"] > 0.0:
+        raise ConfigError(f"a must be positive, got {parts['a']}")
+
+
+def _spread(values: np.ndarray, rows: Rows) -> np.ndarray:
     """Return values of the rows that were kept, with NaN or None for the others."""
-    if kept.all():
+    if rows.kept.all():
         return values
-    number = values.dtype.kind == "f"
-    found = np.full(
-        (len(kept), *values.shape[1:]),
-        np.nan if number else None,
-        dtype=np.float64 if number else object,
-    )
-    found[kept] = values
+    is_number = values.dtype.kind == "f"
+    shape = (len(rows.kept), *values.shape[1:])
+    found = np.full(shape, np.nan) if is_number else np.full(shape, None)
+    found[rows.kept] = values
     return found
 
 

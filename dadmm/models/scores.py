@@ -14,6 +14,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import merge_factors, pack_factor, triangular, unpack_factor
+from dadmm.data.agreement import merge_moments
 from dadmm.data.encoding import Rows
 from dadmm.models import predictions
 from dadmm.models.predictions import Parameters
@@ -53,14 +54,9 @@ class Sums(NamedTuple):
 def merge_sums(mine: Vector, other: Vector) -> Vector:
     """Return the packed sums over the rows of both."""
     a, b = Sums.of(mine), Sums.of(other)
-    total = a.moments[0] + b.moments[0]
-    share = b.moments[0] / total if total else 0.0
-    gap = b.moments[1] - a.moments[1]
-    mean = a.moments[1] + share * gap
-    squares = a.moments[2] + b.moments[2] + a.moments[0] * share * gap**2
     return Sums(
         np.maximum(a.extremes, b.extremes),
-        np.array([total, mean, squares]),
+        merge_moments(a.moments, b.moments),
         a.losses + b.losses,
         a.n_rows + b.n_rows,
     ).packed()
@@ -73,25 +69,12 @@ def score(
     own: Sequence[Rows],
     with_area: bool = True,
 ) -> Scores:
-    """Return the scores of a model on the rows of all nodes.
+    """Return the scores of a model on the rows of all nodes, by their weight.
 
-    Parameters
-    ----------
-    total : callable
-    kind : str, optional
-        What the model predicts, see `dadmm.problems.base`; if None, rows are counted.
-    parameters : dict of str to ndarray
-    own : sequence of Rows
-        Of the nodes of this process, in order.
-    with_area : bool
-        Whether to compute the AUC, from histograms of `BINS` bins of each node.
-
-    Returns
-    -------
-    scores : Scores
-        "r2" and "rmse" of a regression; "accuracy", "log_loss" and, of two classes,
-        "auc" and "auc_error" of a classification; "deviance_explained" of counts;
-        "explained_variance" of a subspace. Rows count by their weight.
+    ``kind`` is what the model predicts; if None, rows are counted. ``own`` has the rows
+    of the nodes of this process. A regression has "r2" and "rmse"; a classification
+    "accuracy", "log_loss" and, of two classes and ``with_area``, "auc" and "auc_error";
+    counts have "deviance_explained", and a subspace has "explained_variance".
     """
     fitted = [_fitted(kind, rows, parameters) for rows in own]
     both = list(zip(own, fitted, strict=True))
@@ -229,29 +212,13 @@ def standard_errors(
     units: Matrix,
     variance: float = 1.0,
 ) -> Vector:
-    """Return the standard errors of coefficients, from the pooled Hessian.
+    """Return the standard errors of coefficients, (q,) or by class (K q,).
 
     They are the roots of the diagonal of ``variance A H^-1 A'``, with H the Hessian of
-    the sum of all objectives and A the units.
-
-    Parameters
-    ----------
-    total : callable
-    kind : str
-        What the model predicts.
-    parameters : dict of str to ndarray
-        ``coef`` and, if there is one, ``intercept``.
-    own : sequence of Rows
-        Of the nodes of this process.
-    units : ndarray of shape (q, p)
-        Maps the coefficients of one class, intercept last, to those that are wanted.
-    variance : float
-
-    Returns
-    -------
-    errors : ndarray of shape (q,) or (K q,)
-        By class, if there are several; those of the centred coefficients, which sum to
-        zero over the classes. NaN for a coefficient that the data leave open.
+    the sum of all objectives. A, the ``units`` (q, p), maps the coefficients of one
+    class, intercept last, to those that are wanted. Of several classes they are those
+    of the centred coefficients, which sum to zero over the classes. A coefficient that
+    the data leave open has NaN.
     """
     n_classes = len(parameters["coef"]) if parameters["coef"].ndim > 1 else 1
     centring = np.eye(n_classes)

@@ -21,8 +21,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.runs import stored
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.graph import build_graph
-from dadmm.runs.row_files import EDGES, history_header
-from dadmm.runs.stored import ENDS, NODES
+from dadmm.runs.row_files import EDGE_KEYS, EDGES, NODE_KEYS, history_header
 
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 
@@ -143,17 +142,18 @@ class GoingRun(PageRun):
     @cached_property
     def history(self) -> dict[str, Matrix]:
         header = (*history_header({}), *self._observed())
-        return self._parse("history", header, NODES)
+        return self._parse("history", header, NODE_KEYS)
 
     @cached_property
     def edge_history(self) -> dict[str, Matrix]:
-        return self._parse("edges", EDGES, ENDS)
+        return self._parse("edges", EDGES, EDGE_KEYS)
 
     def _parse(
         self, kind: str, header: Sequence[str], keys: tuple[str, ...]
     ) -> dict[str, Matrix]:
-        lines, file = self._lines[kind], self.folder / f"{kind}.csv"
-        return stored.parse_lines(lines, self.n_iterations, header, keys, file)
+        found, file = self._lines[kind], self.folder / f"{kind}.csv"
+        lines = [line for t in range(1, self.n_iterations + 1) for line in found[t]]
+        return stored.parse_rows(lines, header, keys, len(found.get(1, "-")), file)
 
     def _observed(self) -> Sequence[str]:
         """Return the names of the angles that are recorded; see `cli.targets`."""

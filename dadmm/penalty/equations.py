@@ -23,11 +23,7 @@ this end proposes for the next iteration."""
 def kappa(f: Vector, f_min: Vector, span: Vector) -> Vector:
     """Rescale objectives to [1, 2]: the right part of equation (7).
 
-    Parameters
-    ----------
-    f : ndarray
-    f_min, span : ndarray
-        Least objective of the node, and the largest minus the least.
+    ``span`` is the largest objective of the node minus the least.
     """
     return (f - f_min) / span + 1.0
 
@@ -35,26 +31,13 @@ def kappa(f: Vector, f_min: Vector, span: Vector) -> Vector:
 def tau(
     own: Vector, probes: Vector, f_min: Vector, f_max: Vector, incidence: Incidence
 ) -> Vector:
-    """Return how much better each neighbour's parameters fit a node's data.
+    """Return how much better each neighbour's parameters fit a node's data, (E,).
 
-    The left part of equation (7). If all objectives of a node are equal, (7) is 0/0;
-    tau is then zero. A span within rounding counts as zero.
-
-    Parameters
-    ----------
-    own : ndarray of shape (n,)
-        f_i(theta_i).
-    probes : ndarray of shape (E,)
-        f_i at the probe of each edge, rho_ij or theta_j.
-    f_min, f_max : ndarray of shape (n,)
-        Least and largest of these objectives by node, equation (8).
-    incidence : Incidence
-
-    Returns
-    -------
-    tau : ndarray of shape (E,)
-        ``kappa_i(theta_i) / kappa_i(theta_j) - 1``, within [-1/2, 1]; positive where
-        the neighbour is better.
+    The left part of equation (7): ``kappa_i(theta_i) / kappa_i(theta_j) - 1``, within
+    [-1/2, 1]; positive where the neighbour is better. ``own`` (n,) is f_i(theta_i),
+    ``probes`` (E,) is f_i at rho_ij or theta_j, and ``f_min`` and ``f_max`` are the
+    least and largest of these by node, equation (8). If all objectives of a node are
+    equal, (7) is 0/0; tau is then zero. A span within rounding counts as zero.
     """
     spread, span = incidence.spread, f_max - f_min
     clear = span > 1e-12 * np.maximum(-f_min, f_max)
@@ -107,19 +90,10 @@ def raise_budgets(
     """Return the budgets T_ij, how often each was raised, and which are used up.
 
     Equation (10): the k-th raise adds ``alpha^k T``, so a budget stays below
-    ``T / (1 - alpha)``, which is equation (11).
-
-    Parameters
-    ----------
-    state : dict
-        With ``budget`` and ``raised``, each (E,).
-    is_out : ndarray of bool, shape (E,)
-        Whether an edge asks for more than is left of its budget.
-    moves : ndarray of bool, shape (E,)
-        Whether it still moves. In the paper: ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``
-        exceeds beta. An edge that is out of budget and does not move has used it up.
-    budget0, decay : float
-        The paper's T and alpha.
+    ``T / (1 - alpha)``, which is equation (11). ``budget0`` is T, and ``decay`` alpha.
+    A budget is raised if the edge asks for more than is left of it (``is_out``) and
+    still ``moves``; in the paper: ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|`` exceeds
+    beta. An edge that is out of budget and does not move has used it up.
     """
     found = {"used_up": (is_out & ~moves).astype(np.float64)}
     more = is_out & moves

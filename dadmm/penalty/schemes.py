@@ -213,10 +213,7 @@ class Scheme:
 class Fixed(Scheme):
     """Plain ADMM: the penalty never changes.
 
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0`` and ``relaxation``.
+    Its settings are ``eta0`` and ``relaxation``.
 
     Examples
     --------
@@ -234,13 +231,9 @@ class Fixed(Scheme):
 class VP(Scheme):
     """Varying penalty: balance the residuals of the node until t_max; then reset.
 
-    Section 3.1: equation (4) for each node, with the residuals of equation (5).
-
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
-        ``residual_ratio``, ``relaxation`` and ``coupling``.
+    Section 3.1: equation (4) for each node, with the residuals of equation (5). Its
+    settings are ``eta0``, ``t_max``, ``residual_ratio``, ``relaxation`` and
+    ``coupling``.
 
     Examples
     --------
@@ -260,13 +253,8 @@ class VP(Scheme):
 class AP(Scheme):
     """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
 
-    Section 3.2: equation (6).
-
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
-        ``relaxation``, ``probe`` and ``coupling``.
+    Section 3.2: equation (6). Its settings are ``eta0``, ``t_max``, ``relaxation``,
+    ``probe`` and ``coupling``.
 
     Examples
     --------
@@ -285,14 +273,9 @@ class AP(Scheme):
 class NAP(Scheme):
     """Network adaptive penalty: adapt each edge until its budget is spent.
 
-    Section 3.3: equations (9) and (10).
-
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``budget0``,
-        ``budget_decay``, ``budget_trigger``, ``relaxation``, ``probe`` and
-        ``coupling``.
+    Section 3.3: equations (9) and (10). Its settings are ``eta0``, ``budget0``,
+    ``budget_decay``, ``budget_trigger``, ``relaxation``, ``probe`` and
+    ``coupling``.
 
     Examples
     --------
@@ -312,11 +295,8 @@ class NAP(Scheme):
 class VPAP(Scheme):
     """VP and AP together, until t_max: equation (12).
 
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
-        ``residual_ratio``, ``relaxation``, ``probe`` and ``coupling``.
+    Its settings are ``eta0``, ``t_max``, ``residual_ratio``, ``relaxation``,
+    ``probe`` and ``coupling``.
 
     Examples
     --------
@@ -336,17 +316,12 @@ class VPAP(Scheme):
 class VPNAP(Scheme):
     """VP and NAP together, each edge until its budget is spent.
 
-    Section 3.4: equation (12) while the condition of equation (9) holds. The budget is
-    charged ``|tau_ij|`` only, not the factors 2 and 1/2. An edge with tau = 0 never
-    spends its budget and could double and halve without end, which may diverge. So all
-    edges reset after iteration `LAST`.
-
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``residual_ratio``,
-        ``budget0``, ``budget_decay``, ``budget_trigger``, ``relaxation``, ``probe`` and
-        ``coupling``.
+    Section 3.4: equation (12) while the condition of equation (9) holds. The budget
+    is charged ``|tau_ij|`` only, not the factors 2 and 1/2. An edge with tau = 0
+    never spends its budget and could double and halve without end, which may
+    diverge. So all edges reset after iteration `LAST`. Its settings are ``eta0``,
+    ``residual_ratio``, ``budget0``, ``budget_decay``, ``budget_trigger``,
+    ``relaxation``, ``probe`` and ``coupling``.
 
     Examples
     --------
@@ -369,16 +344,11 @@ class VPNAP(Scheme):
 class GlobalBalance(Scheme):
     """Balance the residuals of the whole network until t_max; then keep the penalty.
 
-    The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it.
-    It is a centralised baseline, not a scheme of the paper: every iteration has a
-    collective over all nodes, and its bytes are counted. The residuals are those of the
-    previous iteration.
-
-    Parameters
-    ----------
-    **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
-        ``residual_ratio`` and ``relaxation``.
+    The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state
+    it. It is a centralised baseline, not a scheme of the paper: every iteration has
+    a collective over all nodes, and its bytes are counted. The residuals are those
+    of the previous iteration. Its settings are ``eta0``, ``t_max``,
+    ``residual_ratio`` and ``relaxation``.
 
     Examples
     --------

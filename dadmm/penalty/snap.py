@@ -130,18 +130,12 @@ def bounded(factor: Vector, bound: float) -> Vector:
 def earned(travelled: Vector, multipliers: Vector) -> Vector:
     """Return the part of its budget that each edge may use, (E,), at most 1.
 
-    It is ``(p / |lambda|)^2``, where p is the length of the way that lambda has gone.
+    It is ``(p / |lambda|)^2``, where p is the length of the way that lambda has gone,
+    ``travelled``: the sum of |lambda - lambda_old| over the updates.
     From lambda = 0 it is 1 at once. If a run starts from multipliers that are nearly
     right, they hardly change while the parameters do. Then the ratio is small, and
     would lower penalties by so much that nodes drift apart. So the edge nearly keeps
     its first penalty until its multiplier has gone a good part of its length.
-
-    Parameters
-    ----------
-    travelled : ndarray of shape (E,)
-        Sum of |lambda_ij - lambda_ij_old| over the updates.
-    multipliers : ndarray of shape (E,)
-        |lambda_ij|.
     """
     share = np.ones_like(travelled)
     np.divide(travelled, multipliers, out=share, where=travelled < multipliers)
@@ -159,14 +153,7 @@ def spectral_ratio(
     It is ``|lambda - lambda_old| / |z - z_old|``, per edge. McCann and Wohlberg (IEEE
     Open Journal of Signal Processing, 2024) have the rule for one penalty of the whole
     problem. If only one of the two has changed, the ratio is 0 or infinite. If both
-    changes are rounding, the ratio is NaN.
-
-    Parameters
-    ----------
-    multiplier_change, anchor_change : ndarray of shape (E,)
-        |lambda_ij - lambda_ij_old| and |z_ij - z_ij_old|.
-    multipliers, anchors : ndarray of shape (E,)
-        |lambda_ij| and |z_ij|, to which rounding is relative.
+    changes are rounding, relative to the lengths |lambda| and |z|, the ratio is NaN.
     """
     rounding = multiplier_change <= NOISE * multipliers
     rounding &= anchor_change <= NOISE * anchors

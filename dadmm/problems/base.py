@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.synthetic import regression
+from dadmm.data.datasets import regression
 
 T = TypeVar("T")
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import FINITE, entry
-from dadmm.data.synthetic import classification, counts
+from dadmm.data.datasets import classification, counts
 from dadmm.problems.base import Traits
 from dadmm.problems.linear import Design, LinearProblem
 

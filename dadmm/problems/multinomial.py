@@ -16,7 +16,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.schema import FINITE, entry, integer
-from dadmm.data.synthetic import classification
+from dadmm.data.datasets import classification
 from dadmm.problems.base import Traits
 from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, Design

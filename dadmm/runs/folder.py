@@ -14,23 +14,33 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
-from dadmm.runs import row_files
-from dadmm.runs.row_files import EDGES, PARTS, RowFiles, history_header
+from dadmm.core.schema import OBJECT, TEXT, check_entries, choice, of_type
+from dadmm.runs.row_files import (
+    EDGES,
+    PARTS,
+    RowFiles,
+    history_header,
+    iteration,
+    merged,
+    write_rows,
+)
 from dadmm.solver.rows import Observe
 
 MANIFEST, CHECKPOINTS = "manifest.json", "checkpoints"
 DRAFT = files.draft_of(MANIFEST)
 START = b'{\n "program": "dadmm"'  # of every manifest
 LARGEST = 1 << 26  # bytes of a manifest
-LOCK, JOB = ".lock", ".job"  # the lock of a run, and that of batch jobs
+LOCK = ".lock"
 LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
 # Names that a run, its launcher, dadmm.plot and dadmm.report may write; folders end
 # with a slash.
@@ -41,6 +51,12 @@ KNOWN = re.compile(
     r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
     r"|(compare-)?report\.html"
 )
+ENTRIES = {  # of the manifest
+    "program": choice(["dadmm"]),
+    "run": TEXT,
+    "files": of_type("a list", list),
+}
+NAME = TEXT.also("one of a run", lambda name: KNOWN.fullmatch(name) is not None)
 ITERATION = re.compile(r"[0-9]{8,18}")
 COMPONENT = re.compile(r"part-[0-9]{5,9}")
 DRAFTS = re.compile(r"\.(.+)\.draft")
@@ -124,7 +140,7 @@ class RunFolder:
     @classmethod
     def _present(cls, path: Path, overwrite: bool) -> RunFolder:
         """Return an earlier run in a folder; raise if the folder may not be used."""
-        there = set(os.listdir(path)) - {LOCK, JOB}
+        there = set(os.listdir(path)) - {LOCK}
         if not there or (there == {DRAFT} and _was_begun(path)):
             return cls(path)
         if not overwrite and not _bare(path, there):
@@ -151,22 +167,17 @@ class RunFolder:
                 f"cannot use {path}: {error.strerror}; {instead}"
             ) from None
         try:
-            found = json.loads(text) if len(text) <= LARGEST else {}
-            names, run, program = (found[k] for k in ("files", "run", "program"))
-            whole = isinstance(names, list) and isinstance(run, str)
-            whole = whole and program == "dadmm"
-            strange = [
-                n for n in names if not isinstance(n, str) or not KNOWN.fullmatch(n)
-            ]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            whole, strange = False, []
-        if not whole or strange:
-            reason = f"names {strange[0]!r}" if strange else "cannot be read"
+            found = json.loads(text if len(text) <= LARGEST else "")
+            OBJECT.check("it", found)
+            check_entries(found, ENTRIES)
+            for name in found["files"]:
+                NAME.check("a file", name)
+        except (ValueError, RecursionError) as error:
             raise OutputError(
-                f"{path / MANIFEST} {reason}, so it is not the list of a run's files; "
-                f"{instead}"
-            )
-        return cls(path, names, run)
+                f"{path / MANIFEST} cannot be used ({error}), so it is not the list of "
+                f"a run's files; {instead}"
+            ) from None
+        return cls(path, found["files"], found["run"])
 
     def save(self) -> None:
         """Write the manifest."""
@@ -314,17 +325,18 @@ class RunFolder:
         self, kind: str, header: Sequence[str], start: int, n_rows: int
     ) -> bool:
         """Merge the rows up to an iteration; return whether none was missing."""
-        whole, parts = self.path / f"{kind}.csv", []
-        try:
-            if row_files.count(whole, start) != n_rows:
-                parts = self.parts(kind)
-            with files.replacing(whole) as draft:
-                n_last = row_files.merge(parts, header, draft, whole, start)
-                if n_last != n_rows:
-                    raise ValueError("rows are missing")  # the file stays as it was
-        except ValueError:  # or lines that are not rows
-            return False
-        return True
+        whole = self.path / f"{kind}.csv"
+
+        def rows(parts: Sequence[Path]) -> Iterator[bytes]:
+            return takewhile(lambda row: iteration(row) <= start, merged(parts, whole))
+
+        with suppress(ValueError):  # of lines that are not rows
+            for parts in ([], self.parts(kind)):  # rows may be merged already
+                if sum(iteration(row) == start for row in rows(parts)) == n_rows:
+                    with files.replacing(whole) as draft:
+                        write_rows(draft, header, rows(parts))
+                    return True
+        return False
 
     def parts(self, kind: str) -> list[Path]:
         """Return the part files that exist, of those in the manifest."""
@@ -336,18 +348,14 @@ class RunFolder:
     def write_ranks(self, processes: Sequence[tuple[int, str, int]]) -> None:
         """Write ranks.csv so that the launch command can identify failed ranks.
 
-        Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
-        set. ``processes`` has the rank, host and process number of each node; it is
-        empty for a run without MPI, which has no file.
+        Also tell it the folder's path. ``processes`` has the rank, host and process
+        number of each node; it is empty for a run without MPI, which has no file.
         """
         if processes:
             rows = sorted((r, node, *own) for node, (r, *own) in enumerate(processes))
             lines = ["rank,node,host,pid", *(",".join(map(str, row)) for row in rows)]
             write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
-        if file := os.environ.get("DADMM_RUN_FILE"):
-            # the run continues without it
-            with suppress(OSError), open(files.create(Path(file)), "w") as pointer:
-                pointer.write(str(self.path.absolute()))
+        tell_launcher(folder=str(self.path.absolute()))
 
     def add_component(self, path: Path, source: Path, nodes: Iterable[int]) -> None:
         """Make the folder of a component, with a copy of the rows merged so far."""
@@ -356,9 +364,10 @@ class RunFolder:
         except FileExistsError as error:
             reason = f"there is a {path.name} already"
             raise OSError(error.errno, reason) from None
+        listed = RunFolder.open(self.path)
         names = {*RESULTS, *(f"imputed-{i:05d}.npz" for i in nodes)}
-        names |= {"edges.csv"} & self.names
-        RunFolder(path, names, self.run).save()
+        names |= {"edges.csv"} & listed.names
+        RunFolder(path, names, listed.run).save()
         for name in ("history.csv", "edges.csv", "config.toml"):
             if files.kind(source / name) == "file":
                 with files.replacing(path / name) as file:
@@ -382,18 +391,19 @@ class RunFolder:
         that ``is_over`` are removed.
         """
         home, kinds = rows.home, ("history", "edges")
+        headers = dict(zip(kinds, (rows.header, EDGES), strict=True))
 
         def parts(kind: str) -> list[Path]:
             if nodes is None:
                 return self.parts(kind)
-            return [rows.folder / f"{kind}-{i:05d}.csv" for i in nodes]
+            return [self.path / PARTS / f"{kind}-{i:05d}.csv" for i in nodes]
 
         with writing(home):
-            for kind, header in zip(kinds, (rows.header, EDGES), strict=True):
-                if kind == "history" or rows.by_edge:
-                    whole = home / f"{kind}.csv"
-                    with files.replacing(whole) as draft:
-                        row_files.merge(parts(kind), header, draft, whole, nodes=nodes)
+            for kind in kinds if rows.by_edge else kinds[:1]:
+                whole = home / f"{kind}.csv"
+                with files.replacing(whole) as draft:
+                    lines = merged(parts(kind), whole)
+                    write_rows(draft, headers[kind], lines, nodes)
             write_arrays(home / "result.npz", arrays)
             if model is not None:
                 write_text(home / "model.json", model)

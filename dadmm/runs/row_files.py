@@ -1,4 +1,4 @@
-"""Files of rows: each process writes a part, and the parts are merged.
+"""Files of rows: each process appends to a part, and the parts are merged.
 
 A part has its rows in order of iteration. A line has the iteration, the key of the row
 (a node, or the two nodes of an edge), and the columns.
@@ -6,14 +6,15 @@ A part has its rows in order of iteration. A line has the iteration, the key of 
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
+import heapq
+import math
 import os
-from collections.abc import Callable, Collection, Sequence
-from itertools import compress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import compress, takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from numpy.typing import NDArray
 
@@ -31,8 +32,74 @@ from dadmm.solver.rows import (
     Observe,
 )  # fmt: skip
 
+if TYPE_CHECKING:
+    from dadmm.runs.folder import RunFolder
+
 PARTS = "parts"  # the folder of the part files
-EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)  # columns of edges.csv
+NODE_KEYS, EDGE_KEYS = ("iteration", "node"), ("iteration", "i", "j")
+EDGES = (*EDGE_KEYS, *EDGE_COLUMNS)  # columns of edges.csv
+
+
+def history_header(observe: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of ``history.csv``."""
+    return (*NODE_KEYS, *NODE_COLUMNS, *observe)
+
+
+def iteration(line: bytes) -> int:
+    """Return the iteration of a row."""
+    return int(line.partition(b",")[0])
+
+
+def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
+    """Return the lines of a file; the last one may have been cut short."""
+    with open(files.open_plain(path, root), "rb") as file:
+        yield from takewhile(lambda line: line.endswith(b"\n"), file)
+
+
+def merged(parts: Sequence[Path], before: Path) -> Iterator[bytes]:
+    """Return the rows of all parts, by iteration and then in the order of the parts.
+
+    The rows of ``before``, a merged file that may not exist, come first, as far as
+    their iterations are before those of the parts. The parts are in a subfolder of the
+    run's folder.
+    """
+    _allow_files(len(parts) + 64)
+    opened = [complete_lines(part, part.parents[1]) for part in parts]
+    rows = heapq.merge(*opened, key=iteration)
+    first = next(rows, None)
+    end = math.inf if first is None else iteration(first)
+    if files.kind(before) != "none":
+        earlier = complete_lines(before)
+        next(earlier, b"")  # the header
+        yield from takewhile(lambda line: iteration(line) < end, earlier)
+    if first is not None:
+        yield first
+        yield from rows
+
+
+def write_rows(
+    target: BinaryIO,
+    header: Sequence[str],
+    rows: Iterable[bytes],
+    nodes: Collection[int] | None = None,
+) -> None:
+    """Write a merged file: all rows, or those of ``nodes`` and the edges between."""
+    target.write((",".join(header) + "\n").encode())
+    if nodes is not None:
+        names, ends = {b"%d" % i for i in nodes}, 3 if header[1] == "i" else 2
+        own = lambda line: names.issuperset(line.split(b",", ends)[1:ends])  # noqa: E731
+        rows = filter(own, rows)
+    target.writelines(rows)
+
+
+def _allow_files(n: int) -> None:
+    """Raise the limit on open files, often 1024, to ``n`` if the system allows."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > soft:
+        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 class PartFile:
@@ -63,7 +130,9 @@ class PartFile:
             self._keys = list(compress(self._keys, kept))
         self._file.seek(0)
         size = 0
-        while (line := self._file.readline()).endswith("\n") and _iteration(line) <= t:
+        while (line := self._file.readline().encode()).endswith(b"\n"):
+            if iteration(line) > t:
+                break
             size += len(line)
         self._file.seek(size)
         self._file.truncate()
@@ -76,99 +145,12 @@ class PartFile:
         self._file.close()
 
 
-def reading(path: Path, root: Path | None = None) -> TextIO:
-    """Open a file of rows for reading."""
-    return open(files.open_plain(path, root), encoding="ascii", newline="")
-
-
-def count(path: Path, t: int) -> int:
-    """Return the number of rows of an iteration in a merged file; 0 if it is absent."""
-    if files.kind(path) == "none":
-        return 0
-    with reading(path) as file:
-        next(file, "")  # the header
-        return sum(_iteration(line) == t for line in file)
-
-
-def merge(
-    parts: Sequence[Path],  # in a subfolder of the run's folder
-    header: Sequence[str],
-    target: BinaryIO,
-    before: Path | None = None,
-    last: int | None = None,
-    nodes: Collection[int] | None = None,
-) -> int:
-    """Merge the parts of all processes into one CSV file, iteration by iteration.
-
-    All parts have the same last iteration. The rows of ``before``, a merged file, of
-    iterations before those of the parts come first. The merge ends after iteration
-    ``last``, and takes only rows of ``nodes`` and of edges between them, if given.
-    Return the number of rows of that iteration.
-    """
-    names = None if nodes is None else {str(i) for i in nodes}
-    ends = 3 if header[1:3] == ("i", "j") else 2
-    n_last, of_last = 0, f"{last},"
-
-    def write(line: str) -> None:
-        nonlocal n_last
-        if names is None or names.issuperset(line.split(",", ends)[1:ends]):
-            out.write(line)
-            n_last += line.startswith(of_last)
-
-    _allow_files(len(parts) + 64)
-    out = io.TextIOWrapper(target, "ascii", newline="")
-    opened: list[TextIO] = []
-    try:
-        opened += [reading(part, part.parents[1]) for part in parts]
-        out.write(",".join(header) + "\n")
-        lines = [file.readline() for file in opened]
-        t = min((_iteration(line) for line in lines if line), default=None)
-        if before is not None and files.kind(before) != "none":
-            end = t if last is None or t is not None else last + 1
-            with reading(before) as file:
-                next(file, "")  # the header
-                for line in file:
-                    if end is not None and _iteration(line) >= end:
-                        break
-                    write(line)
-        while any(lines) and not (last is not None and t is not None and t > last):
-            for k, file in enumerate(opened):
-                while lines[k].startswith(f"{t},"):
-                    write(lines[k])
-                    lines[k] = file.readline()
-            t = (t or 0) + 1
-    finally:
-        for file in opened:
-            file.close()
-        out.detach()  # leaves the target open
-    return n_last
-
-
-def _iteration(line: str) -> int:
-    return int(line.partition(",")[0])
-
-
-def _allow_files(n: int) -> None:
-    """Raise the limit on open files, often 1024, to ``n`` if the system allows."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard > soft:
-        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
-def history_header(observe: Observe) -> tuple[str, ...]:
-    """Return the columns of ``history.csv``."""
-    return ("iteration", "node", *NODE_COLUMNS, *observe)
-
-
 class RowFiles:
     """A callback that writes the rows of this process to its part files."""
 
     def __init__(
         self,
-        folder: Path,  # of the run; without records it may be on another machine
+        folder: RunFolder,  # without records it may be on another machine
         rank: int,
         keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
@@ -177,23 +159,22 @@ class RowFiles:
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.by_edge = edges is not None
+        self.home = folder.path  # of the results; after a failure that of a component
+        self.header = history_header(observe)
+        self._folder, self._rank = folder, rank
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
-        self._rank = rank
-        self.folder = folder / PARTS
-        self.home = folder  # of the results; after a failure that of a component
-        self.header = history_header(observe)
-        with writing(folder):
-            if keys or self.folder.is_dir():
-                part = self._open(f"history-{rank:05d}.csv", keys)
+        with writing(folder.path):
+            if keys or (folder.path / PARTS).is_dir():
+                part = self._open("history", keys)
             if keys:
                 self._rows.append(NodeRows(part, observe, start))
             if edges is not None:
-                part = self._open(f"edges-{rank:05d}.csv", edges)
-                self._rows.append(EdgeRows(part, start))
+                self._rows.append(EdgeRows(self._open("edges", edges), start))
 
-    def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        self._files.append(PartFile(self.folder / name, keys))
+    def _open(self, kind: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
+        name = f"{kind}-{self._rank:05d}.csv"
+        self._files.append(PartFile(self._folder.path / PARTS / name, keys))
         return self._files[-1]
 
     def __call__(self, t: int, run: Run) -> str | None:
@@ -211,16 +192,11 @@ class RowFiles:
         """
         for rows in self._rows:
             self._try(rows.rewind, failure)
-        if failure.component != failure.components[0]:
-            source = self.home
-            self.home = self.folder.parent / f"part-{failure.component[0]:05d}"
-            if self._rank == failure.component[0]:
-                self._try(self._add_component, source, failure.component)
-
-    def _add_component(self, source: Path, nodes: Sequence[int]) -> None:
-        from dadmm.runs.folder import RunFolder  # needed after a failure only
-
-        RunFolder.open(self.folder.parent).add_component(self.home, source, nodes)
+        nodes = failure.component
+        if nodes != failure.components[0]:
+            source, self.home = self.home, self._folder.path / f"part-{nodes[0]:05d}"
+            if self._rank == nodes[0]:
+                self._try(self._folder.add_component, self.home, source, nodes)
 
     def sync(self) -> None:
         """Bring all rows to disk; raise ``failure`` if there is one."""
@@ -232,24 +208,21 @@ class RowFiles:
             self._finish(PartFile.close)
         finally:
             for file in self._files:  # rows that cannot be written are given up
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     file.close()
 
     def _finish(self, action: Callable[[PartFile], None]) -> None:
         if self.failure is None:
-            self._try(self._flush, action)
+            for rows in self._rows:
+                self._try(rows.flush)
+            for file in self._files:
+                self._try(action, file)
         if self.failure is not None:
             raise self.failure
 
-    def _flush(self, action: Callable[[PartFile], None]) -> None:
-        for rows in self._rows:
-            rows.flush()
-        for file in self._files:
-            action(file)
-
-    def _try(self, action: Callable[..., None], *args: Any) -> None:
+    def _try(self, action: Callable[..., object], *args: Any) -> None:
         try:
-            with writing(self.folder.parent):
+            with writing(self._folder.path):
                 action(*args)
         except OutputError as failure:
-            self.failure = failure
+            self.failure = self.failure or failure

@@ -151,8 +151,8 @@ class Settings:
         DATA, None, "columns of numbers that are categories, as in --features; columns "
         "of text always are", kind=COLUMNS, applies=_has_table, only=TABLES)
     max_categories: int = setting(
-        DATA, 50, "most categories of a column, and most classes",
-        applies=_has_table, kind=integer(2))
+        DATA, 50, "most categories of a column, and most classes", applies=_has_table,
+        kind=integer(2))
     on_missing: str | None = setting(
         DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
         "over all nodes, or keep them (default: error; ppca and problems of your own: "
@@ -168,8 +168,8 @@ class Settings:
         DATA, None, "of .csv files (default: a tab, a semicolon or a comma, by the "
         "first line)", kind=ASCII, applies=_has_table, only=TABLES)
     decimal: str = setting(
-        DATA, ".", "decimal mark of .csv files, a point or a comma",
-        (".", ","), applies=_has_table)
+        DATA, ".", "decimal mark of .csv files, a point or a comma", (".", ","),
+        applies=_has_table)
     encoding: str = setting(
         DATA, "utf-8", "encoding of .csv and .txt files", kind=ENCODING,
         applies=_has_table)
@@ -194,38 +194,30 @@ class Settings:
         kind=SEED)
     n_components: int = setting(
         PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
-        applies=lambda run: takes(run.problem, "n_components"),
-        kind=integer(1))
+        applies=lambda run: takes(run.problem, "n_components"), kind=integer(1))
     zero_mean: bool = setting(
         PROBLEM, False, "fix the mean at zero (sfm: always)",
         applies=_of_problem("zero_mean"))
     sfm_start: str = setting(
-        PROBLEM, "frame",
-        "sfm: start from each camera's first frame, or from random parameters, unless "
-        "it is from merged axes",
-        STARTS, applies=_of_problem("start"))
+        PROBLEM, "frame", "sfm: start from each camera's first frame, or from random "
+        "parameters, unless it is from merged axes", STARTS,
+        applies=_of_problem("start"))
     alpha: float | None = setting(
-        PROBLEM, None,
-        "regularisation of the whole problem; each node has an equal share (default: "
-        "1.0; huber: 0.0)",
-        argument="alpha")
+        PROBLEM, None, "regularisation of the whole problem; each node has an equal "
+        "share (default: 1.0; huber: 0.0)", argument="alpha")
     l1_ratio: float | None = setting(
-        PROBLEM, None,
-        "elastic_net: weight of the l1 norm in the regularisation, from 0 to 1 "
-        "(default: 0.5)",
-        argument="l1_ratio")
+        PROBLEM, None, "elastic_net: weight of the l1 norm in the regularisation, from "
+        "0 to 1 (default: 0.5)", argument="l1_ratio")
     delta: float | None = setting(
-        PROBLEM, None,
-        "huber: threshold above which errors count linearly, in the unit of y "
-        "(default: 1.35)",
-        argument="delta")
+        PROBLEM, None, "huber: threshold above which errors count linearly, in the "
+        "unit of y (default: 1.35)", argument="delta")
     fit_intercept: bool | None = setting(
-        PROBLEM, None,
-        "linear problems: fit an intercept, without regularisation (default: yes)",
-        argument="fit_intercept")
+        PROBLEM, None, "linear problems: fit an intercept, without regularisation "
+        "(default: yes)", argument="fit_intercept")
 
     topology: str = setting(
-        GRAPH, None, f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
+        GRAPH, None,
+        f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
         "several with commas between alternate (default: complete; without --data "
         "cluster)", common=True)
     schedule: str = setting(
@@ -245,9 +237,8 @@ class Settings:
     scheme: str = solver_setting(
         "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
     relaxation: float | None = solver_setting(
-        "relaxation", PENALTIES,
-        "over-relaxation: between 0 and 2 (default: 1.6; in raw coordinates 1, but "
-        "for snap)")
+        "relaxation", PENALTIES, "over-relaxation: between 0 and 2 (default: 1.6; in "
+        "raw coordinates 1, but for snap)")
     eta0: float | str | None = solver_setting(
         "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
         "and graph (default: auto; in raw coordinates 10, but for snap)")
@@ -255,66 +246,56 @@ class Settings:
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
     residual_ratio: float = solver_setting(
-        "residual_ratio", PENALTIES,
-        "vp*, global_balance: adapt if one residual exceeds the other by this factor",
-        applies=_of_scheme("residual_ratio"))
+        "residual_ratio", PENALTIES, "vp*, global_balance: adapt if one residual "
+        "exceeds the other by this factor", applies=_of_scheme("residual_ratio"))
     budget0: float | None = solver_setting(
         "budget0", PENALTIES, "snap, nap, vp_nap: first budget of an edge (default: 32 "
-        "bits for snap, else 5)",
-        applies=_of_scheme("budget0"))
+        "bits for snap, else 5)", applies=_of_scheme("budget0"))
     budget_decay: float | None = solver_setting(
         "budget_decay", PENALTIES, "snap, nap, vp_nap: factor from one raise of the "
-        "budget to the next (default: 0.5)",
-        applies=_of_scheme("budget_decay"))
+        "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
         "budget_trigger", PENALTIES, "change that raises the budget: nap, vp_nap: of "
         "the objective (default: 0.1); snap: of the edge, relative to its largest "
-        "(default: 0.01)",
-        applies=_of_scheme("budget_trigger"))
+        "(default: 0.01)", applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
         "the midpoint, or at the neighbour's parameters", PROBES,
         applies=lambda run: penalty.SCHEMES[run.scheme].probes)
     coupling: str = solver_setting(
-        "coupling", PENALTIES,
-        "one penalty per edge, or one per end of an edge (as the paper prints it)",
-        COUPLINGS)
+        "coupling", PENALTIES, "one penalty per edge, or one per end of an edge (as "
+        "the paper prints it)", COUPLINGS)
 
     init: str | None = solver_setting(
         "init", STOPPING, "start from merged principal axes of all rows, from the same "
         "random parameters, or each node from its own (default: merged for ppca, but "
-        "not with fixed; independent for sfm and without --data)",
-        INITS)
+        "not with fixed; independent for sfm and without --data)", INITS)
     seed: int = solver_setting(
         "seed", STOPPING, "seed of the initial parameters", kind=SEED)
     coordinates: str = solver_setting(
         "coordinates", STOPPING, "metric, for linear problems, and units, for ppca, "
         "are chosen by sums over the network, for data in any units; raw is as in the "
-        "paper, without such sums; auto: metric or units where possible",
-        COORDINATES)
+        "paper, without such sums; auto: metric or units where possible", COORDINATES)
     bound_angle: bool | None = solver_setting(
         "bound_angle", STOPPING, "ppca in units: bound the angle to the principal axes "
         "of all rows, by sums at the end (default: yes, but not without --data)",
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
-        STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor "
-        "or axes of a node's rows are sent, no error is bounded (ppca, sfm: at checks "
-        "nodes add up an M x M matrix of second moments)",
-        applies=lambda run: False, decides=False)
+        STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor or "
+        "axes of a node's rows are sent, no error is bounded (ppca, sfm: at checks "
+        "nodes add up an M x M matrix of second moments)", applies=lambda run: False,
+        decides=False)
     stopping: str = solver_setting(
         "stopping", STOPPING, "which quantities must be small to stop", RULES)
     agreement: str = solver_setting(
-        "agreement", STOPPING,
-        "how nodes decide to stop: by messages to neighbours, or by a collective",
-        AGREEMENTS)
+        "agreement", STOPPING, "how nodes decide to stop: by messages to neighbours, "
+        "or by a collective", AGREEMENTS)
     tolerance: float = solver_setting(
-        "tolerance", STOPPING,
-        "relative tolerance of the result (docs/accuracy.md); with 0 a run does "
-        "max_iter iterations",
-        common=True)
+        "tolerance", STOPPING, "relative tolerance of the result (docs/accuracy.md); "
+        "with 0 a run does max_iter iterations", common=True)
     absolute_tolerance: float = solver_setting(
-        "absolute_tolerance", STOPPING,
-        "coordinates raw, stopping by optimality: absolute tolerance per entry",
+        "absolute_tolerance", STOPPING, "coordinates raw, stopping by optimality: "
+        "absolute tolerance per entry",
         applies=lambda run: run.stopping == "optimality")
     max_iter: int = solver_setting(
         "max_iter", STOPPING, "maximum number of iterations", common=True)
@@ -334,28 +315,27 @@ class Settings:
         "censor", MESSAGES, "send theta only if it has changed by more than this "
         "fraction; the fraction shrinks by censor_decay")
     censor_decay: float = solver_setting(
-        "censor_decay", MESSAGES,
-        "censor: factor by which the fraction shrinks in each iteration",
-        applies=lambda run: run.censor > 0)
+        "censor_decay", MESSAGES, "censor: factor by which the fraction shrinks in "
+        "each iteration", applies=lambda run: run.censor > 0)
     send_every: int = solver_setting(
         "send_every", MESSAGES, "send payloads every N iterations")
     edge_sleep: float = solver_setting(
-        "edge_sleep", MESSAGES,
-        "skip edges whose influence is below this fraction of the node's largest")
+        "edge_sleep", MESSAGES, "skip edges whose influence is below this fraction of "
+        "the node's largest")
     drop_probability: float = solver_setting(
-        "drop_probability", MESSAGES,
-        "scheme fixed: probability that a payload is lost")
+        "drop_probability", MESSAGES, "scheme fixed: probability that a payload is "
+        "lost")
     drop_seed: int = solver_setting(
         "drop_seed", MESSAGES, "seed of the lost payloads",
         applies=lambda run: run.drop_probability > 0)
 
     checkpoint: bool = setting(
-        CHECKPOINTS, True, "save the state of the run, for --resume",
-        decides=False, resume=True)
+        CHECKPOINTS, True, "save the state of the run, for --resume", decides=False,
+        resume=True)
     checkpoint_seconds: float = setting(
-        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as "
-        "\"not converged\" saves, too (0: not by time)",
-        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
+        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as \"not "
+        "converged\" saves, too (0: not by time)", applies=lambda run: run.checkpoint,
+        decides=False, resume=True, kind=FINITE)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
         applies=lambda run: run.checkpoint, decides=False, resume=True, kind=integer())
@@ -371,8 +351,8 @@ class Settings:
     overwrite: bool = setting(
         RESULTS, False, "replace the results in --out", decides=False)
     record: bool | None = setting(
-        RESULTS, None, "write history.csv, one row per iteration and node (default: "
-        "up to 1,000 nodes)", decides=False)
+        RESULTS, None, "write history.csv, one row per iteration and node (default: up "
+        "to 1,000 nodes)", decides=False)
     record_edges: bool | None = setting(
         RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
         "no; without --data up to 50 nodes)", decides=False)
@@ -382,8 +362,8 @@ class Settings:
     compare_centralised: bool | None = setting(
         RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
         "rank 0 gathers a summary of each node's rows (default: only without --data, "
-        "where each rank generates all rows)",
-        applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
+        "where each rank generates all rows)", applies=lambda run: run.has_subspace,
+        only=SUBSPACES, decides=False)
     quiet: bool = setting(
         RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
     # fmt: on

@@ -5,26 +5,25 @@ A run that has no summary.json yet may be at work: its part files grow.
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import documents, files
+from dadmm.core import documents
 from dadmm.core.errors import ConfigError, OutputError, TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
 from dadmm.graphs.topology import Topology
-from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder
+from dadmm.runs.row_files import EDGE_KEYS, NODE_KEYS, iteration, merged
 
 # allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
@@ -33,29 +32,29 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
-NODES, ENDS = ("iteration", "node"), ("iteration", "i", "j")  # keys of rows
 GIVE = "give the folder that dadmm run names in its last lines"
-# entries of summary.json that are read; older versions may lack some
-ENTRIES: dict[str, Kind] = {
-    "n_nodes": Kind((*COUNT.rules, ("positive", lambda x: x > 0))),
+ENTRIES: dict[str, Kind] = {  # of summary.json, as far as they are read
+    "n_nodes": COUNT.also("positive", lambda x: x > 0),
     **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
     "lost_nodes": list_of(COUNT, "a list of integers"),
     "node_hosts": list_of(TEXT, "a list of names"),
-    "mpi_library": TEXT,
-    **dict.fromkeys(("versions", "hosts"), OBJECT),
+    **dict.fromkeys(("mpi_library", "reason"), TEXT),
+    **dict.fromkeys(("versions", "hosts", "seconds", "metrics"), OBJECT),
     "converged": FLAG,
 }
+Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
+Lines = dict[int, list[str]]  # of a file of rows, by iteration
 
 
 def read_summary(file: Path) -> dict[str, Any]:
     """Return the contents of a summary.json, after a check of its entries."""
     found = documents.parse(file, json.loads, "JSON")
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
+    OBJECT.check(f"{file} is not the summary of a run: it", found)
     for name, kind in ENTRIES.items():
         if name in found:
             kind.check(f"{file} is damaged: {name}", found[name])
-    return found
+    summary: dict[str, Any] = found
+    return summary
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class StoredRun:
     summary: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: str | Path) -> Any:
+    def read(cls, folder: str | Path) -> Self:
         """Return the run in a folder."""
         home = Path(folder)
         if not _exists(home / "summary.json"):
@@ -93,11 +92,11 @@ class StoredRun:
         return self.summary[name]
 
     @cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays in result.npz."""
         return documents.read_arrays(self.folder / "result.npz")
 
-    def array(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    def array(self, name: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
         """Return an array of finite numbers; None stands for any length above 0."""
         file = self.folder / "result.npz"
         if name not in self.arrays:
@@ -137,21 +136,21 @@ class StoredRun:
         return graph
 
     @cached_property
-    def history(self) -> dict[str, Matrix]:
+    def history(self) -> Columns:
         """The columns of history.csv, each (iterations, n_nodes)."""
         file = self.folder / "history.csv"
-        found = _rows(file, NODES, self.topology.n_nodes)
+        found = read_rows(file, NODE_KEYS, self.topology.n_nodes)
         count = len(next(iter(found.values())))
         if self.summary.get("iterations", count) != count:
             raise ConfigError(
-                f"{file} has {count} iterations, but summary.json beside it tells of "
+                f"{file} has {count} iterations, but summary.json beside it reports "
                 f"{self.summary['iterations']}; it was cut short or belongs to another "
                 "run"
             )
         return found
 
     @cached_property
-    def edge_history(self) -> dict[str, Matrix]:
+    def edge_history(self) -> Columns:
         """The columns of edges.csv, each (iterations, E)."""
         file, edges = self.folder / "edges.csv", self.topology.edges
         if not len(edges):
@@ -161,7 +160,7 @@ class StoredRun:
                 f"the run in {self.folder} has no edges.csv; run it again with "
                 "--record-edges"
             )
-        found = _rows(file, ENDS, len(edges))
+        found = read_rows(file, EDGE_KEYS, len(edges))
         mine, other = (len(next(iter(c.values()))) for c in (found, self.history))
         if mine != other:
             raise ConfigError(
@@ -184,7 +183,7 @@ class StoredRun:
         return _column(self.edge_history, name, self.folder / "edges.csv", allowed)
 
 
-def _column(rows: dict[str, Matrix], name: str, file: Path, allowed: str) -> Matrix:
+def _column(rows: Columns, name: str, file: Path, allowed: str) -> Matrix:
     """Return a column, after a check of its numbers."""
     if name not in rows:
         raise ConfigError(
@@ -199,31 +198,43 @@ def _column(rows: dict[str, Matrix], name: str, file: Path, allowed: str) -> Mat
     return rows[name]
 
 
-def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
-    """Return the columns after the keys, each (iterations, n_rows).
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists() or file.is_symlink()
+    except (OSError, ValueError):  # a name that no file can have, a forbidden folder
+        return False
 
-    The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
-    """
+
+def read_rows(file: Path, keys: tuple[str, ...], n_rows: int) -> Columns:
+    """Return the columns of a merged file."""
     try:
         documents.check_regular(file)
         with open(file, encoding="utf-8") as lines:
-            return parse_rows(lines, file, keys, n_rows)
-    except OSError as error:
+            header = lines.readline().strip().split(",")
+            return parse_rows(lines, header, keys, n_rows, file)
+    except (OSError, UnicodeError) as error:
         raise documents.unreadable(file, error) from None
 
 
 def parse_rows(
-    lines: TextIO, file: Path, keys: tuple[str, ...], n_rows: int
-) -> dict[str, Matrix]:
-    """Return the columns of the lines of a file, as `_rows` does."""
+    lines: Iterable[str],
+    header: Sequence[str],
+    keys: tuple[str, ...],
+    n_rows: int,
+    file: Path,
+) -> Columns:
+    """Return the columns after the keys; errors name the file.
+
+    The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of no rows: an error follows
-            header = lines.readline().strip().split(",")
             table = np.loadtxt(lines, delimiter=",", ndmin=2)
     except ValueError as error:
         raise documents.unreadable(file, error) from None
-    if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
+    width = len(keys)
+    if tuple(header[:width]) != keys or len(header) == width:
         raise ConfigError(
             f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "
             f"{', '.join(header):.100}"
@@ -237,59 +248,30 @@ def parse_rows(
     if whole:
         cube = table.reshape(-1, n_rows, len(header))
         counted = cube[:, :, 0] == np.arange(1, len(cube) + 1)[:, None]
-        alike = cube[:, :, 1 : len(keys)] == cube[:1, :, 1 : len(keys)]
+        alike = cube[:, :, 1:width] == cube[:1, :, 1:width]
         whole = counted.all() and alike.all()
     if not whole:
         raise ConfigError(
             f"{file} has {len(table)} rows, not {n_rows} for each iteration 1, 2, 3, "
             "...; it was cut short or belongs to another run"
         )
-    start = len(keys)
-    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= start}
-
-
-def _exists(file: Path) -> bool:
-    """Return whether the file exists."""
-    try:
-        return file.exists() or file.is_symlink()
-    except (OSError, ValueError):  # a name that no file can have, a forbidden folder
-        return False
-
-
-Lines = dict[int, list[str]]  # of a file of rows, by iteration
+    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= width}
 
 
 def lines_so_far(folder: Path, kind: str) -> Lines:
-    """Return the complete lines of a run that has no summary.json yet.
-
-    Those of a resumed run are in a merged file first, and then in part files.
-    """
-    whole, found, before = folder / f"{kind}.csv", Lines(), Lines()
+    """Return the complete lines of a run that has no summary.json yet."""
     try:
         parts = RunFolder.open(folder).parts(kind)
     except (OSError, OutputError):  # no rows yet, or no more
         parts = []
     try:
-        for path in parts:
-            with row_files.reading(path, folder) as file:
-                _sort(file, found)
-        if files.kind(whole) != "none":
-            with row_files.reading(whole) as file:
-                next(file, "")  # the header
-                _sort(file, before)
+        rows = groupby(merged(parts, folder / f"{kind}.csv"), iteration)
+        return {t: [line.decode("ascii") for line in lines] for t, lines in rows}
     except (OSError, ValueError):
         raise ConfigError(
             f"cannot read the rows in {folder}: its files changed while they were "
             "read, so it may have just ended; try again"
         ) from None
-    first = min(found, default=math.inf)
-    return {t: rows for t, rows in before.items() if t < first} | found
-
-
-def _sort(file: TextIO, found: Lines) -> None:
-    for line in file:
-        if line.endswith("\n"):
-            found.setdefault(int(line.partition(",")[0]), []).append(line)
 
 
 def last_complete(lines: Lines, n_rows: int) -> int:
@@ -298,11 +280,3 @@ def last_complete(lines: Lines, n_rows: int) -> int:
     while len(lines.get(t + 1, ())) == n_rows:
         t += 1
     return t
-
-
-def parse_lines(
-    lines: Lines, last: int, header: Sequence[str], keys: tuple[str, ...], file: Path
-) -> dict[str, Matrix]:
-    """Return the columns up to an iteration, as those of ``file`` would be."""
-    text = [",".join(header) + "\n", *(x for t in range(1, last + 1) for x in lines[t])]
-    return parse_rows(io.StringIO("".join(text)), file, keys, len(lines.get(1, "-")))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import numpy as np
 
 from dadmm.core import documents
 from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError, DadmmError, shown
 from dadmm.timing.network import CLASSES, Link, Network
-from dadmm.timing.trace import write
 
 
 def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
@@ -76,19 +77,14 @@ def read(path: Path) -> list[dict[str, Any]]:
             raise ConfigError(f"{path} has no rows with a column {column!r}")
     for number, row in enumerate(rows, 1):
         for column, least in (("bytes", 0.0), ("seconds", 1e-12)):
-            if not _is_measured(row[column], least):
-                raise ConfigError(
-                    f"{path}: {column} must be a number from {least:g} to 1e18, got "
-                    f"{shown(row[column])} in row {number}"
-                )
+            with suppress(TypeError, ValueError):
+                if least <= float(row[column]) <= 1e18:
+                    continue
+            raise ConfigError(
+                f"{path}: {column} must be a number from {least:g} to 1e18, got "
+                f"{shown(row[column])} in row {number}"
+            )
     return rows
-
-
-def _is_measured(text: Any, least: float) -> bool:
-    try:
-        return least <= float(text) <= 1e18
-    except (TypeError, ValueError):
-        return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = Path(given.out or given.rows)
         text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
         if given.out:
-            write(path, text)
+            write_text(path, text)
     except DadmmError as error:
         return report_error(error)
     if not given.out:

@@ -36,6 +36,7 @@ LEAST, MOST = 1e-9, 1e18  # of amounts
 POSITIVE = schema.number(f"at least {LEAST:g}", lambda x: x >= LEAST)
 AMOUNT = schema.number(f"from 0 to {MOST:g}", lambda x: 0 <= x <= MOST)
 FACTOR = schema.number(f"from {LEAST:g} to {MOST:g}", lambda x: LEAST <= x <= MOST)
+TABLE = schema.of_type("a table", Mapping)
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 RATES = {
     f"{prefix}{unit}/s": scale * size
@@ -61,9 +62,7 @@ class Overhead:
 
     message: float = schema.entry(0.0, AMOUNT)
     packet: float = schema.entry(0.0, AMOUNT)
-    payload: float = schema.entry(
-        1448.0, POSITIVE
-    )  # 1500 less the headers of IP and TCP
+    payload: float = schema.entry(1448.0, POSITIVE)  # 1500 less those of IP and TCP
     confirmation: float = schema.entry(16.0, AMOUNT)  # in a packet of its own
 
     def wire(self, sizes: Any) -> Any:
@@ -193,19 +192,17 @@ class Network:
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Network:
         """Return the network of a TOML file's tables."""
-        links = given.get("links", {})
-        schema.of_type("a table", Mapping).check("links", links)
+        links, rules = given.get("links", {}), given.get("override", [])
+        TABLE.check("links", links)
+        schema.of_type("a list of tables", list).check("override", rules)
         found = dict(given)
         found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
-        for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
-            if name in given:
-                found[name] = build(kind, given[name], name)
-        rules = given.get("override", [])
-        if not isinstance(rules, list):
-            raise ConfigError(f"override must be a list of tables, got {rules!r}")
         found["override"] = tuple(
             build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
         )
+        for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
+            if name in given:
+                found[name] = build(kind, given[name], name)
         network: Network = build(cls, found, "a network")
         return network
 
@@ -215,13 +212,13 @@ class Network:
         plain = ("name", "hosts", "sockets", "sites", *rates)
         lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
         tables: list[tuple[str, Any]] = [
-            (f"[links.{name}]", link) for name, link in self.links.items()
+            *((f"[links.{name}]", link) for name, link in self.links.items()),
+            ("[overhead]", self.overhead),
+            ("[stragglers]", self.stragglers),
+            *(("[[override]]", rule) for rule in self.override),
         ]
-        tables += [("[overhead]", self.overhead), ("[stragglers]", self.stragglers)]
-        tables += [("[[override]]", rule) for rule in self.override]
         for head, part in tables:
-            values = {item.name: getattr(part, item.name) for item in fields(part)}
-            told = {k: v for k, v in values.items() if v not in (None, ())}
+            told = {k: v for k, v in vars(part).items() if v not in (None, ())}
             lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
         return "\n".join(lines) + "\n"
 
@@ -258,9 +255,9 @@ class Network:
             link = self._link(CLASSES[k])
             latency[kind == k], bandwidth[kind == k] = link.latency, link.bandwidth
         for k, rule in enumerate(self.override):
-            ends = edges if rule.nodes else host[edges]
-            size = n_nodes if rule.nodes else int(host.max()) + 1
-            pair = rule.nodes or rule.hosts
+            pair, ends, size = rule.nodes, edges, n_nodes
+            if rule.hosts:
+                pair, ends, size = rule.hosts, host[edges], int(host.max()) + 1
             _check_inside(pair, size, f"override {k}")
             fits = (np.sort(ends, axis=1) == np.sort(pair)).all(axis=1)
             if rule.latency is not None:
@@ -268,6 +265,11 @@ class Network:
             if rule.bandwidth is not None:
                 bandwidth[fits] = rule.bandwidth
         return Wires(kind.astype(np.int64), latency, bandwidth, leaves, host)
+
+    @property
+    def reply(self) -> float:
+        """Bytes on the wire of a confirmation."""
+        return self.overhead.confirmation + self.overhead.packet
 
     def _link(self, kind: str) -> Link:
         kind = "host" if kind == "socket" and "socket" not in self.links else kind
@@ -281,7 +283,7 @@ class Network:
 
 def build(kind: Any, given: Any, where: str) -> Any:
     """Return a dataclass from a table, after checking the types of its values."""
-    schema.of_type("a table", Mapping).check(where, given)
+    TABLE.check(where, given)
     types = {item.name: str(item.type) for item in fields(kind)}
     found = {}
     for name, value in given.items():

@@ -1,28 +1,49 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
-Computing times and message sizes are those of the recorded run; `playback` simulates
-the messages. Before a node posts the messages of iteration t, it does the update of
-t - 1 and the solve of t, times its straggler factor. Callbacks are left out. Exit
-codes: 0 success, 2 invalid input.
+Computing times and message sizes are those of the recorded run; its messages are
+simulated. Before a node posts the messages of iteration t, it does the update of t - 1
+and the solve of t, times its straggler factor. Callbacks are left out. When node i has
+done its work, it posts messages to all neighbours in their order. Its exchange ends
+when all messages of its neighbours have arrived:
+
+    post_i(t) = end_i(t - 1) + work_i(t)
+    end_i(t)  = max(post_i(t), max_j arrival_ji(t))
+
+A message that leaves its host passes the host's interface, in the order in which the
+messages of all its nodes are posted, and at the same time its link:
+
+    start   = max(post, interface free)
+    left    = max(start + wire / egress, max(start, link free) + wire / bandwidth)
+    arrival = left + latency
+
+(An interface with a burst is ahead by the bytes that it can send at once.) If messages
+are confirmed, an exchange also waits for the confirmations. The receiver confirms a
+message when it has arrived and the receiver's own exchange has begun.
+
+Exit codes: 0 success, 2 invalid input.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import DadmmError
-from dadmm.core.layout import Matrix, Vector
-from dadmm.timing.network import CLASSES, Network, Wires
-from dadmm.timing.playback import Played, play
-from dadmm.timing.trace import Trace, write
+from dadmm.core.layout import Vector
+from dadmm.timing.network import CLASSES, Integers, Network
+from dadmm.timing.trace import Trace
+
+POST, CONFIRM = 0, 1  # kinds of events
 
 
 class Breakdown(NamedTuple):
@@ -40,28 +61,76 @@ class Breakdown(NamedTuple):
     latency: float
 
 
-@dataclass(frozen=True)
 class Replay:
     """A recorded run on a modelled network.
 
     Row 0 of the arrays is the exchange before iteration 1.
+
+    Parameters
+    ----------
+    trace : Trace
+    network : Network
+    observe : bool
+        Whether callbacks are work, too.
+
+    Attributes
+    ----------
+    work : ndarray of shape (iterations + 2, n_nodes)
+        Computing times before each post, and after the last.
+    posts, ends : ndarray of shape (iterations + 1, n_nodes)
+        When nodes post their messages, and end their exchanges.
+    origin, edge : ndarray of int, shape (iterations + 1, n_nodes)
+        The node and the edge of the message that ended an exchange; -1 without one.
+    parts : ndarray of shape (iterations + 1, n_nodes, 3)
+        From that post to this end: seconds on the wire, in queues, and of latency.
     """
 
-    trace: Trace
-    network: Network
-    wires: Wires
-    work: Matrix  # (iterations + 2, n_nodes) before each post, and after the last
-    played: Played
+    def __init__(self, trace: Trace, network: Network, observe: bool = False) -> None:
+        self.trace, self.network = trace, network
+        n, n_edges = trace.n_nodes, len(trace.edges)
+        self.wires = wires = network.wires(trace.edges, n, trace.hosts)
+        factors = network.stragglers.factors(len(trace.solve), n)
+        work, after = trace.compute(observe) * factors, trace.update[-1:] * factors[-1:]
+        self.work = np.concatenate([np.zeros((1, n)), work, after])
+        self._sizes = sizes = np.concatenate([trace.prime[None], trace.bytes])
+        wire = np.where(wires.leaves, network.overhead.wire(sizes), sizes)
+        self._hold = np.where(wires.leaves, wire / network.egress, 0.0)
+        self._carry = wire / wires.bandwidth
+        self._ahead = network.burst / network.egress  # seconds
+        bins = [*trace.starts.tolist(), n_edges]
+        self._rows = [slice(*pair) for pair in pairwise(bins)]
+        self._reverse = trace.reverse.tolist()
+        self._sent = sizes > 0
+        self._checked = wires.leaves & (sizes > network.confirm_above)
+        shape = len(sizes), n
+        self._due = np.ones(shape, dtype=np.int64)  # events before an end: the post,
+        np.add.at(self._due.T, trace.edges[:, 1], self._sent.T)  # messages,
+        np.add.at(self._due.T, trace.edges[:, 0], self._checked.T)  # confirmations
+        self._interface = np.zeros(int(wires.host.max()) + 1)
+        self._link = np.zeros(n_edges)
+        self._arrival = np.zeros(n_edges)  # of each edge's last message
+        self._ways = np.zeros((n_edges, 3))  # its parts
+        self._latest = np.full(n, -1)  # iteration that each node posted
+        self._came = np.full(shape, -np.inf)
+        self.posts, self.ends = np.zeros(shape), np.zeros(shape)
+        self.origin = np.tile(np.arange(n), (len(sizes), 1))
+        self.edge, self.parts = np.full(shape, -1), np.zeros((*shape, 3))
+        self._events = [(self.work[0, i], POST, i, 0) for i in range(n)]
+        self._simulate()
 
-    @property
-    def posts(self) -> Matrix:
-        """When nodes post their messages, (iterations + 1, n_nodes)."""
-        return self.played.posts
+    def _simulate(self) -> None:
+        """Play all events in the order of time; none causes an earlier one.
 
-    @property
-    def ends(self) -> Matrix:
-        """When nodes end their exchanges, (iterations + 1, n_nodes)."""
-        return self.played.ends
+        So interfaces send in that order, even if the nodes of a host are in different
+        iterations.
+        """
+        heapq.heapify(self._events)
+        while self._events:
+            now, kind, which, t = heapq.heappop(self._events)
+            if kind == POST:
+                self._post(now, which, t)
+            else:
+                self._confirm(now, which, t)
 
     @property
     def seconds(self) -> float:
@@ -81,12 +150,9 @@ class Replay:
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave the hosts, with headers."""
-        sizes = np.concatenate([self.trace.prime[None], self.trace.bytes])
-        sizes = sizes[:, self.wires.leaves]
-        overhead = self.network.overhead
-        confirmed = np.count_nonzero(sizes > self.network.confirm_above)
-        replies = confirmed * (overhead.confirmation + overhead.packet)
-        return int(overhead.wire(sizes).sum() + replies)
+        sizes = self._sizes[:, self.wires.leaves]
+        replies = np.count_nonzero(self._checked) * self.network.reply
+        return int(self.network.overhead.wire(sizes).sum() + replies)
 
     @cached_property
     def path(self) -> tuple[Breakdown, Vector]:
@@ -95,10 +161,10 @@ class Replay:
         i = int((self.ends[-1] + self.work[-1]).argmax())
         work = float(self.work[-1, i])
         for t in range(len(self.ends) - 1, -1, -1):
-            e = self.played.edge[t, i]
+            e = self.edge[t, i]
             if e >= 0:
-                by_edge[:, e] += self.played.parts[t, i]
-                i = self.played.origin[t, i]
+                by_edge[:, e] += self.parts[t, i]
+                i = self.origin[t, i]
             work += float(self.work[t, i])
         compute = min(float(self.work.mean(axis=1).sum()), work)
         network = by_edge.sum(axis=1).tolist()
@@ -118,16 +184,92 @@ class Replay:
         i, j = self.trace.edges[by_edge.argmax()].tolist()
         return i, j
 
+    def _post(self, now: float, i: int, t: int) -> None:
+        """Send node i's messages."""
+        row, sent = self._rows[i], self._sent[t, self._rows[i]]
+        left, wired = self._send(now, i, row, self._hold[t, row], self._carry[t, row])
+        latency = self.wires.latency[row]
+        arrival = left + latency
+        queued = np.maximum(left - wired - now, 0.0)
+        self._arrival[row] = arrival
+        self._ways[row] = np.stack([wired, queued, latency], axis=1)
+        self._latest[i] = t
+        self.posts[t, i] = now
+        to = self.trace.edges[row, 1]
+        later = sent & (arrival > self._came[t, to])
+        self._come(t, to[later], arrival[later], i, np.flatnonzero(later) + row.start)
+        self.parts[t, to[later]] = self._ways[row][later]
+        self._due[t, to] -= sent
+        self._due[t, i] -= 1
+        if self._checked[t].any():
+            self._plan(now, row, t)
+        for j in (i, *to[sent].tolist()):
+            self._end(t, j)
 
-def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
-    """Predict a recorded run on a network; with ``observe``, callbacks are work too."""
-    wires = network.wires(trace.edges, trace.n_nodes, trace.hosts)
-    factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
-    first = np.zeros((1, trace.n_nodes))
-    work = trace.compute(observe) * factors
-    after = trace.update[-1:] * factors[-1:]
-    played = play(trace, network, wires, np.concatenate([first, work]))
-    return Replay(trace, network, wires, np.concatenate([first, work, after]), played)
+    def _plan(self, now: float, row: slice, t: int) -> None:
+        """Schedule the confirmations that follow from the post on these edges."""
+        for e in range(row.start, row.stop):
+            back = self._reverse[e]
+            if self._latest[self.trace.edges[e, 1]] == t:  # both ends have posted
+                for k in (e, back):
+                    if self._checked[t, k]:
+                        when = max(self._arrival[k], now)
+                        heapq.heappush(self._events, (when, CONFIRM, k, t))
+
+    def _confirm(self, now: float, e: int, t: int) -> None:
+        """Send the confirmation of the message on edge e back to its sender."""
+        i, j = self.trace.edges[e].tolist()
+        back = self._reverse[e]
+        row = slice(back, back + 1)
+        reply = np.array([self.network.reply])
+        hold, carry = reply / self.network.egress, reply / self.wires.bandwidth[row]
+        left, wired = self._send(now, j, row, hold, carry)
+        latency = self.wires.latency[back]
+        way = np.array([wired[0], max(left[0] - wired[0] - now, 0.0), latency])
+        when = left[0] + latency
+        if when > self._came[t, i]:
+            slow = self._arrival[e] >= self.posts[t, j]  # else j was late
+            at = np.array([i])
+            self._come(t, at, np.array([when]), i if slow else j, e if slow else back)
+            self.parts[t, i] = way + (self._ways[e] if slow else 0.0)
+        self._due[t, i] -= 1
+        self._end(t, i)
+
+    def _send(
+        self, now: float, i: int, row: slice, hold: Vector, carry: Vector
+    ) -> tuple[Vector, Vector]:
+        """Return when messages of node i on some edges have left, and their wire times.
+
+        ``hold`` and ``carry`` are their seconds on interface and link.
+        """
+        leaves, host = self.wires.leaves[row], self.wires.host[i]
+        free = max(now, self._interface[host])
+        through = np.where(leaves, free + np.cumsum(hold) - self._ahead, now)
+        start = np.maximum(through - hold, now)
+        if leaves.any():
+            self._interface[host] = free + hold.sum()
+        begun = np.maximum(start, self._link[row])
+        left = np.maximum(np.maximum(through, now), begun + carry)
+        self._link[row] = left
+        return left, np.minimum(np.maximum(hold, carry), left - now)
+
+    def _come(
+        self, t: int, to: Integers, when: Vector, origin: int, edge: Integers | int
+    ) -> None:
+        """Record the latest arrival so far."""
+        self._came[t, to] = when
+        self.origin[t, to], self.edge[t, to] = origin, edge
+
+    def _end(self, t: int, i: int) -> None:
+        """End node i's exchange if nothing is missing, and schedule its next post."""
+        if self._due[t, i]:
+            return
+        posted, came = self.posts[t, i], self._came[t, i]
+        end = self.ends[t, i] = max(posted, came)
+        if came <= posted:  # it did not wait
+            self.origin[t, i], self.edge[t, i] = i, -1
+        if t + 1 < len(self.ends):
+            heapq.heappush(self._events, (end + self.work[t + 1, i], POST, i, t + 1))
 
 
 def table(replays: Sequence[Replay]) -> str:
@@ -183,10 +325,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = parser.parse_args(argv)
         networks = [Network.read(name) for name in given.network]
         trace = Trace.read(given.run)
-        found = [replay(trace, network) for network in networks]
+        found = [Replay(trace, network) for network in networks]
         if given.out:
             rows = [as_dict(item) for item in found]
-            write(given.out, json.dumps(rows, indent=2) + "\n")
+            write_text(Path(given.out), json.dumps(rows, indent=2) + "\n")
     except DadmmError as error:
         return report_error(error)
     if trace.collectives:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dadmm.core.errors import ConfigError, OutputError
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.runs.stored import NOT_NEGATIVE, StoredRun
-
-Integers = NDArray[np.int64]
+from dadmm.timing.network import Integers
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,6 @@ class Trace:
             collectives=run.summary.get("collectives", 0),
             alone="one process" in run.summary.get("mpi_library", ""),
         )
-
-
-def write(path: str | Path, text: str) -> None:
-    """Write a text file, or raise `OutputError`."""
-    try:
-        Path(path).write_text(text, "utf-8")
-    except (OSError, ValueError) as error:  # also a name that no file can have
-        reason = getattr(error, "strerror", None) or error
-        raise OutputError(f"cannot write {path}: {reason}") from None
 
 
 def _payload(run: StoredRun) -> Matrix:

@@ -8,7 +8,7 @@ have unknown offsets o_i. No message arrives before it is posted:
 
 so every edge bounds o_j - o_i from above by U_ij = min_t f_i(t) - a_j(t) and from below
 by -U_ji, as in NTP. The difference of the bounds is the round trip U_ij + U_ji. With
-offsets between the bounds (`offsets`), the time that node i waited in iteration t is
+offsets between the bounds (`Clocks.offsets`), node i waited in iteration t for
 
     wait_i(t) = clip(max_j (o_j + a_j(t)) - (o_i + a_i(t)), 0, exchange_i(t)),
 
@@ -21,23 +21,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.timing.network import SECONDS, quantity
-from dadmm.timing.trace import Integers, Trace, write
+from dadmm.timing.network import SECONDS, Integers, quantity
+from dadmm.timing.trace import Trace
 
 WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift
 LOW = 0.05  # quantile of the gaps that measures their spread
 DOUBT = 0.01  # spread, relative to the round trip, that is not significant
-
-
-Flags = NDArray[np.bool_]
 
 
 class Waiting(NamedTuple):
@@ -80,111 +79,105 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
             "all nodes of this run were in one process, where none waits; run it under "
             "mpiexec"
         )
-    posts, ends = clocks(trace)
-    heard = trace.bytes[:, trace.reverse] > 0  # whether i got a message from j
+    clocks = Clocks.of(trace)
     totals, by_edge = np.zeros((3, trace.n_nodes)), np.zeros(len(trace.edges))
-    for first in range(0, len(posts), window):
+    for first in range(0, len(trace.solve), window):
         part = slice(first, first + window)
-        a, f, got = posts[part], ends[part], heard[part]
-        o = offsets(trace, a, f, got, way)
-        apart = o[trace.edges[:, 1]] - o[trace.edges[:, 0]]
-        wait, last = waits(trace, a, f, got, apart)
+        some = Clocks(trace, clocks.posts[part], clocks.ends[part], clocks.heard[part])
+        o, upper = some.offsets(way), some.bounds()[0]
+        wait, last = some.waits(o[trace.edges[:, 1]] - o[trace.edges[:, 0]])
         if len(by_edge):
             by_edge += np.bincount(last.ravel(), wait.ravel(), len(by_edge))
-        upper = bounds(trace, a, f, got)[0]
-        low = waits(trace, a, f, got, -upper[trace.reverse])[0]
-        high = waits(trace, a, f, got, upper)[0]
+        low, high = some.waits(-upper[trace.reverse])[0], some.waits(upper)[0]
         # least squares can leave an interval, and drift can invert one
         totals[0] += wait.sum(axis=0)
         totals[1] += np.minimum(low, wait).sum(axis=0)
         totals[2] += np.maximum(high, wait).sum(axis=0)
     busy = (trace.solve + trace.update).sum(axis=0)
-    wait, least, most = totals
+    seconds, least, most = totals
     exchange = trace.exchange.sum(axis=0)
-    return Waiting(trace.edges, wait, least, most, by_edge, exchange, busy)
+    return Waiting(trace.edges, seconds, least, most, by_edge, exchange, busy)
 
 
-def clocks(trace: Trace) -> tuple[Matrix, Matrix]:
-    """Return when nodes posted messages and ended exchanges, by their own clocks.
+class Clocks(NamedTuple):
+    """When nodes posted messages and ended exchanges, by their own clocks.
 
-    Both are (iterations, n_nodes). A clock starts with the node's first solve.
+    A clock starts with the node's first solve.
     """
-    ends = np.cumsum(trace.compute(observe=True) + trace.exchange, axis=0)
-    return ends - trace.exchange, ends
 
+    trace: Trace
+    posts: Matrix  # (iterations, n_nodes)
+    ends: Matrix  # (iterations, n_nodes)
+    heard: NDArray[np.bool_]  # (iterations, E) whether i got a message from j
 
-def bounds(
-    trace: Trace, posts: Matrix, ends: Matrix, heard: Flags
-) -> tuple[Vector, Vector]:
-    """Return the bound U_ij of ``o_j - o_i``, and the spread of the gaps, each (E,).
+    @classmethod
+    def of(cls, trace: Trace) -> Clocks:
+        """Return the clocks of a run."""
+        ends = np.cumsum(trace.compute(observe=True) + trace.exchange, axis=0)
+        heard = trace.bytes[:, trace.reverse] > 0
+        return cls(trace, ends - trace.exchange, ends, heard)
 
-    ``heard`` (iterations, E) tells whether i got a message from j. The spread is the
-    difference of a low quantile of the gaps and the smallest. If j's message arrives
-    last, the gap is its transfer time, which varies little; else it varies as much as
-    the computing times.
-    """
-    i, j = trace.edges.T
-    gaps = np.sort(np.where(heard, ends[:, i] - posts[:, j], np.inf), axis=0)
-    low = gaps[min(1 + int(LOW * len(gaps)), len(gaps) - 1)]
-    known = np.isfinite(low)  # edges without messages get no spread
-    return gaps[0], np.where(known, low, 0.0) - np.where(known, gaps[0], 0.0)
+    def bounds(self) -> tuple[Vector, Vector]:
+        """Return the bounds U_ij of ``o_j - o_i``, and the spread of the gaps, (E,).
 
+        The spread is the difference of a low quantile of the gaps and the smallest. If
+        j's message arrives last, the gap is its transfer time, which varies little;
+        else it varies as much as the computing times.
+        """
+        i, j = self.trace.edges.T
+        gaps = np.where(self.heard, self.ends[:, i] - self.posts[:, j], np.inf)
+        gaps.sort(axis=0)
+        low = gaps[min(1 + int(LOW * len(gaps)), len(gaps) - 1)]
+        known = np.isfinite(low)  # edges without messages get no spread
+        return gaps[0], np.where(known, low, 0.0) - np.where(known, gaps[0], 0.0)
 
-def offsets(
-    trace: Trace, posts: Matrix, ends: Matrix, heard: Flags, way: float | None = None
-) -> Vector:
-    """Return the offset of each node's clock, (n_nodes,), with mean 0.
+    def offsets(self, way: float | None = None) -> Vector:
+        """Return the offset of each node's clock, (n_nodes,), with mean 0.
 
-    Every edge gives a point in its interval. The offsets are their least-squares fit,
-    weighted by the inverse square of the round trip, which bounds the error of an edge.
-    If messages take equally long in both directions, the point is the middle. The part
-    of an interval beyond two ``way`` is assigned to the direction whose gap varies,
-    because its messages arrived early: if a node is always late, the middle would hide
-    half of the waiting time.
-    """
-    upper, spread = bounds(trace, posts, ends, heard)
-    under, back = upper[trace.reverse], spread[trace.reverse]  # of the edge (j, i)
-    known = np.isfinite(upper + under)  # else no message, and no bound
-    if not known.any():
-        return np.zeros(trace.n_nodes)
-    edges, upper, under = trace.edges[known], upper[known], under[known]
-    spread, back = spread[known], back[known]
-    trip = upper + under
-    way = trip.min() / 2 if way is None else way
-    rest = np.maximum(trip - 2 * way, 0.0)
-    doubt = (DOUBT * rest) ** 2 + 1e-24
-    loose = (spread**2 + doubt) / (spread**2 + back**2 + 2 * doubt)
-    apart = (upper - under) / 2 + rest * (0.5 - loose)
-    return _fit(trace.n_nodes, edges, apart, 1 / np.maximum(trip, 1e-6) ** 2)
+        Every edge gives a point in its interval. The offsets are their least-squares
+        fit, weighted by the inverse square of the round trip, which bounds the error of
+        an edge. If messages take equally long in both directions, the point is the
+        middle. The part of an interval beyond two ``way`` is assigned to the direction
+        whose gap varies, because its messages arrived early: if a node is always late,
+        the middle would hide half of the waiting time.
+        """
+        n, reverse = self.trace.n_nodes, self.trace.reverse
+        upper, spread = self.bounds()
+        known = np.isfinite(upper + upper[reverse])  # else no message, and no bound
+        if not known.any():
+            return np.zeros(n)
+        under, back = upper[reverse][known], spread[reverse][known]  # of (j, i)
+        upper, spread = upper[known], spread[known]
+        trip = upper + under
+        way = trip.min() / 2 if way is None else way
+        rest = np.maximum(trip - 2 * way, 0.0)
+        doubt = (DOUBT * rest) ** 2 + 1e-24
+        loose = (spread**2 + doubt) / (spread**2 + back**2 + 2 * doubt)
+        apart = (upper - under) / 2 + rest * (0.5 - loose)
+        weight = 1 / np.maximum(trip, 1e-6) ** 2
+        weight = weight / weight.max()
+        i, j = self.trace.edges[known].T
+        laplacian = np.zeros((n, n))
+        np.add.at(laplacian, (i, i), weight)
+        np.add.at(laplacian, (i, j), -weight)
+        pull = np.bincount(i, -weight * apart, minlength=n)
+        found = np.linalg.lstsq(laplacian, pull, rcond=None)[0]
+        return np.asarray(found - found.mean())
 
+    def waits(self, apart: Vector) -> tuple[Matrix, Integers]:
+        """Return how long nodes waited, and the edge to the neighbour that posted last.
 
-def _fit(n: int, edges: Integers, apart: Vector, weight: Vector) -> Vector:
-    """Return offsets whose differences fit ``apart`` in the least-squares sense."""
-    i, j = edges.T
-    weight = weight / weight.max()
-    laplacian = np.zeros((n, n))
-    np.add.at(laplacian, (i, i), weight)
-    np.add.at(laplacian, (i, j), -weight)
-    pull = np.bincount(i, -weight * apart, minlength=n)
-    found = np.linalg.lstsq(laplacian, pull, rcond=None)[0]
-    return np.asarray(found - found.mean())
-
-
-def waits(
-    trace: Trace, posts: Matrix, ends: Matrix, heard: Flags, apart: Vector
-) -> tuple[Matrix, Integers]:
-    """Return how long nodes waited, and the edge to the neighbour that posted last.
-
-    Both are (iterations, n_nodes); ``apart`` (E,) is ``o_j - o_i`` of every edge.
-    """
-    if not len(trace.edges):
-        return np.zeros_like(posts), np.zeros(posts.shape, dtype=np.int64)
-    i, j = trace.edges.T
-    late = np.where(heard, posts[:, j] + apart - posts[:, i], -np.inf)
-    latest = np.maximum.reduceat(late, trace.starts, axis=1)
-    index = np.where(late == latest[:, i], np.arange(len(i)), len(i))
-    last = np.minimum.reduceat(index, trace.starts, axis=1)
-    return np.clip(latest, 0.0, ends - posts), last
+        Both are (iterations, n_nodes); ``apart`` (E,) is ``o_j - o_i`` of every edge.
+        """
+        trace, posts = self.trace, self.posts
+        if not len(trace.edges):
+            return np.zeros_like(posts), np.zeros(posts.shape, dtype=np.int64)
+        i, j = trace.edges.T
+        late = np.where(self.heard, posts[:, j] + apart - posts[:, i], -np.inf)
+        latest = np.maximum.reduceat(late, trace.starts, axis=1)
+        index = np.where(late == latest[:, i], np.arange(len(i)), len(i))
+        last = np.minimum.reduceat(index, trace.starts, axis=1)
+        return np.clip(latest, 0.0, self.ends - posts), last
 
 
 def table(found: Waiting, rows: int = 5) -> str:
@@ -222,11 +215,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         way = quantity(given.way, SECONDS, "--way") if given.way else None
         found = waiting(Trace.read(given.run), way)
         if given.out:
-            numbers: dict[str, Any] = {
-                k: v.tolist() for k, v in found._asdict().items()
-            }
-            numbers |= {"share": found.share, "imbalance": found.imbalance}
-            write(given.out, json.dumps(numbers) + "\n")
+            numbers = {name: rows.tolist() for name, rows in found._asdict().items()}
+            more = {"share": found.share, "imbalance": found.imbalance}
+            write_text(Path(given.out), json.dumps(numbers | more) + "\n")
     except DadmmError as error:
         return report_error(error)
     print(table(found))

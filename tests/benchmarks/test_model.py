@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import check_model
 from dadmm.timing.network import Link, Network, Overhead
-from dadmm.timing.replay import replay
+from dadmm.timing.replay import Replay
 from tests.support.emulation import obstacle
 
 # Of emulated hosts without rate and delay, from benchmarks/results/model.csv.
@@ -28,7 +28,7 @@ def test_a_run_on_a_narrow_network_takes_as_long_as_predicted(tmp_path):
     """Two ranks on each of two hosts of 2 Mbit/s; the median of three within 15 %."""
     network = check_model.limited(BASE, NARROW)
     runs = [check_model.run(NARROW, tmp_path / str(k)) for k in range(3)]
-    found = [replay(trace, network, observe=True) for trace in runs]
+    found = [Replay(trace, network, observe=True) for trace in runs]
     ratios = [
         played.loop_seconds / trace.seconds
         for played, trace in zip(found, runs, strict=True)

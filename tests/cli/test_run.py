@@ -309,7 +309,7 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
         (["--data", "socket.npy"], "cannot read socket.npy: it is a socket, not a"),
         (["--data", "samples.doc"], "samples.doc is not a data file; use one of .csv"),
         (["--labels", "0", "--data", "part-{rank}.npy"], "labels go neither with"),
-        (["--labels", "9", "--data", "all.npy"], "there is no column 9 of labels"),
+        (["--labels", "9", "--data", "all.npy"], "'9' for the labels"),
         (["--nodes", "31", "--data", "all.npy"], "30 samples are too few for 31 nodes"),
         (["--n-components", "5", "--data", "all.npy"], "less than the 5 dimensions"),
         (["--topology", "ring.edges"], "cannot read the graph ring.edges: No such"),
@@ -620,7 +620,7 @@ def test_without_a_launcher_there_is_one_process(monkeypatch):
     monkeypatch.setenv("PMIX_SIZE", "many")
 
     assert launch_link.rank_and_size() is None
-    assert isinstance(world.connect(), world.SerialWorld)
+    assert isinstance(world.connect(), world.World)
 
 
 @pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)

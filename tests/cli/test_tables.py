@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.io import savemat
 
 from dadmm.cli import setup
-from dadmm.comm.world import Checks, SerialWorld
+from dadmm.comm.world import Checks, World
 from dadmm.core.errors import ShardError
 from dadmm.data import shard
 from dadmm.graphs.topology import Topology
@@ -55,7 +55,7 @@ def files(tmp_path, monkeypatch):
 def shards(source, n_nodes=3, **settings):
     """Return the data of all nodes, in one process."""
     config = RunConfig(**({"problem": "ridge", "data": source} | settings))
-    world = SerialWorld()
+    world = World()
     checks = Checks(world)
     data = setup.shards(world, config, Topology.ring(n_nodes), checks)
     checks.gather()
@@ -139,40 +139,31 @@ def test_a_parquet_file_is_read_by_rows():
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "culprits"),
     [
-        ({"data": "last.csv", "target": "price"}, "the table has no column 'price' for "
-         "the target; its columns are 0..3, without names"),
-        ({"data": "head.csv", "target": "prize"}, "called 'a', 'price', 'b', 'c'"),
-        ({"data": "last.npy", "target": "4"}, "no column '4' for the target; its colu"),
-        ({"data": "named.npz", "target": "w"}, "named.npz has no matrix 'w'; it holds "
-         "X, y, z, rows"),
-        ({"data": "one.npz"}, "one.npz has no matrix 'X'; it holds table"),
-        ({"data": "nodes.npy"}, "samples are a matrix with one row per sample"),
-        ({"data": "nodes-last.csv", "target": "4", "labels": "4"},
-         "column 4 cannot be both labels and target"),
-        ({"data": "nodes.npz", "labels": "-1"}, "column -1 cannot be both labels and "),
-        ({"data": "nodes-last.csv", "features": "0,4", "labels": "4"},
-         "column 4 cannot be both labels and a feature"),
-        ({"data": "part-{rank}.npz", "labels": "0"}, "labels go neither with one file"),
-        ({"data": "wide.csv", "target": "colum7"}, "columns are called 'column7', "),
-        ({"data": "few.npz"}, "few.npz has 2 names in feature_names for 3 columns"),
-        ({"data": "objects.npz"}, "feature_names must be an array of text, one nam"),
-        ({"data": "head.csv", "features": "a,a"}, "features has 'a' twice; name each"),
-        ({"data": "head.csv", "features": "a,c"}, "cannot be both the target and a fe"),
+        ({"data": "last.csv", "target": "price"}, "'price'|0..3"),
+        ({"data": "head.csv", "target": "prize"}, "'prize'|'price'"),
+        ({"data": "last.npy", "target": "4"}, "'4'"),
+        ({"data": "named.npz", "target": "w"}, "named.npz|'w'|X, y, z, rows"),
+        ({"data": "one.npz"}, "one.npz|'X'|table"),
+        ({"data": "nodes.npy"}, "nodes.npy"),
+        ({"data": "nodes-last.csv", "target": "4", "labels": "4"}, "labels|target"),
+        ({"data": "nodes.npz", "labels": "-1"}, "'y'|labels|target"),
+        ({"data": "last.npy", "labels": "9"}, "'9'|labels"),
+        ({"data": "last.npy", "labels": "nowhere.npy"}, "nowhere.npy"),
+        ({"data": "part-{rank}.npz", "labels": "0"}, "labels"),
+        ({"data": "wide.csv", "target": "colum7"}, "'column7', "),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_in_one_sentence(settings, sentence):
+)
+def test_columns_that_are_not_there_are_refused(settings, culprits):
     np.savetxt(
         "wide.csv", BOTH.T, header=",".join(f"column{k}" for k in range(12)), **TEXT
     )
-    np.savez("few.npz", X=X, y=Y, feature_names=["a", "b"])
-    np.savez("objects.npz", X=X, y=Y, feature_names=np.array(["a", "b", "c"], object))
     with pytest.raises(ShardError) as caught:
         shards(settings.pop("data"), **settings)
 
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
+    for word in culprits.split("|"):
+        assert word in str(caught.value)
 
 
 # three hospitals whose files differ in order, categories and gaps

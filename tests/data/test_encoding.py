@@ -14,9 +14,8 @@ from scipy import sparse
 
 import dadmm
 from dadmm.comm.tree import TreeReduction
-from dadmm.core.errors import ConfigError, DadmmError, ShardError
-from dadmm.data.agreement import agree, describe, merge
-from dadmm.data.choice import Choice
+from dadmm.core.errors import ConfigError, ShardError
+from dadmm.data.agreement import Choice, agree, describe, merge
 from dadmm.data.encoding import Column, Encoding
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
@@ -88,9 +87,10 @@ def test_standardised_columns_are_those_of_scikit_learn():
 
     expected = scaler.fit_transform(impute.fit_transform(X))
     assert_allclose(found, expected, atol=1e-9)
-    coef, intercept = encoding.to_table_units(np.array([1.0, 2.0, 3.0]), 4.0)
-    assert_allclose(found @ [1, 2, 3] + 4,
-                    impute.transform(X) @ coef + intercept, atol=1e-8)  # fmt: skip
+    scaled = {"coef": np.array([1.0, 2.0, 3.0]), "intercept": np.array(4.0)}
+    units = encoding.to_table_units(scaled)
+    again = impute.transform(X) @ units["coef"] + units["intercept"]
+    assert_allclose(found @ [1, 2, 3] + 4, again, atol=1e-8)
 
 
 def test_weights_are_those_of_the_rows_that_are_kept():
@@ -113,8 +113,8 @@ def test_without_an_intercept_units_shift_nothing():
     table = {"a": [1.0, 5.0], "y": [1.0, 2.0]}
     encoding = agreed([table], target="y", standardise=True, intercept=False)
 
-    assert_array_equal(encoding.to_table_units(np.array([3.0]), 1.0)[0], [1.5])
-    assert encoding.to_table_units(np.array([3.0]), 1.0)[1] == 1.0
+    scaled = {"coef": np.array([3.0]), "intercept": np.array(1.0)}
+    assert encoding.to_table_units(scaled) == {"coef": [1.5], "intercept": 1.0}
 
 
 def test_rows_that_are_kept_without_target_count_for_scales():
@@ -162,7 +162,7 @@ def test_a_category_of_a_sparse_table_is_looked_up():
     encoding = Encoding(columns, None)
     found = encoding.encode(Frame.of(sparse.csr_array(rows)))
     assert_array_equal(found.X, [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    with pytest.raises(ShardError, match="has the category '6', which was not in"):
+    with pytest.raises(ShardError, match="'6'"):
         encoding.encode(Frame.of(sparse.csr_array(2 * rows)))
 
 
@@ -188,7 +188,7 @@ def test_a_new_category_is_an_error_or_ignored():
         if unknown == "ignore":
             assert_array_equal(encoding.encode(new).X, [[1, 0, 0, 0, 0]])
         else:
-            with pytest.raises(ShardError, match=r"column 'sex' has the category '\?'"):
+            with pytest.raises(ShardError, match=r"'sex' .*'\?'"):
                 encoding.encode(new)
 
 
@@ -196,51 +196,54 @@ A, B = {"a": [1.0, 2], "y": [1.0, 2]}, {"a": [3.0, 4], "y": [3.0, 4]}
 
 
 @pytest.mark.parametrize(
-    ("change", "choice", "sentence"),
+    ("change", "choice", "culprits"),
     [
-        ({"b": [1, 2]}, {}, "node 0 has no column 'b', which node 1 has; give all "),
-        ({"a": ["x", "z"]}, {}, "column 'a' is text on node 1, but numbers on node 0"),
-        ({"a": ["1", "oh"]}, {}, "node 1: column 'a' has numbers, but 'oh' in row 1; "),
-        ({"a": ["1_0", "2"]}, {}, "node 1: column 'a' has numbers, but '1_0' in row 0"),
-        ({"a": ["1,5", "2"]}, {}, "'1,5'; use --decimal , if it is the decimal mark, "),
-        ({"y": ["2", "1,5"]}, {}, "column 'y' has numbers with a comma, such as '1,5'"),
-        ({"y": ["2", "?"]}, {}, "column 'y' has text, such as '?' in row 1, but num"),
-        ({"a": [NAN, 4]}, {}, "node 1: column 'a' has no entry in 1 of 2 rows, first "
-         "in row 0; use --on-missing drop or mean"),
-        ({"y": ["p", "q"]}, {}, "column 'y' has text, such as 'p' in row 0, but "
-         "numbers are needed, because it is the target; choose another one with --ta"),
-        ({"y": ["p", "q"]}, {"n_classes": 2}, "column 'y' is text on node 1, but num"),
-        ({}, {"n_classes": 2}, "the target 'y' has 4 classes (1, 2, 3, 4); logistic n"),
-        ({}, {"n_classes": 3, "max_categories": 3}, "has more than 3 different values"),
-        ({"y": [3, 4.5]}, {"n_classes": 3}, "the target 'y' has numbers such as 4.5, "),
-        ({}, {"categories": ["a"], "max_categories": 3}, "column 'a' has more than 3 "),
-        ({}, {"target": "z"}, "node 0: the table has no column 'z' for the target; its "
-         "columns are called 'a', 'y'"),
-        ({}, {"features": ["a", "a"]}, "features has 'a' twice; name each column once"),
-        ({}, {"features": ["a", "y"]}, "column 'y' cannot be both the target and a fe"),
-        ({}, {"features": []}, "there is no feature; name at least one column"),
-        ({}, {"weight": "y", "target": "y"}, "column 'y' cannot be both target and we"),
-        ({"w": [1, 2]}, {"weight": "w", "target": "y"}, "the table has no column 'w' "),
-        ({}, {"weight": "a", "target": "y"}, "the table has one column; a target need"),
-        ({}, {"categories": ["y"]}, "categories has 'y', which is not a feature"),
+        ({"b": [1, 2]}, {}, "node 0|'b'|node 1"),
+        ({"a": ["x", "z"]}, {}, "'a'|node 1|node 0"),
+        ({"a": ["1", "oh"]}, {}, "node 1|'a'|'oh'|row 1"),
+        ({"a": ["1_0", "2"]}, {}, "node 1|'a'|'1_0'|row 0"),
+        ({"a": ["1,5", "2"]}, {}, "'1,5'|--decimal"),
+        ({"y": ["2", "1,5"]}, {}, "'y'|'1,5'|--decimal"),
+        ({"y": ["2", "?"]}, {}, "'y'|'?'|row 1|--target"),
+        ({"a": [NAN, 4]}, {}, "node 1|'a'|1 of 2|row 0|--on-missing"),
+        ({"y": ["p", "q"]}, {"n_classes": 2}, "'y'|node 1|node 0"),
+        ({}, {"n_classes": 2}, "'y'|(1, 2, 3, 4)|multinomial"),
+        ({}, {"n_classes": 3, "max_categories": 3}, "'y'|3|--max-categories"),
+        ({"y": [3, 4.5]}, {"n_classes": 3}, "'y'|4.5"),
+        ({}, {"categories": ["a"], "max_categories": 3}, "'a'|3|--max-categories"),
+        ({}, {"target": "z"}, "node 0|'z'|'a', 'y'"),
+        ({}, {"features": ["a", "a"]}, "'a'|features"),
+        ({}, {"features": ["a", "y"]}, "'y'|target|features"),
+        ({}, {"features": []}, "feature"),
+        ({}, {"weight": "y", "target": "y"}, "'y'|target|weight"),
+        ({}, {"labels": "y", "target": "y"}, "'y'|target|labels"),
+        ({}, {"labels": "a", "features": ["a"]}, "'a'|labels|features"),
+        ({"w": [1, 2]}, {"weight": "w", "target": "y"}, "node 0|'w'|weight"),
+        (
+            {"w": [1, -2]},
+            {"weight": "w", "features": ["a"], "supervised": False},
+            "'w'",
+        ),
+        ({}, {"weight": "a", "target": "y"}, "one column"),
+        ({}, {"categories": ["y"]}, "'y'|categories"),
+        ({"y": [NAN, np.inf]}, {"n_classes": 2, "on_missing": "drop"}, "'y'|inf"),
+        ({"a": [NAN, np.inf]}, {"on_missing": "mean"}, "'a'|inf"),
     ],
-)  # fmt: skip
-def test_tables_that_do_not_go_together_are_told_in_one_sentence(
-    change, choice, sentence
-):
+)
+def test_tables_that_do_not_fit_are_refused(change, choice, culprits):
+    """The error names the node, the column, the entry and the remedy."""
     with pytest.raises(ShardError) as caught:
         agreed([A, B | change], **choice)
 
-    assert sentence in str(caught.value)
+    for word in culprits.split("|"):
+        assert word in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_texts_that_all_differ_are_no_categories():
     """They are names or identifiers, which are not sent unless they are listed."""
     table = {"id": [f"P{k}" for k in range(20)], "a": range(20), "y": range(20)}
-    with pytest.raises(
-        ShardError, match="node 0: column 'id' has another text in each"
-    ):
+    with pytest.raises(ShardError, match="node 0: column 'id'"):
         agreed([table, table], target="y")
 
     told = describe(Frame.of(table), Choice(target="y"))
@@ -257,33 +260,19 @@ def test_classes_are_those_of_rows_that_are_used():
 
     assert encoding.classes == ("no", "yes")
     assert_array_equal(encoding.encode(Frame.of(other), fit=True).y, [0, 1])
-    with pytest.raises(
-        ShardError, match="the target 'y' has only the class no over al"
-    ):
+    with pytest.raises(ShardError, match="'y' has only the class no "):
         agreed([table, table], n_classes=2, on_missing="drop")
 
 
 def test_a_table_of_one_column_may_have_another_separator():
-    with pytest.raises(ShardError, match=r"'a\|y', so name the right --separator if"):
+    with pytest.raises(ShardError, match="--separator"):
         agreed([{"a|y": ["1|2"]}], target="y")
 
 
 def test_columns_may_have_another_order_but_then_the_target_needs_a_name():
-    with pytest.raises(
-        ShardError, match="node 1 has the target 'a', but node 0 has 'y"
-    ):
+    with pytest.raises(ShardError, match=r"node 1 .*'a', .*node 0 .*'y'"):
         agreed([A, {"y": [1, 2], "a": [1, 2]}])
     assert agreed([A, {"y": [1, 2], "a": [1, 2]}], target="y").feature_names == ("a",)
-
-
-def test_a_weight_must_not_be_negative():
-    tables = [{"a": [1, 2], "y": [1, 2], "w": [1, -2]}] * 2
-    with pytest.raises(ShardError, match="the weight 'w' is -2 in row 1; weights must"):
-        agreed(tables, weight="w")
-    encoding = agreed([t | {"w": [0, 2]} for t in tables], weight="w")
-    assert_array_equal(encoding.encode(Frame.of(tables[0] | {"w": [0, 2]}), fit=True)
-                       .weight, [0, 2])  # fmt: skip
-    assert encoding.target == "y"
 
 
 def test_descriptions_merge_in_any_order():
@@ -321,21 +310,21 @@ def test_an_encoding_survives_json():
             assert_array_equal(again.encode(frame).X, encoding.encode(frame).X)
 
 
-def test_a_damaged_encoding_is_one_sentence():
-    choice = {
-        "n_classes": 2,
-        "on_missing": "mean",
-        "standardise": True,
-        "target": "ill",
-    }
-    whole = agreed(HOSPITALS, **choice).to_json()
-    strange = [-1, {}, [None], [1, "a"], [NAN], ["b", "a"]]
+def test_a_damaged_encoding_is_refused():
+    choice = {"n_classes": 2, "on_missing": "mean", "standardise": True}
+    whole = agreed(HOSPITALS, target="ill", **choice).to_json()
+    strange = [-1, {}, [], [None], [1, "a"], [NAN], ["b", "a"], [1.0]]
     for name, value in itertools.product(whole, strange):
-        with pytest.raises(DadmmError, match=r"^the description of the columns is d"):
+        with pytest.raises(ShardError, match="damaged"):
             Encoding.from_json(whole | {name: value})
     for name in whole:
-        with pytest.raises(DadmmError, match="is damaged: it has no"):
+        with pytest.raises(ShardError, match=name):
             Encoding.from_json({k: v for k, v in whole.items() if k != name})
+    for scales in ([0.0] * 5, [-1.0] * 5):
+        with pytest.raises(ShardError, match="scales"):
+            Encoding.from_json(whole | {"scales": scales})
+    with pytest.raises(ShardError, match="means"):
+        Encoding.from_json(whole | {"means": None})
 
 
 def test_frames_are_made_of_many_kinds_of_tables():
@@ -352,7 +341,7 @@ def test_frames_are_made_of_many_kinds_of_tables():
     frame = Frame.of(mixed, ["n", "t"])
     assert_array_equal(frame.columns["n"], [1, NAN])
     assert frame.columns["t"].tolist() == ["a", "b"]
-    with pytest.raises(ShardError, match="column 'b' has 1 rows, but 'a' has 2"):
+    with pytest.raises(ShardError, match="'b'"):
         Frame.of({"a": [1, 2], "b": [1]})
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"n": pandas.array([1, None], dtype="Int64"),
@@ -376,7 +365,7 @@ def test_the_library_encodes_the_tables_of_all_nodes():
         np.concatenate([part.y for part in parts]), [0, 1, 0, 0, 0, 1, 0]
     )
     assert encoding.classes == ("no", "yes")
-    with pytest.raises(ConfigError, match="there are 2 tables for 3 nodes; give one"):
+    with pytest.raises(ConfigError, match="2 tables"):
         dadmm.encode(HOSPITALS[:2], graph)
-    with pytest.raises(ConfigError, match="unknown on_missing 'fill'; choose one of"):
+    with pytest.raises(ConfigError, match="'fill'"):
         dadmm.encode(HOSPITALS, graph, on_missing="fill")

@@ -37,7 +37,7 @@ NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 
 def test_an_empty_folder_will_do(tmp_path):
-    (tmp_path / ".job").touch()
+    (tmp_path / ".lock").touch()
     assert RunFolder.create(str(tmp_path), "name", overwrite=False).path == tmp_path
 
 
@@ -105,7 +105,7 @@ def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
     with pytest.raises(OutputError, match="share, or use --on-failure abort "):
         check_unseen(replace(silent, on_failure="continue"), folder, 4)
     check_unseen(silent, folder, 4)
-    RowFiles(folder, 3, [], None, {}).close()
+    RowFiles(RunFolder(folder), 3, [], None, {}).close()
     assert not folder.exists()
     folder.mkdir()
     with pytest.raises(OutputError, match="is not that of this run; remove it there"):
@@ -137,7 +137,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder, monkeypatch, iter
     """The callback asks all to stop when a block is full; closing raises the error."""
     device = lambda path, root: os.open("/dev/full", os.O_RDWR)  # noqa: E731
     monkeypatch.setattr(files, "create", device)
-    parts = RowFiles(folder, 0, [(0,)], None, {})
+    parts = RowFiles(RunFolder(folder), 0, [(0,)], None, {})
     run = run_of(quadratics(1), Topology.complete(1), max_iter=1)
     said = [parts(t, run) for t in range(1, iterations + 1)]
 
@@ -151,7 +151,8 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder, monkeypatch, iter
 
 def test_the_summary_comes_last(folder, monkeypatch):
     """A folder that has one is complete; one that JSON cannot hold leaves no draft."""
-    parts, order, replace = RowFiles(folder, 0, [(0,)], [(0, 1)], {}), [], os.replace
+    parts = RowFiles(RunFolder(folder), 0, [(0,)], [(0, 1)], {})
+    order, replace = [], os.replace
     parts.close()
 
     def note(old, new, **folders):

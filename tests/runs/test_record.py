@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Record, Sending, Topology, datasets, problems
-from dadmm.runs.row_files import PartFile, merge
+from dadmm.runs.row_files import PartFile, merged, write_rows
 from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
@@ -81,7 +81,8 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
     write_part(tmp_path / "c.csv", [(3,), (4,), (5,)], 12, at_once=12)
     parts = [tmp_path / f"{name}.csv" for name in "abc"]
     with (tmp_path / "all.csv").open("wb") as target:
-        merge(parts, ("iteration", "node", "x", "y"), target)
+        rows = merged(parts, tmp_path / "no such file")
+        write_rows(target, ("iteration", "node", "x", "y"), rows)
     header, *rows = read(tmp_path / "all.csv")
 
     assert header == ["iteration", "node", "x", "y"]
@@ -112,7 +113,7 @@ def test_rows_of_the_dead_are_left_out(tmp_path):
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
     parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")
     with (tmp_path / "all.csv").open("wb") as target:
-        merge(parts, header, target, tmp_path / "old.csv", nodes=[0, 2])
+        write_rows(target, header, merged(parts, tmp_path / "old.csv"), [0, 2])
 
     assert (tmp_path / "all.csv").read_text().split() == [
         "iteration,i,j", "2,0,2,h", "3,0,2,a", "3,2,0,d", "4,0,2,c", "4,2,0,f",

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Topology
 from dadmm.core.errors import ConfigError
 from dadmm.timing.network import Link, Network, Overhead, Override, Stragglers
-from dadmm.timing.replay import main, replay
+from dadmm.timing.replay import Replay, main
 from dadmm.timing.trace import Trace
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
@@ -138,7 +138,7 @@ def test_a_replay_is_the_simulation_of_its_events(seed, network):
     rng = np.random.default_rng(seed)
     trace = random_run(rng, silent=0.3 * (seed % 2))
     trace = replace(trace, update=rng.gamma(2.0, 1e-4, trace.solve.shape))
-    found = replay(trace, network)
+    found = Replay(trace, network)
 
     assert_allclose(found.ends, simulate(trace, network), rtol=1e-12, atol=1e-15)
 
@@ -148,7 +148,7 @@ def test_the_parts_of_the_critical_path_add_up(seed):
     rule = Stragglers(5.0, share=0.2, seed=seed, anew=True)
     trace = random_run(np.random.default_rng(seed))
     above = 1000.0 if seed % 2 else np.inf
-    found = replay(trace, replace(MIXED, stragglers=rule, confirm_above=above))
+    found = Replay(trace, replace(MIXED, stragglers=rule, confirm_above=above))
 
     assert_allclose(sum(found.breakdown), found.seconds, rtol=1e-12)
     assert min(found.breakdown) >= 0
@@ -158,16 +158,16 @@ def test_the_parts_of_the_critical_path_add_up(seed):
 def test_equal_nodes_on_a_ring_take_the_sum_of_all_parts():
     """A confirmed send takes two latencies, there and back with a few bytes."""
     trace = trace_of(Topology.ring(6), np.full((T, 6), 2e-3), SIZE)
-    found = replay(trace, LAN)
+    found = Replay(trace, LAN)
 
     assert_allclose(found.seconds, T * (2e-3 + 1e-3 + SIZE / 1e6))
     assert_allclose(found.breakdown, (T * 2e-3, 0, T * SIZE / 1e6, 0, T * 1e-3))
-    primed = replay(replace(trace, prime=np.full(12, 500.0)), LAN)
+    primed = Replay(replace(trace, prime=np.full(12, 500.0)), LAN)
     assert_allclose(primed.seconds - found.seconds, 1e-3 + 500 / 1e6)
     assert_allclose(primed.loop_seconds, found.seconds)
-    assert replay(trace, replace(LAN, confirm_above=SIZE)).seconds == found.seconds
+    assert Replay(trace, replace(LAN, confirm_above=SIZE)).seconds == found.seconds
 
-    found = replay(trace, replace(LAN, confirm_above=SIZE - 1))
+    found = Replay(trace, replace(LAN, confirm_above=SIZE - 1))
     assert_allclose(found.seconds, T * (2e-3 + 2e-3 + (SIZE + 16) / 1e6))
     assert_allclose(found.breakdown.latency, T * 2e-3)
     assert found.wire_bytes == T * 12 * (SIZE + 16)
@@ -176,7 +176,7 @@ def test_equal_nodes_on_a_ring_take_the_sum_of_all_parts():
 def test_an_interface_takes_one_message_after_the_other():
     """On a complete graph of n hosts the last of n - 1 messages counts."""
     trace = trace_of(Topology.complete(5), np.full((T, 5), 2e-3), SIZE)
-    found = replay(trace, replace(LAN, egress=1e6))
+    found = Replay(trace, replace(LAN, egress=1e6))
 
     assert_allclose(found.seconds, T * (2e-3 + 1e-3 + 4 * SIZE / 1e6))
     assert_allclose(found.breakdown.queueing, T * 3 * SIZE / 1e6)
@@ -187,13 +187,13 @@ def test_a_burst_passes_at_once_after_a_rest():
     """Once per iteration if the work between them is long enough, else once in all."""
     trace = trace_of(Topology.complete(5), np.full((T, 5), 1.0), SIZE)
     network = replace(LAN, links={"lan": Link()}, egress=1e6, burst=1500.0)
-    assert_allclose(replay(trace, network).seconds, T * (1.0 + 2500 / 1e6))
+    assert_allclose(Replay(trace, network).seconds, T * (1.0 + 2500 / 1e6))
 
     idle = replace(trace, solve=np.zeros((T, 5)))
-    found = replay(idle, network)
+    found = Replay(idle, network)
     assert_allclose(found.seconds, (T * 4 * SIZE - 1500) / 1e6)
     assert_allclose(sum(found.breakdown), found.seconds)
-    assert replay(idle, replace(network, burst=1e9)).seconds == 0
+    assert Replay(idle, replace(network, burst=1e9)).seconds == 0
 
 
 def test_a_straggler_and_the_slowest_link_are_found():
@@ -201,17 +201,17 @@ def test_a_straggler_and_the_slowest_link_are_found():
     trace = trace_of(Topology.ring(8), np.full((T, 8), 1e-2), 1.0)
     rule = Stragglers(9.0, nodes=(2,))
     quick = Network({"lan": Link(1e-9, 1e12)}, hosts="each", stragglers=rule)
-    found = replay(trace, quick)
+    found = Replay(trace, quick)
     assert_allclose(found.seconds, 9 * T * 1e-2, rtol=1e-6)
     assert_allclose(found.breakdown.compute, 2 * T * 1e-2, rtol=1e-6)
     assert_allclose(found.breakdown.stragglers, 7 * T * 1e-2, rtol=1e-6)
 
     network = replace(LAN, override=(Override(latency=0.1, nodes=(4, 5)),))
-    found = replay(replace(trace, solve=trace.solve / 10), network)
+    found = Replay(replace(trace, solve=trace.solve / 10), network)
     assert found.slowest in ((4, 5), (5, 4))
     assert found.breakdown.latency > 0.9 * found.seconds
 
-    alone = replay(trace_of(Topology.complete(1), np.full((T, 1), 1e-3)), LAN)
+    alone = Replay(trace_of(Topology.complete(1), np.full((T, 1), 1e-3)), LAN)
     assert_allclose(alone.seconds, T * 1e-3)
     assert alone.slowest is None
 
@@ -222,8 +222,8 @@ def test_what_watchers_took_counts_only_if_asked():
     trace = trace_of(Topology.ring(4), ones, 1.0, update=2 * ones, observe=4 * ones)
     free = Network({"host": Link()}, hosts=1)
 
-    assert_allclose(replay(trace, free).seconds, 3 * T)
-    assert_allclose(replay(trace, free, observe=True).seconds, 7 * T)
+    assert_allclose(Replay(trace, free).seconds, 3 * T)
+    assert_allclose(Replay(trace, free, observe=True).seconds, 7 * T)
 
 
 @pytest.mark.parametrize("by_edge", [True, False])
@@ -271,7 +271,7 @@ def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
     assert lines[0].startswith("5 nodes, 10 directed edges, 7 iterations, 5,600 bytes")
     assert [line.split()[0] for line in lines[1:]] == ["network", "wan", "mine"]
     rows = json.loads(out.read_text())
-    assert rows[1]["seconds"] == pytest.approx(replay(trace, LAN).seconds)
+    assert rows[1]["seconds"] == pytest.approx(Replay(trace, LAN).seconds)
     assert rows[1]["wire_bytes"] == rows[1]["bytes"] == 5600
     assert rows[0]["wire_bytes"] > 2 * rows[0]["bytes"]
 

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Topology
 from dadmm.core.errors import ConfigError
 from dadmm.timing.network import Link, Network, Override, Stragglers
-from dadmm.timing.replay import replay
-from dadmm.timing.waiting import clocks, main, offsets, waiting
+from dadmm.timing.replay import Replay
+from dadmm.timing.waiting import Clocks, main, waiting
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
 
@@ -34,7 +34,7 @@ def recorded(topology, work, network, rng=None, drift=0.0):
     hidden = np.zeros(np.shape(work))
     hidden[0] = late
     hidden += drift * np.linspace(0, 1, trace.n_nodes)
-    played = replay(replace(trace, solve=trace.solve + hidden), network)
+    played = Replay(replace(trace, solve=trace.solve + hidden), network)
     posts, ends = played.posts[1:], played.ends[1:]
     return replace(trace, exchange=ends - posts), posts, ends
 
@@ -103,7 +103,9 @@ def test_offsets_of_a_network_with_unequal_ways(n):
         np.maximum.at(ends[t], j, posts[t, i] + ways)
         now = ends[t]
     o = rng.random(n)
-    found = offsets(trace, posts - o, ends - o, np.ones((T, len(ways)), dtype=bool))
+    found = Clocks(
+        trace, posts - o, ends - o, np.ones((T, len(ways)), dtype=bool)
+    ).offsets()
 
     asymmetry = abs(ways - ways[trace.reverse]).max()
     bound = topology.diameter * asymmetry / 2 + 1e-9
@@ -165,7 +167,7 @@ def test_a_node_waits_for_no_message_that_was_not_sent():
     sizes[:, 3] = 0.0  # node 1 never writes to node 2
     sizes[rng.random(sizes.shape) < 0.3] = 0.0
     trace = trace_of(topology, work_of(rng, 6), sizes)
-    played = replay(trace, lan())
+    played = Replay(trace, lan())
     trace = replace(trace, exchange=(played.ends - played.posts)[1:])
     found = waiting(trace)
 
@@ -181,7 +183,7 @@ def test_clocks_lay_durations_end_to_end():
         Topology.ring(2), ones, exchange=10 * ones, update=100 * ones,
         observe=np.array([[0, 0], [1000, 1000], [2000, 2000]]),
     )  # fmt: skip
-    posts, ends = clocks(trace)
+    _, posts, ends, _ = Clocks.of(trace)
 
     assert_array_equal(posts[:, 0], [1, 1112, 3223])
     assert_array_equal(ends[:, 0], [11, 1122, 3233])
