@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -35,7 +35,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows
 from dadmm.graphs import placement
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
-from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run
+from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
 from dadmm.runs.row_files import PARTS, RowFiles
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with one_blas_thread():
                 code = job.run(sys.argv[1:] if argv is None else argv)
-        except Exception as error:
+        except BaseException as error:  # a user's function may also raise SystemExit
             code = job.fail(error)
         finally:
             print_out()  # flushes what --help and --version print
@@ -131,7 +131,7 @@ class Job:
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
 
-    def fail(self, error: Exception) -> int:
+    def fail(self, error: BaseException) -> int:
         """Report an error, and return the exit code; end all ranks if others wait."""
         world, is_input = self.world, isinstance(error, DadmmError)
         if is_input and not (self._is_alone and self.over_mpi):
@@ -258,9 +258,9 @@ class Job:
 
         All checks come before the first change in an existing folder.
         """
-        path = Path(from_rank_0(self.world, self._enter))
+        path, run = json.loads(from_rank_0(self.world, self._enter))
         if self.world.rank:
-            self.folder = RunFolder(path)
+            self.folder = RunFolder(Path(path), run=run)
         self.checkpoints = self._make_checkpoints()
         if self.resume is not None:
             collectively(self.world, self._reopen)
@@ -268,7 +268,7 @@ class Job:
         self.checkpoints.sync = self.rows.sync
 
     def _enter(self) -> str:
-        """Lock the folder, on rank 0, and return its path."""
+        """Lock the folder, on rank 0; return its path, and the identity of the run."""
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
@@ -280,7 +280,7 @@ class Job:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return str(self.folder.path)
+        return json.dumps([str(self.folder.path), self.folder.run])
 
     def _file_names(self) -> set[str]:
         """Return the names of all files that the run may write."""
@@ -329,6 +329,7 @@ class Job:
     def _make_checkpoints(self) -> Checkpoints:
         config, rows, encoding = self.config, self.data.rows, self.data.encoding
         facts = identity.identity(config.deciding(), self.graph, self.schedule)
+        facts["run"] = self.folder.run  # no file of another run with equal settings
         if encoding is not None:  # what the nodes have agreed on
             text = json.dumps(encoding.to_json())
             facts["table"] = f"{identity.digest({'columns': text}):016x}"
@@ -392,32 +393,45 @@ class Job:
         frames = results.gather_motion(world, self.problems, result)
         fit = models.describe(world, config, result, self.problems, self.data)
 
-        def write_nodes() -> None:
+        with suppress(OutputError):  # a failure is raised when the results are written
             self.rows.close()
-            if self.targets.gaps:
-                results.write_imputed(home, self.problems, self.data.rows, result)
-
-        collectively(world, write_nodes)
+        collectively(world, lambda: None)  # the rows of all ranks are in their files
         summary = results.summarise(self, fit)
 
         def write_all() -> None:
             if world.rank == 0:
-                adrift = self.targets.adrift
+                arrays = results.arrays(
+                    result, self.features, frames, self.targets.adrift
+                )
                 model = None if fit.model is None else fit.model.to_json()
                 left = result.nodes.tolist() if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
-                RunFolder.open(self.folder.path).finish(
-                    self.rows,
-                    summary,
-                    results.arrays(result, self.features, frames, adrift),
-                    model,
-                    left,
-                    result.lost,
-                    is_over=over or left is not None,
-                )
-            self.checkpoints.close()  # last: results are written
+                try:
+                    self.folder.newest().finish(
+                        self.rows,
+                        summary,
+                        arrays,
+                        model,
+                        left,
+                        result.lost,
+                        is_over=over or left is not None,
+                    )
+                except OutputError as error:
+                    if (home / "summary.json").exists():
+                        raise  # only rows are not merged
+                    place = rescue(home, config.to_toml(), summary, arrays, model)
+                    if place is None:
+                        raise
+                    raise OutputError(f"{error}; the results are in {place}") from None
+
+        def write_nodes() -> None:
+            if self.targets.gaps:
+                results.write_imputed(home, self.problems, self.data.rows, result)
+            self.rows.check()
+            self.checkpoints.close()
 
         collectively(world, write_all)
+        collectively(world, write_nodes)
         if world.rank == 0 and not config.quiet:
             print_out(f"{summary.text(config, home)}\n")
 
