@@ -112,8 +112,3 @@ def _draw_convex(kind: str, seed: int, rng: np.random.Generator) -> Case:
         kind, seed, ranks, 3000, every, tuple(map(str, words)), saving,
         f"{problem} {graph} {scheme}",
     )  # fmt: skip
-
-
-def sequence(n: int, seed: int, kinds: tuple[str, ...] = KINDS) -> list[Case]:
-    """Return n cases, kind by kind in turn."""
-    return [draw(kinds[k % len(kinds)], seed * 100_000 + k) for k in range(n)]
