@@ -195,7 +195,7 @@ def test_a_sweep_is_an_array(slurm):
     """Finished tasks are not submitted again, and the table has all tasks."""
     (slurm.folder / "grid.toml").write_text(
         "ranks = 2\n[base]\nmax_iter = 30\n"
-        '[grid]\nscheme = ["auto", "vp"]\nseed = [0, 1]\n'
+        '[grid]\nscheme = ["snap", "vp"]\nseed = [0, 1]\n'
     )
     sweep = [ROOT / "launch" / "sweep"]
     run = [*sweep, "grid.toml", "--out", "runs/grid", "--at-most", 2]
@@ -218,7 +218,7 @@ def test_a_sweep_is_an_array(slurm):
     with open(slurm.folder / "runs/grid/table.csv") as file:
         rows = list(csv.DictReader(file))
     tasks = [row["scheme"] + row["seed"] for row in rows]
-    assert tasks == ["auto0", "auto1", "vp0", "vp1"]
+    assert tasks == ["snap0", "snap1", "vp0", "vp1"]
     assert {row["iterations"] for row in rows} == {"30"}
 
 
