@@ -24,7 +24,6 @@ from launch.mpi import Runtime, script_path, version_text
 from launch.runs import State, last_checkpoint, read_state
 from launch.sweep import arguments_of_task
 
-PINS = ("auto", "yes", "no")
 SLURM = "sbatch -n 20 launch/slurm.sbatch [arguments of dadmm.run]"
 
 
@@ -152,11 +151,10 @@ def describe(state: State, interrupted: str = "interrupted") -> str:
 def is_pinned(allocation: Allocation, allowed: int, choice: str = "auto") -> bool:
     """Return whether to pin each rank to its own core: auto, yes or no.
 
-    Auto pins ranks if there are enough cores, and if the `allowed` number of cores,
-    that the process may use, is that of the job. Otherwise two jobs on one host could
-    pin their ranks to the same cores.
+    Auto does if the job has enough cores, and the process may use (`allowed`) no
+    others: two jobs on one host must not pin their ranks to the same cores.
     """
-    if choice not in PINS:
+    if choice not in ("auto", "yes", "no"):
         raise UsageError(f"DADMM_PIN must be auto, yes or no, got {choice!r}")
     own = allocation.cores == allowed and allocation.ranks_here <= allowed
     return own if choice == "auto" else choice == "yes"
@@ -181,7 +179,7 @@ def start(
         variables = pmi | runtime.variables
         yield ["srun", *ranks, "--kill-on-bad-exit=1", *bind, *job], variables
         return
-    mpi.need_mpiexec(runtime)
+    runtime.check()
     options, variables = binding(version, pin)
     variables |= runtime.variables
     if not allocation.hostfile:  # mpiexec asks Slurm for the hosts

@@ -48,15 +48,16 @@ def local(arguments: list[str]) -> int:
     if HELP & set(job):
         print(usage("local"), flush=True)
         return subprocess.call(command, env=runtime.variables)
-    mpi.need_mpiexec(runtime)
+    runtime.check()
     given = {"--hostfile": file, "-n": ranks, "--mpi": name}
     options = [part for option in given.items() if option[1] for part in option]
     options += ["--report"] * reports + [*same_problem(job), "--resume"]
     resume = shlex.join([mpi.script_path("launch/local"), *map(str, options)])
     report = [runtime.python, "-P", "-m", "dadmm.report"]
+    shown = [os.path.relpath(runtime.python), "-m", "dadmm", "report"]
     variables = runtime.variables | {  # rank 0 prints these
         "DADMM_RESUME_COMMAND": resume,
-        "DADMM_REPORT_COMMAND": "" if reports else shlex.join(report),
+        "DADMM_REPORT_COMMAND": "" if reports else shlex.join(shown),
     }
     if hosts is None:
         options = mpi.fault_tolerance(runtime.mpiexec, command)

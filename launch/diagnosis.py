@@ -27,6 +27,8 @@ HINTS = {
     signal.SIGXFSZ: "the limit of a file's size (ulimit -f)",
 }
 OUT_OF_MEMORY = "the kernel killed it when memory ran out; use fewer ranks per host"
+RAISED = re.compile(r"^dadmm: rank (\d+) failed:\n", re.MULTILINE)
+TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n", re.MULTILINE)
 LOST_HOST = re.compile(
     r"Downstream from host (\S+) (?:exited|was)"  # Intel MPI
     r"|Remote host:\s+(\S+)\n\s+Daemon exit"  # Open MPI
@@ -60,10 +62,8 @@ def explain(
 ) -> list[str]:
     """Return sentences about a job that has ended, [] if there is nothing to add.
 
-    `resume` is the command that resumes a run when its folder is appended, `tail` the
-    end of the output, and `code` the exit code of mpiexec or srun. `first` is the rank
-    that ended first, if the monitor saw all ranks. `out_of_memory` says that the kernel
-    has killed a process for memory, and `here` that rank 0 ran on this host.
+    `resume` resumes a run when its folder is appended. `tail` is the end of the output,
+    `first` the rank that ended first, if known; rank 0 ran on this host if `here`.
     """
     if code == NOT_CONVERGED or has_results(folder):
         return []
@@ -113,22 +113,24 @@ def name(found: Failure, ranks: Ranks) -> str:
 
 def resume_advice(resume: str, folder: Path | None, here: bool = True) -> str:
     """Return a sentence about how to resume a run, or that it must start again."""
+    resume = resume or "--resume"
     if folder is None and here:
         return "the run had not started, so there is nothing to resume; start it again"
     if folder is None:
         return (
             "the folder of the run is not known on this host; if there is one, resume "
-            f"with {resume or '--resume'} FOLDER, else start it again"
+            f"with {resume} FOLDER, else start it again"
         )
     place = shlex.quote(os.path.relpath(folder))
-    iteration = checkpoint(folder)
-    if not iteration:
+    if iteration := checkpoint(folder):
         return (
-            f"{place} has no complete checkpoint; start again, and set a smaller "
-            "--checkpoint-seconds (60 by default) to have one earlier"
+            f"{place} has a checkpoint of iteration {iteration}; resume with {resume} "
+            f"{place}"
         )
-    command = f"{resume} {place}" if resume else f"--resume {place}"
-    return f"{place} has a checkpoint of iteration {iteration}; resume with {command}"
+    return (
+        f"{place} has no complete checkpoint; start again, and set a smaller "
+        "--checkpoint-seconds (60 by default) to have one earlier"
+    )
 
 
 def checkpoint(folder: Path) -> int:
@@ -150,15 +152,10 @@ def probably(signum: int, host: str = "") -> Failure:
     return by_signal(None, host, signum, "was probably")
 
 
-def raised(tail: str) -> re.Match[str] | None:
-    """Return the line that says which rank raised an error, if any."""
-    return re.search(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE)
-
-
 def exception(tail: str, ranks: Ranks) -> Failure | None:
     """Return the first rank whose traceback dadmm has printed."""
     # dadmm prints the node, which differs from the rank if ranks were placed
-    if not (mark := raised(tail)):
+    if not (mark := RAISED.search(tail)):
         return None
     node = mark[1]
     rank = next((k for k, row in enumerate(ranks) if row["node"] == node), int(node))
@@ -168,7 +165,7 @@ def exception(tail: str, ranks: Ranks) -> Failure | None:
 
 def import_error(tail: str) -> Failure | None:
     """Return a traceback from before dadmm runs, as of an import."""
-    mark = re.search(r"^Traceback \(most recent call last\):\n", tail, re.MULTILINE)
+    mark = TRACEBACK.search(tail)
     last = exception_line(tail[mark.end() :]) if mark else ""
     return Failure(what=f"failed: {last}") if last else None
 
@@ -219,20 +216,14 @@ def intel(tail: str, first: int | None) -> Failure | None:
     It names all ranks of a host that a signal ended, its own SIGKILL included. If the
     first rank is unknown, it is the one that ended by another signal.
     """
-    rows = re.findall(
-        r"RANK (\d+) PID \d+ RUNNING AT (\S+)\n=\s+KILLED BY SIGNAL: (\d+)", tail
-    )
+    lines = r"RANK (\d+) PID \d+ RUNNING AT (\S+)\n=\s+KILLED BY SIGNAL: (\d+)"
+    rows = [(int(r), host, int(s)) for r, host, s in re.findall(lines, tail)]
     if not rows:
         return None
-    odd = [row for row in rows if int(row[2]) != CLEANUP]
-    if first is not None:
-        odd = [row for row in rows if int(row[0]) == first]
-        if not odd:
-            return Failure(first, "", f"exited by itself, {UNKNOWN}")
-    if len(odd) == 1:
-        rank, host, signum = odd[0]
-        return by_signal(int(rank), host, int(signum))
-    return probably(CLEANUP)
+    odd = [r for r in rows if (r[2] != CLEANUP if first is None else r[0] == first)]
+    if first is not None and not odd:
+        return Failure(first, "", f"exited by itself, {UNKNOWN}")
+    return by_signal(*odd[0]) if len(odd) == 1 else probably(CLEANUP)
 
 
 def mpich(tail: str) -> Failure | None:
@@ -243,13 +234,12 @@ def mpich(tail: str) -> Failure | None:
     """
     code = re.search(r"PID \d+ RUNNING AT (\S+)\n=\s+EXIT CODE: (\d+)", tail)
     text = re.search(r"EXIT STRING: .* \(signal (\d+)\)", tail)
-    host = code[1] if code else ""
-    if code and text and code[2] == text[1] and int(code[2]) != CLEANUP:
-        return by_signal(None, host, int(code[2]))
-    if text and int(text[1]) == CLEANUP:
-        return probably(CLEANUP, host)
-    if text and int(text[1]) == CLEANUP | signal.SIGSEGV:
-        return probably(signal.SIGSEGV, host)
+    host, mixed = code[1] if code else "", int(text[1]) if text else 0
+    if code and text and int(code[2]) == mixed != CLEANUP:
+        return by_signal(None, host, mixed)
+    for signum in (0, signal.SIGSEGV):
+        if mixed == CLEANUP | signum:
+            return probably(signum or CLEANUP, host)
     return Failure(host=host, what=f"ended {UNKNOWN}") if code else None
 
 
@@ -257,14 +247,13 @@ def lost_host(tail: str, ranks: Ranks) -> str:
     """Return the start of a sentence about a lost host, or ""."""
     if found := LOST_HOST.search(tail):
         return f"host {found[found.lastindex or 0]} was lost"
-    if re.search(r"\[mpiexec@.*assert \(!closed\) failed", tail):  # MPICH
-        own = re.findall(r"\[mpiexec@([^\]]+)\]", tail)
-        others = sorted({row["host"] for row in ranks} - set(own))
-        if others:
-            which = "host" if len(others) == 1 else "one of the hosts"
-            return f"{which} {', '.join(others)} was lost"
-        return "mpiexec lost the connection to a host"
-    return ""
+    if not re.search(r"\[mpiexec@.*assert \(!closed\) failed", tail):  # of MPICH
+        return ""
+    own = re.findall(r"\[mpiexec@([^\]]+)\]", tail)
+    others = sorted({row["host"] for row in ranks} - set(own))
+    which = "host" if len(others) == 1 else "one of the hosts"
+    there = f"{which} {', '.join(others)} was lost"
+    return there if others else "mpiexec lost the connection to a host"
 
 
 def diagnose(run: str, file: str = "", resume: str = "") -> None:

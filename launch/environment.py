@@ -69,7 +69,6 @@ class Environment:
         return self.stamp().get("inputs") == self.inputs() and self.python.exists()
 
     def is_ready(self) -> bool:
-        """Return whether it is valid and has all its extras."""
         return self.is_valid() and self.extras <= set(self.stamp()["extras"])
 
     def ensure(self) -> None:
@@ -90,8 +89,7 @@ class Environment:
                 print_message(f"adding to {name} with pip (only once)")
             else:
                 print_message(f"setting up {name} with pip (about a minute, only once)")
-                make_room(self.folder)
-                create(self.folder)
+                create(self.folder, make_room(self.folder))
             self.write_stamp("", extras)
             project = f"{PROJECT}[{','.join(sorted(extras))}]"
             # a plain path: an import finder comes after a folder dadmm beside a script
@@ -109,31 +107,28 @@ class Environment:
             self.write_stamp(self.inputs(), extras)
 
 
-def before(folder: Path) -> Path:
-    """Return where the environment goes that another one replaces."""
-    return folder.with_name(f"{folder.name}-before")
-
-
-def make_room(folder: Path) -> None:
-    """Move an earlier environment aside; forget the one before, keep what is not ours.
+def make_room(folder: Path) -> Path:
+    """Move what is at the place of an environment aside, and return the new place.
 
     Running jobs may have loaded libraries from it, and on NFS a job can crash when
-    these are deleted.
+    these are deleted. What is not ours is kept for ever.
     """
+    aside = folder.with_name(f"{folder.name}-before")
     if (folder / STAMP).exists():
-        shutil.rmtree(before(folder), ignore_errors=True)
-        folder.rename(before(folder))
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
     elif os.path.lexists(folder):
-        kept = f"{folder.name}-kept-{secrets.token_hex(4)}"
-        print_message(f"{folder} was not created by this command; it is now {kept}")
-        folder.rename(folder.with_name(kept))
+        aside = folder.with_name(f"{folder.name}-kept-{secrets.token_hex(4)}")
+        print_message(f"{folder} was not created by this command; it is now {aside}")
+        folder.rename(aside)
+    return aside
 
 
-def create(folder: Path) -> None:
-    """Create an empty environment with pip, by any means that this Python has."""
+def create(folder: Path, aside: Path) -> None:
+    """Create an empty environment with pip, by venv or pip of this Python."""
     python = sys.executable
     if python == str(folder / "bin" / "python"):  # it has just been moved aside
-        python = f"{before(folder)}/bin/python"
+        python = str(aside / "bin" / "python")
     if find_spec("ensurepip"):
         run([python, "-m", "venv", str(folder)])
     elif find_spec("pip"):

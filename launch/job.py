@@ -159,4 +159,4 @@ def report_end(
         print(file=sys.stderr)
     for sentence in sentences:
         print_message(sentence)
-    return 1 if diagnosis.raised(monitor.tail) else code
+    return 1 if diagnosis.RAISED.search(monitor.tail) else code

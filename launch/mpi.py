@@ -49,6 +49,14 @@ class Runtime(NamedTuple):
         # -P: the dadmm of this project, not one in the current directory
         return [self.python, "-P", "-m", "dadmm.run", *arguments]
 
+    def check(self) -> None:
+        """Raise `UsageError` without an mpiexec."""
+        if not self.mpiexec:
+            raise UsageError(
+                "there is no mpiexec; load the site's MPI, or set DADMM_MPIEXEC to its "
+                "mpiexec, or DADMM_LAUNCHER=srun in a Slurm job"
+            )
+
     def call(self, *module: str) -> int:
         """Run a module in the project's folder, with its mpiexec on PATH."""
         folders = [str(Path(self.mpiexec).parent), os.environ.get("PATH", "")]
@@ -135,20 +143,8 @@ def enter(runtime: Runtime) -> None:
         os.execve(runtime.python, [runtime.python, *sys.argv], dict(os.environ))
 
 
-def need_mpiexec(runtime: Runtime) -> None:
-    """Raise `UsageError` if a runtime has no mpiexec."""
-    if not runtime.mpiexec:
-        raise UsageError(
-            "there is no mpiexec; load the site's MPI, or set DADMM_MPIEXEC to its "
-            "mpiexec, or DADMM_LAUNCHER=srun in a Slurm job"
-        )
-
-
 def default_variables(mpiexec: str, external: bool) -> dict[str, str]:
-    """Return the variables of a job; those of the user take precedence.
-
-    An `external` MPI is not from the environment.
-    """
+    """Return the variables of a job, perhaps with an MPI from elsewhere."""
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(threads, "1")
     if sys.stderr is not None and sys.stderr.isatty():

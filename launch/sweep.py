@@ -40,26 +40,10 @@ MAX_TASKS = 100_000  # of a grid
 LONGEST = 200  # characters of a folder's name; file systems allow 255
 NAME = re.compile(r"(?!\.|logs$)[\w.,=+-]+")  # of a task
 SET_BY_SWEEP = {"out", "nodes", "overwrite"}
-LIST = schema.list_of(schema.TEXT, "a list of texts")
-VALUES = "a table of lists; values that all runs share belong into [base]"
-GRID = {  # what a grid file has, and the default
-    "ranks": (schema.integer(1), DEFAULT_RANKS),
-    "base": (schema.OBJECT, {}),
-    "grid": (schema.Kind(((VALUES, lambda x: has_lists(x)),)), {}),
-}
-KINDS = {
-    "ranks": schema.integer(1), "varied": LIST, "jobs": LIST,
-    "tasks": schema.Kind((("settings by task", lambda x: has_tasks(x)),)),
-}  # fmt: skip
-
-
-def has_lists(grid: Any) -> bool:
-    return isinstance(grid, dict) and all(type(x) is list and x for x in grid.values())
-
-
-def has_tasks(tasks: Any) -> bool:
-    valid = isinstance(tasks, dict) and all(map(NAME.fullmatch, tasks))
-    return valid and all(isinstance(settings, dict) for settings in tasks.values())
+COUNT, LIST = schema.integer(1), schema.list_of(schema.TEXT, "a list of texts")
+KINDS = {"ranks": COUNT, "varied": LIST, "jobs": LIST, "tasks": schema.OBJECT}
+GRID = {"ranks": COUNT, "base": schema.OBJECT, "grid": schema.OBJECT}
+DEFAULTS = {"ranks": DEFAULT_RANKS, "base": {}, "grid": {}}
 
 
 @dataclass
@@ -82,6 +66,9 @@ class Sweep:
         schema.OBJECT.check(f"{file} is damaged: it", record)
         for name, kind in KINDS.items():
             kind.check(f"{file} is damaged: {name}", record.get(name))
+        for name, settings in record["tasks"].items():
+            if not NAME.fullmatch(name) or not isinstance(settings, dict):
+                raise UsageError(f"{file} is damaged: {name!r} in tasks is not a task")
         return cls(folder, *(record[name] for name in KINDS))
 
     def save(self) -> None:
@@ -170,13 +157,18 @@ def check_trust(sweep: Sweep, name: str, file: object, trust: bool) -> None:
 
 def read_grid(file: str, folder: str, ranks: str = "", trust: bool = False) -> Sweep:
     """Return the sweep of a TOML file: ``ranks``, tables ``base`` and ``grid``."""
-    given = documents.read_toml(file)
-    if unknown := given.keys() - GRID:
+    table = DEFAULTS | documents.read_toml(file)
+    if unknown := table.keys() - GRID:
         raise UsageError(f"{file} has {min(unknown)!r}; it may have {', '.join(GRID)}")
-    table = {name: given.get(name, default) for name, (_, default) in GRID.items()}
-    for name, (kind, _) in GRID.items():
+    for name, kind in GRID.items():
         kind.check(f"{file}: {name}", table[name])
     base, grid = table["base"], table["grid"]
+    for name, values in grid.items():
+        if not (isinstance(values, list) and values):
+            raise UsageError(
+                f"{file}: {name} in [grid] must be a list of values, got {values!r}; "
+                "write a value that all runs share in [base]"
+            )
     if math.prod(map(len, grid.values())) > MAX_TASKS:
         raise UsageError(f"{file} asks for more than {MAX_TASKS} runs; use fewer")
     if both := base.keys() & grid.keys() | SET_BY_SWEEP & (base.keys() | grid.keys()):

@@ -16,14 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
+from dadmm.core.layout import Array
 from dadmm.core.schema import OBJECT, TEXT, check_entries, choice, of_type
 from dadmm.runs.row_files import (
     EDGES,
@@ -376,8 +375,8 @@ class RunFolder:
     def finish(
         self,
         rows: RowFiles,
-        summary: Mapping[str, Any],
-        arrays: Mapping[str, NDArray[Any]],
+        summary: Mapping[str, object],
+        arrays: Mapping[str, Array],
         model: str | None = None,
         nodes: Sequence[int] | None = None,
         lost: Sequence[int] = (),

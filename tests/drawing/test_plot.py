@@ -17,10 +17,10 @@ from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels, title
 from dadmm.drawing.graph import moments, places
 from dadmm.drawing.paper import angles, points3d
-from dadmm.drawing.run_reader import Run
 from dadmm.drawing.style import SCHEME_STYLE, save
 from dadmm.graphs.topology import GRAPHS
 from dadmm.penalty import SCHEMES
+from dadmm.runs.stored import StoredRun
 from tests.support.runs import refused
 
 RECORD = ("--record-edges", "--record-angle")
@@ -111,7 +111,7 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
 def test_runs_are_named_by_what_differs(runs, tmp_path):
 
     def names(*folders):
-        return labels([Run.read(folder) for folder in folders])
+        return labels([StoredRun.read(folder) for folder in folders])
 
     assert names(runs["nap"], runs["vp"]) == ["nap", "vp"]
     assert names(runs["nap"], runs["ring"]) == ["cluster", "ring"]
@@ -124,7 +124,7 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
 
 def test_runs_of_different_problems_have_short_names(runs, tmp_path):
     other = make(tmp_path / "ridge", "--nodes", "6", "--problem", "ridge")
-    both = [Run.read(runs["bare"]), Run.read(other)]
+    both = [StoredRun.read(runs["bare"]), StoredRun.read(other)]
 
     assert [name.split(", ")[-1] for name in labels(both)] == ["ppca", "ridge"]
     assert title(both).startswith("Different problems ")
@@ -133,7 +133,7 @@ def test_runs_of_different_problems_have_short_names(runs, tmp_path):
 def test_a_setting_that_a_scheme_does_not_have_names_no_run(runs, tmp_path):
     folder = tmp_path / "fixed"
     make(folder, *RECORD, "--nodes", "6", "--scheme", "fixed", "--eta0", "2.5")
-    both = [Run.read(runs["snap"]), Run.read(folder)]
+    both = [StoredRun.read(runs["snap"]), StoredRun.read(folder)]
 
     assert labels(both) == ["snap, default eta0", "fixed, eta0 = 2.5"]
     for chosen, eta0 in ((both[:1], []), (both, ["$\\eta_0$ = 2.5"])):
@@ -144,7 +144,7 @@ def test_a_setting_that_a_scheme_does_not_have_names_no_run(runs, tmp_path):
 
 def panels(folder):
     """Return the panels of a run's convergence, by title, and its legend's words."""
-    figure = DRAW["convergence"]([Run.read(folder)], [])
+    figure = DRAW["convergence"]([StoredRun.read(folder)], [])
     found = {axis.get_title(loc="left"): axis for axis in figure.axes if axis.axison}
     (legend,) = figure.legends or [
         axis.get_legend() for axis in figure.axes if axis.get_legend()
@@ -158,7 +158,7 @@ def test_convergence_is_what_the_rule_judged(tmp_path):
     words += ("--scheme", "snap", "--topology", "chain")
     folder = tmp_path / "run"
     make(folder, *words)
-    run = Run.read(folder)
+    run = StoredRun.read(folder)
     found, legend = panels(folder)
     end, met = run.summary["iterations"], run.summary["stopping"]["last_unmet"] + 1
 

@@ -23,7 +23,7 @@ class Project:
         for name in ("setup.cfg", "pyproject.toml"):
             (folder / name).write_text(f"# {name}\n")
 
-    def create(self, folder):
+    def create(self, folder, aside):
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
 
@@ -143,10 +143,10 @@ def test_an_environment_is_created_by_venv_or_pip(monkeypatch, module, option):
     steps, found = [], []
     monkeypatch.setattr(environment, "find_spec", lambda name: name in found or None)
     with pytest.raises(SetupError, match="-venv"):
-        environment.create(Path("unused"))
+        environment.create(Path("unused"), Path("old"))
     found.append(module)
     monkeypatch.setattr(environment, "run", steps.append)
-    environment.create(Path("new"))
+    environment.create(Path("new"), Path("old"))
 
     assert steps[0][:3] == [sys.executable, "-m", "venv"]
     assert steps[0][3].startswith(option)

@@ -44,8 +44,8 @@ def grid(tmp_path, monkeypatch):
     ("text", "word"),
     [
         ("grd = 1", "grd"),
-        ("[grid]\nseed = 3", "grid"),
-        ("[grid]\nseed = []", "grid"),
+        ("[grid]\nseed = 3", "seed"),
+        ("[grid]\nseed = []", "seed"),
         ("[base]\nseed = 1\n[grid]\nseed = [1]", "seed"),
         ("[base]\nout = 'x'", "out"),
         ("ranks = 0", "ranks"),
@@ -79,7 +79,7 @@ def test_a_damaged_sweep_is_an_error(tmp_path, record):
 def test_the_name_of_a_task_is_that_of_a_folder(tmp_path, name):
     record = {"ranks": 2, "varied": [], "jobs": [], "tasks": {name: {}}}
     (tmp_path / "sweep.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match="tasks"):
+    with pytest.raises(UsageError, match="tasks"):
         sweep.Sweep.read(tmp_path)
 
 

@@ -37,7 +37,7 @@ COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
 LOADED = (
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
     "dadmm.cli.models", "dadmm.runs.summary", "dadmm.cli.results", "dadmm.cli.privacy",
-    "dadmm.drawing.figures", "dadmm.drawing.run_reader", "xml.etree.ElementTree",
+    "dadmm.drawing.figures", "dadmm.runs.stored", "xml.etree.ElementTree",
     *(f"dadmm.{name}" for name in COMMANDS),
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded
