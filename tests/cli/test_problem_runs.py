@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dadmm.runs.summary import at_most, with_bound
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
@@ -16,6 +15,7 @@ from dadmm.data import datasets, shard
 from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
+from dadmm.runs.summary import at_most, with_bound
 from tests.support.processes import mpiexec
 from tests.support.runs import arrays_of, refused, summary_of
 from tests.support.solving import solve
