@@ -121,8 +121,7 @@ def pingpong(file: str, repeats: int = 60) -> None:
     """Write half round trips of messages from rank 0 to its neighbour and a far one."""
     from mpi4py import MPI
 
-    from dadmm.comm.collectives import wait_sleeping
-    from dadmm.comm.mpi_wait import poll
+    from dadmm.comm.mpi_library import poll, wait_sleeping
 
     comm = MPI.COMM_WORLD
     names = comm.allgather(MPI.Get_processor_name())

@@ -31,8 +31,8 @@ from benchmarks.shared.experiment import report
 from dadmm.core import files
 from dadmm.core.errors import ConfigError
 from dadmm.drawing.graph import draw_nodes, places
-from dadmm.drawing.run_reader import Run
 from dadmm.drawing.style import STRENGTH, VERMILLION, log_axis, save, styled
+from dadmm.runs.stored import StoredRun
 
 BARE = "--nodes 20"
 PRINTED = "--config as-printed --topology ring --nodes 12 --record-edges"
@@ -69,7 +69,7 @@ class Story(NamedTuple):
         return found
 
 
-def story(run: Run) -> Story:
+def story(run: StoredRun) -> Story:
     """Return penalties and budgets of a run."""
     spent, budget = run.edge_column("spent"), run.edge_column("budget")
     if not budget.any():
@@ -183,7 +183,7 @@ def main() -> None:
         made = [*words.split(), "--out", f"{folder}/run"]
         if not chosen.run and dadmm.run.main(made):
             raise ConfigError("the run failed; see above")
-        told = story(Run.read(chosen.run or f"{folder}/run"))
+        told = story(StoredRun.read(chosen.run or f"{folder}/run"))
     stem = (chosen.out or out) / name
     save(still(told), stem, ("png",))
     animate((frame(told, t) for t in told.updates), stem.with_suffix(".gif"))

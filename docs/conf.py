@@ -46,7 +46,7 @@ include_patterns = [
     "docs/**",
     "benchmarks/**.md",
     "examples/hospitals/README.md",
-    "tests/faults/README.md",
+    "tests/campaigns/faults/README.md",
     "topologies/README.md",
     "C*.md",  # CONTRIBUTING and CHANGELOG
 ]

@@ -23,12 +23,5 @@ if ! test -x "$project/launch/with-python"; then
         "submit from its folder, or name it with DADMM_HOME=/path/to/dadmm" >&2
     exit 2
 fi
-# A compute node may have no new Python except that of an environment: yours, unless it
-# is a container, which cannot start ranks, or the project's.
-own=${DADMM_ENVIRONMENT:+"$DADMM_ENVIRONMENT/bin/python"}
-test -z "$DADMM_IMAGE" || own=
-for python in ${own:+"$own"} "$project"/.venv*/bin/python; do
-    test -x "$python" && export DADMM_PYTHON="${DADMM_PYTHON:-$python}"
-done
 exec timeout --foreground --preserve-status --signal=USR1 "$seconds" \
     "$project/launch/with-python" launch pbs "$@"

@@ -8,30 +8,31 @@ import os
 import re
 import shlex
 import shutil
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from benchmarks.emulation.hosts import OVER_TCP, spread
 from benchmarks.emulation.network import AGENT, EmulatedNetwork, NetworkError
-from launch.base.arguments import (
-    DEFAULT_RANKS,
-    positive_number,
-    run_folder,
-    take_option,
-    trust_flags,
-)
-from launch.base.messages import (
-    SetupError,
+from launch.console import (
     UsageError,
-    exit_on_signal,
+    positive_number,
     print_message,
-    report_error,
+    run_command,
+    same_problem,
+    take_option,
 )
-from launch.mpi.job import run_job
-from launch.mpi.mpiexec import command_on_hosts, read_hosts
-from launch.mpi.runtime import Runtime, default_variables, prepare, script_path
+from launch.job import run_job
+from launch.mpi import (
+    DEFAULT_RANKS,
+    Runtime,
+    command_on_hosts,
+    default_variables,
+    enter,
+    prepare,
+    read_hosts,
+    script_path,
+)
 
 USAGE = f"""\
 usage: ./benchmarks/netem [options] [-- arguments of dadmm.run]
@@ -82,7 +83,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def read(arguments: list[str]) -> Options:
     """Return the options of a command line."""
     ours, job = split(arguments)
-    again = [*ours, "--", *trust_flags(job), "--resume"]
+    again = [*ours, "--", *same_problem(job), "--resume"]
     resume = shlex.join([script_path("benchmarks/netem"), *again])
     hosts, ours = take_option(ours, ("--hosts",), None)
     ranks, ours = take_option(ours, ("-n", "-np"), None)
@@ -146,6 +147,7 @@ def quantity(name: str, text: str, units: Mapping[str, float]) -> float:
 def emulate(options: Options) -> int:
     """Create the network, run the job and write the counters; return its exit code."""
     runtime, places = runtime_of(options), options.places
+    enter(runtime)
     is_run = not options.is_command
     job = runtime.run_command(options.job) if is_run else options.job
     variables = OVER_TCP | runtime.variables
@@ -155,8 +157,8 @@ def emulate(options: Options) -> int:
         EmulatedNetwork(options.hosts, options.rate, options.delay) as network,
     ):
         before = network.counters()
-        folder = run_folder(options.job)
-        code = run_job(network.command(0, command), variables, options.resume, folder)
+        start, own = network.command(0, command), options.job if is_run else None
+        code, _ = run_job(start, variables, options.resume, own)
         if report:
             json.dump(growth(before, network.counters()), report, indent=2)
     return code
@@ -201,16 +203,15 @@ def growth(
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(signum, exit_on_signal)
     if {"-h", "--help"} & set(split(arguments)[0]):
         print(USAGE, end="")
         return 0
-    try:
-        return emulate(read(arguments))
-    except NetworkError as error:
-        print_message(str(error))
-        return 2
-    except SetupError as error:
-        return report_error(error)
+
+    def emulated(arguments: list[str]) -> int:
+        try:
+            return emulate(read(arguments))
+        except NetworkError as error:
+            print_message(str(error))
+            return 2
+
+    return run_command(emulated, arguments)

@@ -17,10 +17,14 @@ import mpi4py
 import numpy as np
 
 from benchmarks.shared.commands import seconds_of
-from dadmm.comm.collectives import wait_sleeping
 from dadmm.comm.mpi import MPIExchange
-from dadmm.comm.mpi_library import MPI
-from dadmm.comm.mpi_wait import POLL_INTERVAL, find_hosts, waiting
+from dadmm.comm.mpi_library import (
+    MPI,
+    POLL_INTERVAL,
+    find_hosts,
+    wait_sleeping,
+    waiting,
+)
 from dadmm.comm.mpi_world import MPIWorld
 from dadmm.graphs.topology import Topology
 
@@ -103,7 +107,7 @@ def contest(
     The transports take turns, in blocks of swaps and in another order each round. A
     block lasts as long as for the rank it lasts longest.
     """
-    crowded = find_hosts(comm).crowded
+    _, crowded = find_hosts(comm)
     own = WAITS[crowded]  # what "auto" comes to
     gather = waiting(own, crowded)
     with ExitStack() as stack:

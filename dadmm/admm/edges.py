@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.state import Nodes
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.core.layout import Matrix
 
 

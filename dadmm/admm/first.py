@@ -10,7 +10,7 @@ import numpy as np
 from dadmm.admm.local import BREAKDOWNS, Block, as_numbers
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.graphs.gap import common_neighbours, slowness
+from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Topology
 
 LIGHT = 0.1  # weight over curvature, so that steps end near a minimum

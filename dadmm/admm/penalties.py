@@ -6,7 +6,7 @@ import numpy as np
 
 from dadmm.admm.mail import Mail
 from dadmm.admm.state import Nodes
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Vector
 from dadmm.penalty.schemes import Observation, Scheme

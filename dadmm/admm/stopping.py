@@ -24,7 +24,7 @@ import numpy as np
 
 from dadmm.admm.rule import SAVED, CriteriaLog, Rule, Scales, Unmet, Verdict, over
 from dadmm.admm.state import Nodes, Numbers
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector

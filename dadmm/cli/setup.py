@@ -10,6 +10,7 @@ from typing import Any
 
 from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
+from dadmm.comm import identity
 from dadmm.comm.world import Checks, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix
@@ -31,7 +32,11 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
     Each rank builds named graphs; rank 0 reads files for all.
     """
     if world.comm is None or is_named(config):
-        return collectively(world, lambda: build_graph(config, _count(world, config)))
+        checks = Checks(world)
+        built = checks.run(lambda: build_graph(config, _count(world, config)))
+        checks.compare(lambda: {"graph": identity.of_graph(*built)})
+        checks.gather()
+        return built
 
     def read() -> str:
         graph, schedule = build_graph(config, _count(world, config))

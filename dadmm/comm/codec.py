@@ -11,13 +11,13 @@ optimum is exact.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from dadmm.comm.wire import Bytes
-from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Layout, Matrix
+from dadmm.core.schema import choice
 
 PAYLOADS = ("float64", "float32", "float16", "quantised")
 LEAST_BITS, MOST_BITS = 2, 16
@@ -52,18 +52,12 @@ class Exact:
 class Rounded:
     """The difference in single or half precision, in units of a power of two.
 
-    The payload starts with the power, that of the largest entry. Without it, half
-    precision would lose differences below 1e-7.
-
-    Parameters
-    ----------
-    size : int
-    real, whole : dtype
-        Types of the numbers and of the power; both have the same size.
+    The payload starts with the power, that of the largest entry, in as many bits.
+    Without it, half precision would lose differences below 1e-7.
     """
 
-    def __init__(self, size: int, real: Any, whole: Any) -> None:
-        self.real, self.whole = np.dtype(real), np.dtype(whole)
+    def __init__(self, size: int, bits: int) -> None:
+        self.real, self.whole = np.dtype(f"f{bits // 8}"), np.dtype(f"i{bits // 8}")
         self.length = self.real.itemsize * (1 + size)
 
     def write(self, theta: Matrix, sent: Matrix, out: Bytes) -> None:
@@ -84,12 +78,6 @@ class Quantised:
     For a part whose largest difference is R, the payload has R in single precision,
     and for each entry the number of its cell, of ``2^b`` equal cells of ``[-R, R]``.
     The receiver takes the middle of the cell. The error is at most ``R / 2^b``.
-
-    Parameters
-    ----------
-    layout : Layout
-    bits : int
-        b, from 1 to 16.
     """
 
     def __init__(self, layout: Layout, bits: int) -> None:
@@ -130,17 +118,11 @@ class Quantised:
         to += reach * ((2.0 * code + 1.0) * 2.0**-self.bits - 1.0)
 
 
-def build(payload: str, layout: Layout, bits: int = 8) -> Codec:
+def build_codec(payload: str, layout: Layout, bits: int = 8) -> Codec:
     """Return the codec of a name in PAYLOADS, for the shared parts of a layout."""
-    size = layout.shared_size
-    if payload == "float64":
-        return Exact(size)
-    if payload == "float32":
-        return Rounded(size, np.float32, np.int32)
-    if payload == "float16":
-        return Rounded(size, np.float16, np.int16)
+    choice(PAYLOADS).check("payload", payload)
     if payload == "quantised":
         return Quantised(layout, bits)
-    raise ConfigError(
-        f"unknown payload {payload!r}; choose one of {', '.join(PAYLOADS)}"
-    )
+    if payload == "float64":
+        return Exact(layout.shared_size)
+    return Rounded(layout.shared_size, int(payload.removeprefix("float")))

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.core import version
-from dadmm.core.errors import (
-    ConfigError,
-    DadmmError,
-    ProblemError,
-    TopologyError,
-)
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
@@ -31,24 +26,13 @@ def identity(
 ) -> dict[str, str]:
     """Return the facts by which a run recognises its own checkpoints.
 
-    Parameters
-    ----------
-    given : dict of str to object
-        The settings that decide the numbers.
-    topology : Topology
-    schedule : Schedule, optional
+    ``given`` are the settings that decide the numbers.
     """
     return {
         "version": version.__version__,
         "configuration": f"{digest(settings(given)):016x}",
         "graph": of_graph(topology, schedule),
     }
-
-
-def difference(mine: Facts, theirs: Facts) -> str | None:
-    """Return the name of the first fact that differs, None if all are equal."""
-    names = [*mine, *(name for name in theirs if name not in mine)]
-    return next((name for name in names if mine.get(name) != theirs.get(name)), None)
 
 
 def versions() -> dict[str, str]:
@@ -88,13 +72,12 @@ def _plain(value: Any) -> str:
 
 def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
     """Return a hash of the edges, and of the rounds of the schedule."""
-    turns = []
+    parts = [topology.edges]
     if schedule is not None:
-        turns = [schedule.union.edges[rows] for rows in schedule.rows]
-    counts = [topology.n_nodes, len(topology.edges), *map(len, turns)]
-    parts = [topology.edges, *turns]
-    numbers = [np.array(counts), *(part.ravel() for part in parts)]
-    return _hash(np.concatenate(numbers).astype("<i8").tobytes())
+        parts += [schedule.union.edges[rows] for rows in schedule.rows]
+    counts = [topology.n_nodes, *map(len, parts)]
+    numbers = np.concatenate([counts, *(part.ravel() for part in parts)])
+    return _hash(numbers.astype("<i8").tobytes())
 
 
 def of_data(samples: Iterable[np.ndarray]) -> str:
@@ -118,41 +101,36 @@ def _hash(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
-def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
-    """Return the error if the facts of the ranks, in order, differ; else None."""
-    first = everyone[0]
-    names = (difference(first, facts) for facts in everyone)
-    name = next((name for name in names if name is not None), None)
-    if name is None:
-        return None
-    mine, values = first.get(name), [facts.get(name) for facts in everyone]
+def raise_difference(everyone: Sequence[Facts]) -> None:
+    """Raise an error if the facts of the ranks, in order, differ."""
+    names = dict.fromkeys(name for facts in everyone for name in facts)
+    unlike = [name for name in names if len({own.get(name) for own in everyone}) > 1]
+    if not unlike:
+        return
+    name = unlike[0]
+    mine, *values = (facts.get(name) for facts in everyone)
     theirs = next(value for value in values if value != mine)
-    who = _ranks([rank for rank, value in enumerate(values) if value == theirs])
+    ranks = [str(rank) for rank, value in enumerate(values, 1) if value == theirs]
+    if len(ranks) > 4:
+        ranks = [*ranks[:3], f"{len(ranks) - 3} others"]
+    who = f"rank {ranks[0]} has"
+    if len(ranks) > 1:
+        who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
     if name == "graph":
-        return TopologyError(
+        raise TopologyError(
             f"{who} another graph or schedule than rank 0; give all ranks the same"
         )
     if name == "layout":
-        return ProblemError(
+        raise ProblemError(
             f"{who} parameters {theirs} but rank 0 {mine}; give every rank data of the "
             "same shape"
         )
     if name in versions():
-        return ConfigError(
+        raise ConfigError(
             f"{who} {name} {theirs} but rank 0 has {name} {mine}; install the same "
             "version for all ranks"
         )
-    return ConfigError(
+    raise ConfigError(
         f"{who} {name} = {theirs} but rank 0 has {mine}; start all ranks with the same "
         "settings"
     )
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    """Return "rank 2 has" or "ranks 1 and 2 have"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]} has"
-    named = [str(rank) for rank in ranks]
-    if len(ranks) > 4:
-        named = [*named[:3], f"{len(ranks) - 3} others"]
-    return f"ranks {', '.join(named[:-1])} and {named[-1]} have"

@@ -6,6 +6,7 @@ mpiexec or srun sets the rank; `launch/local` watches the processes.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import time
@@ -29,6 +30,16 @@ def rank_and_size() -> tuple[int, int] | None:
     return None
 
 
+_launcher: int | None = None  # the connection to the launch command
+
+
+def tell_launcher(**facts: Any) -> None:
+    """Tell the launch command, if any, as a line of JSON; never wait for it."""
+    if _launcher is not None:
+        with contextlib.suppress(OSError):
+            os.write(_launcher, json.dumps(facts).encode() + b"\n")
+
+
 def connect_to_launcher() -> None:
     """Open a connection to ``launch/local``, by which it sees when this rank ends.
 
@@ -36,7 +47,8 @@ def connect_to_launcher() -> None:
     before that. The connection has a high file number and is never closed. The kernel
     closes it when the process ends, before the connections of MPI.
     """
-    path = os.environ.get("DADMM_RUN_FILE")
+    global _launcher
+    path = os.environ.get("DADMM_MONITOR")
     if not path:
         return
     rank, _ = rank_and_size() or (0, 1)
@@ -47,9 +59,10 @@ def connect_to_launcher() -> None:
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
         line.settimeout(5)  # if the launch command is suspended
-        line.connect(f"{path}.ranks")
-        fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
-        line.sendall(str(rank).encode())  # last: it marks the rank as alive
+        line.connect(path)
+        _launcher = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
+        os.set_blocking(_launcher, False)
+        tell_launcher(rank=rank)
 
 
 def wait_until_read(stream: Any, limit: float = 1.0) -> None:

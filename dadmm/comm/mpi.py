@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dadmm.comm import fault_tolerance
-from dadmm.comm.collectives import collect, count, wait_sleeping
-from dadmm.comm.mpi_library import MPI
-from dadmm.comm.mpi_wait import find_hosts, waiting
-from dadmm.comm.wire import Box
+from dadmm.comm.exchange import Exchange, Plan
+from dadmm.comm.mpi_library import (
+    MPI,
+    agree,
+    check_fault_tolerance,
+    duplicate,
+    find_hosts,
+    gather,
+    leave,
+    ranks_in,
+    waiting,
+)
+from dadmm.comm.traffic import Counter, count, count_outside
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
 
@@ -22,7 +28,7 @@ SHORT = 8192  # bytes of a message that every MPI sends eagerly
 _start = MPI.Prequest.Startall
 
 
-class Plan(NamedTuple):
+class Requests(NamedTuple):
     """The persistent requests of a swap."""
 
     started: list[MPI.Prequest]
@@ -30,14 +36,7 @@ class Plan(NamedTuple):
     late: list[MPI.Prequest]  # sends that may complete later
 
 
-class Posted(NamedTuple):
-    """The rows of a collective: those of this rank, and those of all."""
-
-    own: Matrix
-    all: Matrix
-
-
-class MPIExchange:
+class MPIExchange(Exchange):
     """One message per directed edge and swap, by persistent point-to-point requests.
 
     A swap ends when all messages are received. Sends to other hosts may complete later:
@@ -71,42 +70,29 @@ class MPIExchange:
         survives: bool = False,
     ) -> None:
         if survives:
-            fault_tolerance.check_fault_tolerance()
-        self._comm, request = comm.Idup()
-        wait_sleeping(request)
-        self._made_of = size, wait, survives
-        self.rank_failure: tuple[type[Exception], ...] = ()
-        if survives:
+            check_fault_tolerance()
             self.rank_failure = (MPI.Exception,)
-        rank = self._comm.rank
-        neighbours = topology.neighbours[rank]
+        self._comm, rank = duplicate(comm), comm.rank
+        self._made_of = size, wait, survives
+        super().__init__(topology, size, np.array([rank]), by_row=True)
+        peers = topology.indices[self.arcs]
+        self._peers = peers.tolist()  # the rank at the other end of each row
         hosts, crowded = find_hosts(self._comm)
         self._wait = waiting(wait, crowded)
-        self._far = bool((hosts[list(neighbours)] != hosts[rank]).any())
-        self.nodes = np.array([rank])
-        self.arcs = np.arange(*topology.offsets[rank : rank + 2])
-        n_edges = len(neighbours)
-        self.outbox, self.inbox = Box(n_edges, size, True), Box(n_edges, size, True)
-        self.begin = 0
-        self.lengths = np.zeros(n_edges, dtype=np.int64)
-        self._sent = np.zeros((n_edges, 2), dtype=np.int64)
-        self._neighbours = neighbours
-        self._receives: dict[tuple[int, int], Any] = {}  # by row and first byte
-        self._sends: dict[tuple[int, ...], Any] = {}  # by source, row, first, length
-        self._planned = 0, self.lengths.tobytes()
-        self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
+        self._far = bool((hosts[peers] != hosts[rank]).any())
         copies = [self.outbox.rows.copy() for _ in range(2 * self._far)]
-        self._sources = (self.outbox.rows, *copies)
+        self._buffers = (self.inbox.rows, self.outbox.rows, *copies)
+        self._made: dict[tuple[int, ...], MPI.Prequest] = {}
+        self._planned = 0, self.lengths.tobytes()
+        self._plans = [Requests([], [], [])] * 2  # of these lengths, used in turn
+        self._started, _, self._late = self._plans[0]
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
-        self._started, _, self._late = self._plans[0]
         self._swaps = 0  # with this plan, not yet counted
-        self._posted: dict[str, Posted] = {}
+        self._posted: dict[str, tuple[Matrix, Matrix]] = {}  # own row, all rows
         self._open: list[MPI.Request] = []  # collectives under way
-        self.collectives = np.zeros(2, dtype=np.int64)
 
     def swap(self) -> None:
-        """Send every message that has a length, and receive one in return."""
         planned = self.begin, self.lengths.tobytes()
         if planned != self._planned:
             self._count()
@@ -128,62 +114,51 @@ class MPIExchange:
         turn = self._turn = 1 - self._turn
         plan = self._plans[turn]
         self._wait(self._pending[turn])
-        np.copyto(self._sources[1 + turn], self.outbox.rows)
+        np.copyto(self._buffers[2 + turn], self.outbox.rows)
         self._pending[turn] = plan.late
         _start(plan.started)
         self._wait(plan.awaited)
 
     def _count(self) -> None:
         """Count the messages of this plan; counting in each swap took 3 us."""
-        lengths = np.frombuffer(self._planned[1], dtype=np.int64)
-        self._sent[:, 0] += self._swaps * (lengths > 0)
-        self._sent[:, 1] += self._swaps * lengths
+        count(self._sent, np.frombuffer(self._planned[1], np.int64), self._swaps)
         self._swaps = 0
 
-    def _plan(self, turn: int) -> Plan:
-        """Return the requests for the current lengths; each is made once and kept."""
+    def _plan(self, turn: int) -> Requests:
+        """Return the requests for the current lengths."""
         late = self._far and self.lengths.max(initial=0) <= SHORT
-        source, first = 1 + turn if late else 0, self.begin
-        receives, sends = [], []
-        for k, n in enumerate(self.lengths.tolist()):
-            if n:
-                receives.append(self._receive(k, first))
-                sends.append(self._send(source, k, first, n))
+        source, width = 2 + turn if late else 1, self.inbox.rows.shape[1]
+        used = [(row, n) for row, n in enumerate(self.lengths.tolist()) if n]
+        receives = [self._request(0, row, width - self.begin) for row, _ in used]
+        sends = [self._request(source, row, n) for row, n in used]
         both = receives + sends
-        return Plan(both, receives, sends) if late else Plan(both, both, [])
+        return Requests(both, receives, sends) if late else Requests(both, both, [])
 
-    def _receive(self, k: int, first: int) -> MPI.Prequest:
-        if (k, first) not in self._receives:
-            row, j = self.inbox.rows[k, first:], self._neighbours[k]
-            self._receives[k, first] = self._comm.Recv_init(row, j)
-        request: MPI.Prequest = self._receives[k, first]
-        return request
+    def _request(self, buffer: int, row: int, n: int) -> MPI.Prequest:
+        """Return the request for n bytes of a buffer's row; it is made once and kept.
 
-    def _send(self, source: int, k: int, first: int, n: int) -> MPI.Prequest:
-        key = source, k, first, n
-        if key not in self._sends:
-            row, j = self._sources[source][k, first : first + n], self._neighbours[k]
-            self._sends[key] = self._comm.Send_init(row, j)
-        request: MPI.Prequest = self._sends[key]
-        return request
+        Rows of the first buffer are received, those of the others are sent.
+        """
+        key = buffer, row, self.begin, n
+        if key not in self._made:
+            make = self._comm.Send_init if buffer else self._comm.Recv_init
+            data = self._buffers[buffer][row, self.begin : self.begin + n]
+            self._made[key] = make(data, self._peers[row])
+        return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
-        """Start to share this node's row with all nodes, without blocking."""
-        shape = self._comm.size, rows.shape[1]
-        if name not in self._posted or self._posted[name].all.shape != shape:
-            self._posted[name] = Posted(np.empty((1, shape[1])), np.empty(shape))
-        own, all_rows = self._posted[name]
-        own[...] = rows  # MPI reads it until the request completes
-        self._open.append(self._comm.Iallgather(own, all_rows))
-        self.collectives += 1, all_rows.nbytes
+        own, everyone = rows.copy(), np.empty((self._comm.size, rows.shape[1]))
+        self._posted[name] = own, everyone  # MPI uses both until the next swap
+        self._open.append(self._comm.Iallgather(own, everyone))
+        self.collectives += 1, everyone.nbytes
 
     def read(self, name: str) -> Matrix:
-        """Return the rows posted before the last swap."""
-        return self._posted[name].all
+        return self._posted[name][1]
 
     def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
-        """Return the rows of all ranks, on every rank, or on rank 0 alone."""
-        return collect(self._comm, rows, everywhere)
+        flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(-1)
+        found, _ = gather(self._comm, flat, everywhere)
+        return found.reshape(-1, rows.shape[1])
 
     def all_finished(self, finished: bool) -> bool:
         """Return whether all ranks have finished and none has failed.
@@ -195,39 +170,19 @@ class MPIExchange:
             return finished
         if not finished:
             self._comm.Revoke()
-        return fault_tolerance.agree(self._comm, finished)
+        return agree(self._comm, finished)
 
     def raise_failed(self) -> NoReturn:
-        """Raise that a rank has failed."""
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
-    def shrink(
-        self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
-    ) -> tuple[MPIExchange, list[int], int]:
-        """Return an exchange without the failed ranks.
-
-        Parameters
-        ----------
-        last : int
-            The last iteration that this rank has finished.
-        plan : callable
-            Takes the nodes that are left. Returns the nodes of this rank's component
-            and their graph.
-
-        Returns
-        -------
-        exchange : MPIExchange
-        alive : list of int
-            The nodes that are left, of all components, by their previous numbers.
-        t : int
-            The last iteration that all of them have finished.
-        """
+    def shrink(self, last: int, plan: Plan) -> tuple[MPIExchange, list[int], int]:
         self._complete_requests()
         while True:
             everyone = self._comm.Shrink()
             try:
-                alive, t = fault_tolerance.alive(everyone, self._comm), np.array([last])
-                count(t)
+                alive = ranks_in(everyone.Get_group(), self._comm)
+                t = np.array([last])
+                count_outside(t)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
                 part, graph = plan(alive)
                 among = everyone.Split(part[0], key=self._comm.rank)
@@ -236,8 +191,8 @@ class MPIExchange:
             except MPI.Exception:  # another rank has failed meanwhile
                 everyone.Revoke()
                 whole = False
-            if fault_tolerance.agree(everyone, whole):
-                atexit.register(fault_tolerance.leave)
+            if agree(everyone, whole):
+                atexit.register(leave)
                 return exchange, alive, int(t[0])
 
     def _complete_requests(self) -> None:
@@ -248,18 +203,11 @@ class MPIExchange:
                 request.Wait()
 
     @property
-    def private_comm(self) -> Any:
-        """The communicator of the messages; between swaps nothing is under way."""
+    def private_comm(self) -> MPI.Comm:
         return self._comm
 
     @property
-    def comm(self) -> Any:
-        """A new communicator of these ranks, which the caller keeps."""
-        return self._comm.Dup()
-
-    @property
-    def sent(self) -> NDArray[np.int64]:
-        """Messages and bytes to each neighbour so far, (E, 2)."""
+    def sent(self) -> Counter:
         self._count()
         return self._sent
 
@@ -268,6 +216,6 @@ class MPIExchange:
         for pending in self._pending:
             self._wait(pending)
         self._wait(self._open)
-        for request in (*self._receives.values(), *self._sends.values()):
+        for request in self._made.values():
             request.Free()
         self._comm.Free()

@@ -1,17 +1,36 @@
-"""mpi4py with the settings that dadmm needs; the other modules take MPI from here."""
+"""mpi4py with the settings that dadmm needs, and what all uses of it share.
+
+These are two collectives outside the iterations, ways to wait, and what MPI offers
+when a rank fails (ULFM). Other modules take MPI from here.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
 
 import mpi4py
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.comm import WAITS
+from dadmm.comm.traffic import count_outside
+from dadmm.core.errors import ConfigError
+from dadmm.core.schema import choice
 
 mpi4py.rc.thread_level = "single"  # one thread calls MPI; some MPIs are faster then
 # Open MPI's own waits then sleep instead of yielding when ranks outnumber cores.
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
-from mpi4py import MPI  # noqa: E402
+from mpi4py import MPI as MPI  # noqa: E402 (other modules take it from here)
 
-__all__ = ["MPI", "short_name"]
+SHORT = 248  # bytes of an array that is sent with its length, in one call
+POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
+MOST_CORES = 4096  # of a host
+_test_all = MPI.Request.Testall
 
 
 def short_name() -> str:
@@ -19,3 +38,157 @@ def short_name() -> str:
     version = MPI.Get_library_version()
     line = version.strip("\0").strip().splitlines()[0].partition(",")[0]
     return " ".join(line.replace("Version:", "").split())
+
+
+def wait_sleeping(request: MPI.Request, *sent: NDArray[Any]) -> None:
+    """Count a collective, and wait for it by testing and sleeping in turns.
+
+    A blocking collective would use the cores until the last rank arrives. Ranks that
+    still import modules or write files need them: with blocking collectives 20 ranks on
+    2 cores took 1.2 times as long to start.
+    """
+    count_outside(*sent)
+    while not request.Test():
+        time.sleep(1e-3)
+
+
+def duplicate(comm: MPI.Comm) -> MPI.Comm:
+    """Return a communicator of the same ranks whose messages are apart."""
+    copy, request = comm.Idup()
+    wait_sleeping(request)
+    return copy
+
+
+def gather(
+    comm: MPI.Comm, own: NDArray[Any], everywhere: bool = True
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the arrays of all ranks one after the other, and their lengths.
+
+    They are one-dimensional and of one type. If not ``everywhere``, ranks other than 0
+    return nothing and zeros. Short arrays take one call if all ranks get them.
+    """
+    names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
+    equal, unequal = (getattr(comm, name) for name in names)
+    mine = _first_row(own)[: None if everywhere else 8]
+    rows = np.zeros((comm.size, len(mine)), dtype=np.uint8)
+    wait_sleeping(equal(mine, rows), mine)
+    lengths = rows[:, :8].copy().view(np.int64)[:, 0]
+    if everywhere and lengths.max() * own.itemsize <= SHORT:
+        pairs = zip(rows, lengths * own.itemsize, strict=True)
+        whole = np.concatenate([row[8 : 8 + n] for row, n in pairs])
+        return whole.view(own.dtype), lengths
+    whole = np.empty(int(lengths.sum()), own.dtype)
+    wait_sleeping(unequal(own, [whole, lengths.tolist()]), own)
+    return whole, lengths
+
+
+def broadcast(comm: MPI.Comm, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the one-dimensional array of rank 0; all ranks pass the same type."""
+    mine = comm.rank == 0
+    row = _first_row(array)
+    wait_sleeping(comm.Ibcast(row), *[row] * mine)
+    length = int(row[:8].view(np.int64)[0])
+    if length * array.itemsize <= SHORT:
+        return row[8 : 8 + length * array.itemsize].view(array.dtype)
+    buffer = array.copy() if mine else np.empty(length, array.dtype)
+    wait_sleeping(comm.Ibcast(buffer), *[buffer] * mine)
+    return buffer
+
+
+def _first_row(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the length of an array, and its bytes if they are few."""
+    row = np.zeros(8 + SHORT, dtype=np.uint8)
+    row[:8].view(np.int64)[0] = len(array)
+    if array.nbytes <= SHORT:
+        row[8 : 8 + array.nbytes] = array.view(np.uint8)
+    return row
+
+
+def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], Any]:
+    """Return the function that waits for requests, by one of `WAITS`."""
+    choice(WAITS).check("wait", wait)
+    polls = crowded if wait == "auto" else wait == "poll"
+    return poll if polls else MPI.Request.Waitall
+
+
+def poll(requests: Sequence[MPI.Request]) -> None:
+    """Wait for requests by testing and sleeping in turns.
+
+    A turn tests once per message: MPICH receives about one message per test, and a
+    single test per turn made dense graphs twice as slow.
+    """
+    tests = len(requests) // 2 + 1
+    while True:
+        for _ in range(tests):
+            if _test_all(requests):
+                return
+        time.sleep(POLL_INTERVAL)
+
+
+def find_hosts(comm: MPI.Comm) -> tuple[NDArray[np.uint64], bool]:
+    """Return a hash of the host of each rank, and whether this host is crowded.
+
+    It is if it has more ranks than cores they may use. A host is a host name and a
+    network namespace. Ranks send a hash of it, and the cores that they may use: some
+    launchers pin each rank to one.
+    """
+    network = "/proc/self/ns/net"
+    space = os.stat(network).st_ino if os.path.exists(network) else 0
+    name = f"{os.uname().nodename} {space}".encode()
+    code = np.frombuffer(blake2b(name, digest_size=8).digest(), dtype=np.uint8)
+    allowed = np.zeros(MOST_CORES, dtype=np.uint8)
+    allowed[list(os.sched_getaffinity(0))] = 1
+    mine = np.concatenate([code, np.packbits(allowed)])
+    everyone = np.empty((comm.size, len(mine)), dtype=np.uint8)
+    wait_sleeping(comm.Iallgather(mine, everyone), mine)
+    hosts = everyone[:, :8].copy().view(np.uint64)[:, 0]
+    here = everyone[hosts == hosts[comm.rank]]
+    cores = np.unpackbits(np.bitwise_or.reduce(here[:, 8:])).sum()
+    return hosts, bool(len(here) > cores)
+
+
+def fault_tolerant() -> bool:
+    """Return whether ranks can continue after another rank has failed."""
+    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
+    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
+
+
+def check_fault_tolerance() -> None:
+    """Raise a ConfigError if this MPI ends all ranks when one fails."""
+    if not fault_tolerant():
+        raise ConfigError(
+            "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
+            f"and this is {short_name()} without; start it so, or leave on_failure at "
+            "abort"
+        )
+
+
+def agree(comm: MPI.Comm, yes: bool) -> bool:
+    """Return whether ``yes`` is true on all ranks and none has failed.
+
+    All remaining ranks return the same.
+    """
+    count_outside(np.array(yes, dtype=np.intc))
+    try:
+        return bool(comm.Agree(int(yes)))
+    except MPI.Exception:
+        return False
+
+
+def ranks_in(group: MPI.Group, comm: MPI.Comm) -> list[int]:
+    """Return the ranks in ``comm`` of the processes of a group."""
+    return list(group.Translate_ranks(list(range(group.size)), comm.Get_group()))
+
+
+def leave(code: int | None = None) -> None:
+    """End this process without MPI_Finalize, after another rank has failed.
+
+    Open MPI 5.0 may wait in MPI_Finalize for the failed ranks, forever (its issue
+    11404). When all ranks exit like this, the job ends with code 0. Ranks that have not
+    exited yet are not affected.
+    """
+    if code is None:
+        code = int(hasattr(sys, "last_value"))  # 1 after an uncaught exception
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

@@ -10,46 +10,40 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm.comm.traffic import count_outside, counter
+from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 Merge = Callable[[Any, Any], Any]
+Finish = Callable[[Any], Any]
 Frame = NDArray[np.uint8]
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds between two probes for a message
 _JSON = 255  # in place of the number of axes
 
 
-class SpanningTree(NamedTuple):
-    """A breadth-first tree with node 0 as root."""
+def spanning_tree(topology: Topology) -> tuple[Integers, Integers]:
+    """Return the breadth-first tree of a graph from node 0: parents, and an order.
 
-    parents: Integers  # (n_nodes,), -1 for the root
-    order: Integers  # (n_nodes,), by distance from the root, then by number
-
-
-def spanning_tree(topology: Topology) -> SpanningTree:
-    """Return the breadth-first tree of a graph from node 0, in linear time.
-
-    The parent of a node is the lowest-numbered neighbour that is nearer to node 0.
+    The parent (n_nodes,) of a node is the lowest-numbered neighbour that is nearer to
+    node 0, whose own is -1. The order is by distance from node 0, then by number.
     """
-    offsets, ends = topology.offsets.tolist(), topology.edges[:, 1].tolist()
-    parents = [-2] * topology.n_nodes
-    parents[0] = -1
-    level, order = [0], [0]
-    while level:
-        below = []
-        for i in level:
-            for j in ends[offsets[i] : offsets[i + 1]]:
-                if parents[j] == -2:
-                    parents[j] = i
-                    below.append(j)
-        level = sorted(below)
-        order += level
-    return SpanningTree(np.array(parents), np.array(order))
+    depth = distances(topology.indptr, topology.indices, 0)
+    i, j = topology.sources, topology.indices
+    up = np.flatnonzero(depth[j] < depth[i])
+    nodes, first = np.unique(i[up], return_index=True)
+    parents = np.full(len(topology), -1)
+    parents[nodes] = j[up[first]]
+    return parents, np.argsort(depth, kind="stable")
 
 
 class TreeReduction:
@@ -76,14 +70,17 @@ class TreeReduction:
     """
 
     def __init__(
-        self, topology: Topology, comm: Any = None, hosts: Sequence[int] | None = None
+        self,
+        topology: Topology,
+        comm: MPI.Comm | None = None,
+        hosts: Sequence[int] | None = None,
     ) -> None:
         n_nodes, edges = topology.n_nodes, topology.edges
         parents, order = spanning_tree(topology)
-        self._comm = comm
         if hosts is None:
             hosts = [0] * n_nodes if comm is None else range(n_nodes)
-        self._hosts, self._rank = hosts, 0 if comm is None else comm.rank
+        self._comm, self._hosts = comm, hosts
+        self._rank = 0 if comm is None else comm.rank
         self._parents = parents.tolist()
         self._hosted = [i for i in order.tolist() if hosts[i] == self._rank]
         rows = np.flatnonzero(parents[edges[:, 1]] == edges[:, 0])  # from parents
@@ -93,14 +90,15 @@ class TreeReduction:
         for i, j in edges[rows].tolist():
             if i in self._children:
                 self._children[i].append(j)
-        self._pending: list[tuple[Any, Frame]] = []  # requests and what they send
-        self.sent = np.zeros((len(edges), 2), dtype=np.int64)
+        self._found: dict[int, Any] = {}  # by child: a value between it and its parent
+        self._pending: list[tuple[MPI.Request, Frame]] = []  # and what they send
+        self.sent = counter(len(edges))
 
     def reduce(
         self,
         values: Mapping[int, Any],
         merge: Merge = np.add,
-        finish: Callable[[Any], Any] | None = None,
+        finish: Finish | None = None,
     ) -> Any:
         """Return the merged values of all nodes, on every process.
 
@@ -121,22 +119,17 @@ class TreeReduction:
             If a neighbour in the tree fails, and MPI tolerates failures. Other ranks
             may wait until the communicator is revoked.
         """
-        found: dict[int, Any] = {}  # by child: the value between it and its parent
         whole = None
-
-        def pair(mine: Any, child: int, other: Any) -> Any:
-            return merge(mine, other)
-
         for i in reversed(self._hosted):
-            value = self._merge_subtree(i, values[i], pair, found)
+            value = self._merge_subtree(i, values[i], merge)
             if not i:
                 whole = value if finish is None else _as_array(finish(value))
         for i in self._hosted:
             if i:
-                whole = self._receive(found, i, self._hosts[self._parents[i]])
+                whole = self._receive(i, self._hosts[self._parents[i]])
             for j in self._children[i]:
-                found[j] = self._send(whole, j, self._down[j], self._hosts[j])
-        self._finish()
+                self._send(whole, j, self._down[j], self._hosts[j])
+        self._complete()
         return whole
 
     def subtotals(self, values: Mapping[int, Any]) -> dict[int, Any]:
@@ -146,58 +139,52 @@ class TreeReduction:
         from the parent to the node has minus this sum. Both are bitwise equal on both
         processes. Keys are indices of ``topology.edges``.
         """
-        found: dict[int, Any] = {}
         sums: dict[int, Any] = {}
-
-        def add(total: Any, child: int, more: Any) -> Any:
-            sums[self._down[child]] = -more
-            return total + more
-
         for i in reversed(self._hosted):
-            total = self._merge_subtree(i, values[i], add, found)
+            total = self._merge_subtree(i, values[i], np.add, sums)
             if i:
                 sums[self._up[i]] = total
-        self._finish()
+        self._complete()
         return sums
 
     def _merge_subtree(
-        self,
-        i: int,
-        value: Any,
-        merge: Callable[[Any, int, Any], Any],
-        found: dict[int, Any],
+        self, i: int, value: Any, merge: Merge, down: dict[int, Any] | None = None
     ) -> Any:
-        """Return the merged value of a node's subtree, and send it to the parent.
+        """Return the value of a node's subtree, and send it to the parent.
 
-        ``merge`` takes a value, a child, and the value of the child's subtree.
+        If ``down`` is given, it gets minus the value of each child's subtree.
         """
         value = _as_array(value)
         for j in self._children[i]:
-            more = self._receive(found, j, self._hosts[j])
-            value = _as_array(merge(value, j, more))
+            part = self._receive(j, self._hosts[j])
+            if down is not None:
+                down[self._down[j]] = -part
+            value = _as_array(merge(value, part))
         if i:
-            found[i] = self._send(value, i, self._up[i], self._hosts[self._parents[i]])
+            self._send(value, i, self._up[i], self._hosts[self._parents[i]])
         return value
 
-    def _send(self, value: Any, child: int, row: int, to: int) -> Any:
+    def _send(self, value: Any, child: int, row: int, to: int) -> None:
         """Send a value between a child and its parent, in the message ``row``."""
-        here, length = to == self._rank, _length(value)
-        if here and length is not None:
-            self.sent[row] += 1, length
-            return value
+        if to == self._rank and _is_numeric(value):  # it need not be packed
+            self._found[child] = value
+            self.sent[row] += 1, 8 + 8 * value.ndim + value.nbytes
+            return
         frame = _pack(value)
         self.sent[row] += 1, len(frame)
-        if here:
-            return _unpack(frame)
-        self._pending.append((self._comm.Isend(frame, to, child), frame))
-        return None
+        if to == self._rank:
+            self._found[child] = _unpack(frame)
+        else:
+            assert self._comm is not None
+            self._pending.append((self._comm.Isend(frame, to, child), frame))
 
-    def _receive(self, found: dict[int, Any], child: int, source: int) -> Any:
+    def _receive(self, child: int, source: int) -> Any:
         """Return what was sent between a child and its parent."""
         if source == self._rank:
-            return found.pop(child)
+            return self._found.pop(child)
         from dadmm.comm.mpi_library import MPI
 
+        assert self._comm is not None
         status, pause = MPI.Status(), SHORTEST_SLEEP
         while (message := self._comm.Improbe(source, child, status)) is None:
             time.sleep(pause)
@@ -206,34 +193,43 @@ class TreeReduction:
         message.Recv(frame)
         return _unpack(frame)
 
-    def _finish(self) -> None:
+    def _complete(self) -> None:
         """Wait until all messages of this process are sent, and count them."""
         if self._comm is None:
             return
-        from dadmm.comm.collectives import count
-        from dadmm.comm.mpi_wait import poll
+        from dadmm.comm.mpi_library import poll
 
         if self._pending:
             poll([request for request, _ in self._pending])
-        count(*(frame for _, frame in self._pending))
+        count_outside(*(frame for _, frame in self._pending))
         self._pending.clear()
 
 
-def _as_array(value: Any) -> Any:
-    """Return numpy's scalars as arrays, and arrays in C order, as they are received.
+@contextmanager
+def tree_of(topology: Topology, comm: MPI.Comm | None) -> Iterator[TreeReduction]:
+    """Yield a tree whose messages have a communicator of their own.
 
-    Other values are returned unchanged. The bits of a product depend on the order.
+    The caller may use ``comm`` for other messages.
     """
+    if comm is None:
+        yield TreeReduction(topology)
+        return
+    from dadmm.comm.mpi_library import duplicate
+
+    private = duplicate(comm)
+    yield TreeReduction(topology, private)
+    private.Free()
+
+
+def _as_array(value: Any) -> Any:
+    """Return numpy's values as they are received: bits of products depend on it."""
     if isinstance(value, np.generic | np.ndarray):
         return np.asarray(value, order="C")
     return value
 
 
-def _length(value: Any) -> int | None:
-    """Return the bytes of an array's message; None for other values."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        return 8 + 8 * value.ndim + value.nbytes
-    return None
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
 def _pack(value: Any) -> Frame:
@@ -242,15 +238,13 @@ def _pack(value: Any) -> Frame:
     The message of an array has its type (7 bytes), number of axes (1 byte), shape (8
     bytes per axis) and entries; that of another value has 8 bytes and its JSON.
     """
-    if _length(value) is None:
-        start = np.zeros(8, dtype=np.uint8)
-        start[7] = _JSON
-        text = json.dumps(value).encode()
-        return np.concatenate([start, np.frombuffer(text, dtype=np.uint8)])
-    start = np.frombuffer(value.dtype.str.encode().ljust(7, b"\0"), dtype=np.uint8)
-    shape = np.array(value.shape, dtype=np.int64).view(np.uint8)
-    entries = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    return np.concatenate([start, np.array([value.ndim], np.uint8), shape, entries])
+    data = bytes([0] * 7 + [_JSON])
+    if _is_numeric(value):
+        data = value.dtype.str.encode().ljust(7, b"\0") + bytes([value.ndim])
+        data += np.array(value.shape, dtype=np.int64).tobytes() + value.tobytes()
+    else:
+        data += json.dumps(value).encode()
+    return np.frombuffer(data, dtype=np.uint8)
 
 
 def _unpack(frame: Frame) -> Any:

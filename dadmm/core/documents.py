@@ -10,13 +10,16 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core import files
 from dadmm.core.errors import ConfigError, OutputError, shown
+from dadmm.core.layout import Array
+
+T = TypeVar("T")
+Table = dict[str, Any]  # settings, or the content of a TOML or JSON file
 
 MOST_TEXT = 2**24  # bytes of a file of settings or of a summary
 LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
@@ -51,10 +54,10 @@ def unreadable(path: str | Path, error: BaseException) -> ConfigError:
 
 def parse(
     path: str | Path,
-    parser: Callable[[str], Any],
+    parser: Callable[[str], T],
     language: str,
     most: int = MOST_TEXT,
-) -> Any:
+) -> T:
     """Return the parsed contents of a text file of at most ``most`` bytes."""
     try:
         size = check_regular(path).st_size
@@ -71,17 +74,16 @@ def parse(
     raise ConfigError(f"{path} is not valid {language}: {reason}")
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
+def read_toml(path: str | Path) -> Table:
     """Return the parsed contents of a TOML file."""
     import tomllib  # not needed by most runs
 
-    def loads(text: str) -> dict[str, Any]:
+    def loads(text: str) -> Table:
         if LONG_KEY.search(text):  # tomllib takes very long to read it
             raise ValueError("a key has too many parts")
         return tomllib.loads(text)
 
-    table: dict[str, Any] = parse(path, loads, "TOML")
-    return table
+    return parse(path, loads, "TOML")
 
 
 def toml_value(value: object) -> str:
@@ -104,7 +106,7 @@ def toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: str | Path) -> dict[str, Array]:
     """Return the arrays of a .npz file."""
     try:
         check_regular(path)
@@ -134,7 +136,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_arrays(
-    path: Path, arrays: Mapping[str, NDArray[Any]], private: bool = False
+    path: Path, arrays: Mapping[str, Array], private: bool = False
 ) -> None:
     """Write a .npz file; if private, only its owner can read it (mode 0600)."""
     mode = 0o600 if private else 0o666  # less the umask

@@ -15,6 +15,7 @@ from dadmm.core.errors import ProblemError
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Array = NDArray[Any]  # of any type
 
 
 class Layout:

@@ -16,10 +16,10 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.graph import Network, moments, network, places
 from dadmm.drawing.paper import points3d
-from dadmm.drawing.run_reader import Run
 from dadmm.drawing.runs import Load, Penalties, convergence, penalties, traffic
 from dadmm.drawing.style import CYCLE, SCHEME_STYLE
 from dadmm.runs import settings
+from dadmm.runs.stored import StoredRun
 
 ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
@@ -44,7 +44,7 @@ LENGTHS = {
 SHARED = ("problem", "scheme", "topology", "nodes")  # settings of runs of any problem
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[StoredRun]) -> list[str]:
     """Return a label for each run: the settings that differ, or its folder."""
     given = [asdict(run.config) for run in runs]
     telling = {*SHARED, *(name for run in runs for name in run.config.chosen())}
@@ -76,7 +76,7 @@ def _word(name: str, value: Any) -> str:
     return f"{value} nodes" if name == "nodes" else f"{name} = {value}"
 
 
-def title(runs: Sequence[Run]) -> str:
+def title(runs: Sequence[StoredRun]) -> str:
     """Return a title: what the runs have in common, and how a single run ended."""
     said = [
         {
@@ -102,7 +102,7 @@ def title(runs: Sequence[Run]) -> str:
     return words[0].upper() + words[1:]
 
 
-def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+def draw_convergence(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw objective, residuals and angles."""
     names = labels(runs)
     panels, levels = criteria(runs)
@@ -117,7 +117,7 @@ def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     )
 
 
-def looks(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def looks(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     """Return the style of each run: that of its scheme, if no two have the same."""
     schemes = [run.config.scheme for run in runs]
     own = len(set(schemes)) == len(schemes)
@@ -128,7 +128,7 @@ def looks(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def criteria(
-    runs: Sequence[Run],
+    runs: Sequence[StoredRun],
 ) -> tuple[dict[str, list[Matrix]], dict[str, tuple[float, str]]]:
     """Return the criteria of the stopping rules by panel, and the levels to mark.
 
@@ -158,7 +158,7 @@ def criteria(
     return panels, dict.fromkeys(limited, (1.0, "limit of the stopping rule"))
 
 
-def _objective(run: Run) -> Matrix:
+def _objective(run: StoredRun) -> Matrix:
     """Return the change of the objective, divided by its limit."""
     if run.config.stopping == "objective" and run.config.agreement == "global":
         total = run.column("objective").sum(axis=1, keepdims=True)
@@ -173,7 +173,7 @@ def _change(objective: Matrix) -> Matrix:
     return change / np.maximum(np.abs(objective), 1.0)
 
 
-def stops(run: Run) -> dict[str, int]:
+def stops(run: StoredRun) -> dict[str, int]:
     """Return the iterations to mark by label: all criteria met, and the end."""
     found, end = run.summary.get("stopping"), len(run.column("objective"))
     if found is None:  # a run of an older version
@@ -187,7 +187,7 @@ def stops(run: Run) -> dict[str, int]:
     return {f"all criteria met: iteration {met}": met, stopped: end}
 
 
-def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+def draw_eta(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw the penalty of each directed edge over time."""
     found = [Penalties(run.topology.edges, run.eta, reference(run), has_eta0(run))
              for run in runs]  # fmt: skip
@@ -195,7 +195,7 @@ def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     return penalties(named, f"Penalty of each directed edge\n{title(runs)}")
 
 
-def draw_network(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+def draw_network(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw the graph with its penalties at some iterations."""
     return network(
         {name: _network(run, at) for name, run in zip(labels(runs), runs, strict=True)},
@@ -203,7 +203,7 @@ def draw_network(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     )
 
 
-def _network(run: Run, at: Sequence[int]) -> Any:
+def _network(run: StoredRun, at: Sequence[int]) -> Any:
     """Return the graph of a run: each edge once, with the mean of its two ends."""
     graph, eta = run.topology, run.eta
     once = graph.edges[:, 0] < graph.edges[:, 1]
@@ -218,7 +218,7 @@ def _network(run: Run, at: Sequence[int]) -> Any:
     return Network(positions(run), graph.edges[once], frames, reference(run))
 
 
-def positions(run: Run) -> Matrix:
+def positions(run: StoredRun) -> Matrix:
     """Return where to draw the nodes of a run, (n_nodes, 2)."""
     if run.config.topology == "random-geometric":  # its nodes have positions
         rng = np.random.default_rng(run.config.topology_seed)
@@ -226,17 +226,17 @@ def positions(run: Run) -> Matrix:
     return places(run.topology)
 
 
-def has_eta0(run: Run) -> bool:
+def has_eta0(run: StoredRun) -> bool:
     return isinstance(run.config.eta0, float)
 
 
-def reference(run: Run) -> float:
+def reference(run: StoredRun) -> float:
     """Return the reference penalty: eta0, or the median of the first iteration."""
     eta0 = run.config.eta0
     return eta0 if isinstance(eta0, float) else float(f"{np.median(run.eta[0]):.1g}")
 
 
-def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+def draw_traffic(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw bytes by edge, and seconds by phase."""
     loads = [
         Load(
@@ -249,7 +249,7 @@ def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     return traffic(named, f"Traffic and time\n{title(runs)}")
 
 
-def bytes_sent(run: Run) -> Matrix | None:
+def bytes_sent(run: StoredRun) -> Matrix | None:
     """Return the bytes from node i to node j, if the run has recorded them."""
     if "edge_bytes" not in run.arrays:
         return None
@@ -259,7 +259,7 @@ def bytes_sent(run: Run) -> Matrix | None:
     return sent
 
 
-def draw_structure(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+def draw_structure(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw the points of structure from motion."""
     if len(runs) > 1:
         raise ConfigError("structures are drawn one at a time; give one run")

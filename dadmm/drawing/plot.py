@@ -61,9 +61,9 @@ def draw(given: argparse.Namespace) -> int:
     """Draw the figures and print their paths."""
     try:
         from dadmm.drawing.figures import DRAW
-        from dadmm.drawing.run_reader import Run
         from dadmm.drawing.style import save
         from dadmm.runs.folder import RunFolder
+        from dadmm.runs.stored import StoredRun
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -71,7 +71,7 @@ def draw(given: argparse.Namespace) -> int:
             "drawing needs matplotlib; pip install matplotlib, or run ./launch/setup "
             "in a clone, which adds it to its .venv"
         ) from None
-    runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
+    runs = [StoredRun.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder
     by_edge = all(run.by_edge for run in runs)
     solid = len(runs) == 1 and "structure" in runs[0].arrays

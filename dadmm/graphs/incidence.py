@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -69,37 +69,23 @@ class Incidence:
             np.take(rows, self.node, axis=0, out=out, mode="clip")
 
     def reducer(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Planned:
-        """Return a function that reduces the edges of each node.
+        """Return a function that reduces the edges of each node by a ufunc.
 
-        Parameters
-        ----------
-        ufunc : numpy.ufunc
-            Such as `numpy.add`.
-        edges : ndarray of shape (E, ...)
-            Read at each call.
-        out : ndarray of shape (n, ...)
-            Written at each call. Rows of nodes without edges stay unchanged.
+        At each call it reads ``edges`` (E, ...) and writes ``out`` (n, ...). Rows of
+        nodes without edges stay unchanged.
         """
+        tail = edges.shape[1:]
         return _together(
             partial(
-                ufunc.reduce,
-                edges[along].reshape(shape + edges.shape[1:]),
-                1,
-                None,
-                out[nodes],
+                ufunc.reduce, edges[along].reshape(shape + tail), 1, None, out[nodes]
             )
             for nodes, along, shape in self._groups
         )
 
     def weighted_sum(self, weights: Vector, edges: Matrix, out: Matrix) -> Planned:
-        """Return a function that adds the edges of each node, times their weights.
+        """Return a function that adds the edges (E, m) of each node, times weights.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (E,)
-        edges : ndarray of shape (E, m)
-        out : ndarray of shape (n, m)
-            Written at each call, as in `reducer`.
+        It writes ``out`` (n, m) at each call, as in `reducer`.
         """
         return _together(
             partial(
@@ -117,14 +103,11 @@ class Incidence:
         return out
 
 
-def _together(steps: Any) -> Planned:
+def _together(steps: Iterable[Planned]) -> Planned:
     steps = tuple(steps)
-    if len(steps) == 1:
-        only: Planned = steps[0]
-        return only
 
     def all_steps() -> None:
         for step in steps:
             step()
 
-    return all_steps
+    return steps[0] if len(steps) == 1 else all_steps

@@ -7,17 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import TopologyError, shown
 from dadmm.graphs import graphfiles
-from dadmm.graphs.distance import components, connected_pairs, diameter_range
+from dadmm.graphs.measures import components, connected_pairs, diameter_range
 
 Integers = NDArray[np.int64]
 MOST_NODES, MOST_EDGES = 200_000, 4_000_000  # limits of time and memory
@@ -25,35 +26,6 @@ MOST_DRAWN = 5_000  # nodes of graphs that draw a number for every pair
 FEW_POINTS = 1_000  # of which all distances are computed, without importing scipy
 SMALL = 500  # nodes up to which the diameter is always exact
 MOST_WORK = 2e8  # for the diameter of larger graphs: about a second
-
-
-class NeighbourLists(Sequence[tuple[int, ...]]):
-    """The sorted neighbours of each node, made when they are read."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-
-    def __len__(self) -> int:
-        return len(self._topology)
-
-    @overload
-    def __getitem__(self, i: int) -> tuple[int, ...]: ...
-    @overload
-    def __getitem__(self, i: slice) -> tuple[tuple[int, ...], ...]: ...
-    def __getitem__(self, i: int | slice) -> Any:
-        node = range(len(self))[i]
-        if isinstance(node, range):
-            return tuple(self[k] for k in node)
-        indptr = self._topology.indptr
-        return tuple(self._topology.indices[indptr[node] : indptr[node + 1]].tolist())
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, NeighbourLists):
-            return NotImplemented
-        return self._topology == other._topology
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,8 +56,41 @@ class Topology:
         for name in ("indptr", "indices"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
         _check_count(len(self))
-        _check_arrays(self)
-        _check_connected(self)
+        self._check_arrays()
+        self._check_connected()
+
+    def _check_arrays(self) -> None:
+        """Check for loops, sorted indices, and that each edge is in both directions."""
+        indptr, j, n = self.indptr, self.indices, len(self)
+        fit = indptr[0] == 0 and indptr[-1] == len(j) and (np.diff(indptr) >= 0).all()
+        if fit and len(j):
+            i = self.sources
+            loops = i[i == j]
+            if len(loops):
+                raise TopologyError(
+                    f"node {loops[0]} is its own neighbour; remove the self loop "
+                    f"({loops[0]}, {loops[0]})"
+                )
+            fit = j.min() >= 0 and j.max() < n and (np.diff(i * n + j) > 0).all()
+            k = self.reverse
+            fit = fit and (i[k] == j).all() and (j[k] == i).all()
+        if not fit:
+            raise TopologyError(
+                "the neighbours of a node must be sorted and each edge be in both "
+                "directions; use Topology.from_edges"
+            )
+
+    def _check_connected(self) -> None:
+        alone = np.flatnonzero(self.degrees == 0)
+        if len(alone) and len(self) > 1:
+            raise TopologyError(f"node {alone[0]} has no neighbours; give it an edge")
+        root = components(len(self), self.edges[self.sources < self.indices])
+        other = np.flatnonzero(root != root[0])
+        if len(other):
+            raise TopologyError(
+                "the graph is not connected: no path leads from node 0 to node "
+                f"{other[0]}; add an edge between the parts"
+            )
 
     @classmethod
     def from_edges(cls, n_nodes: int, edges: Iterable[Sequence[int]]) -> Topology:
@@ -101,7 +106,7 @@ class Topology:
         outside = pairs[((pairs < 0) | (pairs >= n_nodes)).any(axis=1)]
         if len(outside):
             raise TopologyError(
-                f"edge {_pair(outside[0])} leaves the nodes 0..{n_nodes - 1}; "
+                f"edge {tuple(outside[0].tolist())} leaves the nodes 0..{n_nodes - 1}; "
                 f"number the {n_nodes} nodes from 0 to {n_nodes - 1}"
             )
         i, j = np.divmod(_keys(n_nodes, pairs), n_nodes)
@@ -116,9 +121,8 @@ class Topology:
     @classmethod
     def ring(cls, n: int) -> Topology:
         """Return a ring; a ring of two nodes has one edge."""
-        _check_count(n)
-        i = np.arange(n if n > 1 else 0)
-        return cls.from_edges(n, _columns(i, (i + 1) % n))
+        i = _nodes(n)
+        return cls.from_edges(n, _columns(i, (i + 1) % n)[: n if n > 1 else 0])
 
     @classmethod
     def cluster(cls, n: int) -> Topology:
@@ -132,22 +136,20 @@ class Topology:
     @classmethod
     def star(cls, n: int) -> Topology:
         """Return the graph in which every other node has node 0 as only neighbour."""
-        _check_count(n)
-        i = np.arange(1, n)
+        i = _nodes(n)[1:]
         return cls.from_edges(n, _columns(0 * i, i))
 
     @classmethod
     def chain(cls, n: int) -> Topology:
         """Return the path 0, 1, ..., n - 1."""
-        _check_count(n)
-        i = np.arange(1, n)
+        i = _nodes(n)[1:]
         return cls.from_edges(n, _columns(i - 1, i))
 
     @classmethod
     def grid(cls, n: int) -> Topology:
         """Return rows of floor(sqrt(n)) nodes; the last row may be shorter."""
-        _check_count(n)
-        width, i = math.isqrt(n), np.arange(n)
+        i = _nodes(n)
+        width = math.isqrt(n)
         across, down = i[i % width > 0], i[width:]
         pairs = [_columns(across - 1, across), _columns(down - width, down)]
         return cls.from_edges(n, np.concatenate(pairs))
@@ -161,15 +163,13 @@ class Topology:
         By default the radius is sqrt(2 log(n) / (pi n)), or the least that connects
         the points if this is larger.
         """
-        _check_count(n)
-        if radius is not None:
-            _check_count(n, _expected_pairs(n, radius))
-        x, y = np.random.default_rng(seed).random((2, n))
+        _check_count(n, 0 if radius is None else _expected_pairs(n, radius))
+        points = np.random.default_rng(seed).random((2, n))
 
         def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
-            pairs = _all_pairs(n) if n <= FEW_POINTS else _near_pairs(x, y, reach)
+            pairs = _all_pairs(n) if n <= FEW_POINTS else _near_pairs(points, reach)
             i, j = pairs.T
-            apart = np.hypot(x[i] - x[j], y[i] - y[j])
+            apart = np.hypot(*(points[:, i] - points[:, j]))
             near = apart <= reach
             return pairs[near], apart[near]
 
@@ -199,9 +199,8 @@ class Topology:
             return pairs, draws[tuple(pairs.T)]
 
         default, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
-        return cls.from_edges(
-            n, connected_pairs(n, within, default, probability, given)
-        )
+        pairs = connected_pairs(n, within, default, probability, given)
+        return cls.from_edges(n, pairs)
 
     @classmethod
     def from_graph(cls, graph: Any) -> Topology:
@@ -256,15 +255,11 @@ class Topology:
         """Number of nodes, the paper's J."""
         return len(self)
 
-    @property
-    def neighbours(self) -> NeighbourLists:
-        """Sorted neighbours of each node, the paper's B_i: a sequence of tuples."""
-        return NeighbourLists(self)
-
-    @property
-    def offsets(self) -> Integers:
-        """The same as ``indptr``."""
-        return self.indptr
+    @cached_property
+    def neighbours(self) -> tuple[tuple[int, ...], ...]:
+        """Sorted neighbours of each node, the paper's B_i."""
+        ends = self.indices.tolist()
+        return tuple(tuple(ends[a:b]) for a, b in pairwise(self.indptr.tolist()))
 
     @cached_property
     def degrees(self) -> Integers:
@@ -324,16 +319,10 @@ class Topology:
 
 
 def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
-    """Return a graph by its name in `GRAPHS`, or from a file.
+    """Return the graph of a name in `GRAPHS`, or in a file.
 
-    Parameters
-    ----------
-    name : str
-        A key of `GRAPHS`, or the path of a file.
-    n_nodes : int, optional
-        Nodes of the run; a graph from a file must have this number.
-    seed : int
-        For the random graphs.
+    A graph from a file must have ``n_nodes`` if it is given. The seed is for random
+    graphs.
     """
     if is_named(name):
         if n_nodes is None:
@@ -391,40 +380,9 @@ def _check_count(n_nodes: int, n_edges: int = 0) -> None:
         )
 
 
-def _check_arrays(topology: Topology) -> None:
-    """Check for loops, sorted indices, and that each edge is in both directions."""
-    indptr, j, n = topology.indptr, topology.indices, len(topology)
-    fit = indptr[0] == 0 and indptr[-1] == len(j) and (np.diff(indptr) >= 0).all()
-    if fit and len(j):
-        i = topology.sources
-        loops = i[i == j]
-        if len(loops):
-            raise TopologyError(
-                f"node {loops[0]} is its own neighbour; remove the self loop "
-                f"({loops[0]}, {loops[0]})"
-            )
-        fit = j.min() >= 0 and j.max() < n and (np.diff(i * n + j) > 0).all()
-        k = topology.reverse
-        fit = fit and (i[k] == j).all() and (j[k] == i).all()
-    if not fit:
-        raise TopologyError(
-            "the neighbours of a node must be sorted and each edge be in both "
-            "directions; use Topology.from_edges"
-        )
-
-
-def _check_connected(topology: Topology) -> None:
-    alone = np.flatnonzero(topology.degrees == 0)
-    if len(alone) and len(topology) > 1:
-        raise TopologyError(f"node {alone[0]} has no neighbours; give it an edge")
-    i, j = topology.sources, topology.indices
-    root = components(len(topology), i[i < j], j[i < j])
-    other = np.flatnonzero(root != root[0])
-    if len(other):
-        raise TopologyError(
-            "the graph is not connected: no path leads from node 0 to node "
-            f"{other[0]}; add an edge between the parts"
-        )
+def _nodes(n: int) -> Integers:
+    _check_count(n)
+    return np.arange(n)
 
 
 def _all_pairs(n: int) -> Integers:
@@ -438,16 +396,13 @@ def _expected_pairs(n: int, radius: float) -> int:
     return int(math.comb(n, 2) * (math.pi * r**2 - 8 / 3 * r**3 + r**4 / 2))
 
 
-def _near_pairs(
-    x: NDArray[np.float64], y: NDArray[np.float64], radius: float
-) -> Integers:
+def _near_pairs(points: NDArray[np.float64], radius: float) -> Integers:
     """Return the pairs of points at most a radius apart, and maybe a few others."""
     from scipy.spatial import cKDTree
 
-    tree = cKDTree(_columns(x, y))
     wider = max(0.0, min(radius, 2.0)) * (1 + 1e-9)  # distances are rounded later
-    pairs: Integers = tree.query_pairs(wider, output_type="ndarray")
-    return pairs
+    found = cKDTree(points.T).query_pairs(wider, output_type="ndarray")
+    return np.asarray(found, dtype=np.int64)
 
 
 def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
@@ -466,19 +421,15 @@ def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
     return pairs.astype(np.int64)
 
 
+def _columns(i: Integers, j: Integers) -> Integers:
+    return np.column_stack([i, j])
+
+
 def _keys(n_nodes: int, pairs: Integers) -> Integers:
     """Return ``i * n_nodes + j`` of edges in both directions, sorted, each once."""
     directed = np.concatenate([pairs, pairs[:, ::-1]])
     keys: Integers = np.sort(directed @ np.array([n_nodes, 1]))
     return keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
-
-
-def _columns(i: NDArray[Any], j: NDArray[Any]) -> NDArray[Any]:
-    return np.column_stack([i, j])
-
-
-def _pair(edge: Integers) -> str:
-    return f"({edge[0]}, {edge[1]})"
 
 
 def _frozen(values: ArrayLike) -> Integers:

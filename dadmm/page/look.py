@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 
 from dadmm.drawing import style
 from dadmm.drawing.figures import looks
-from dadmm.drawing.run_reader import Run
+from dadmm.runs.stored import StoredRun
 
 COLOURS = {
     "black": style.BLACK, "orange": style.ORANGE, "sky": style.SKY,
@@ -52,7 +52,7 @@ def colours(name: str) -> dict[str, Any]:
     return plain | {"levels": steps, "scale": scale, "diverging": both}
 
 
-def of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def of_runs(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     """Return colour, dash and marker of each run, as plotly names them."""
     found = []
     for own in looks(runs):

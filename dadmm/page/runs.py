@@ -15,19 +15,19 @@ import numpy as np
 from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.drawing.run_reader import Run, read_config
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.runs import stored
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.graph import build_graph
 from dadmm.runs.row_files import EDGE_KEYS, EDGES, NODE_KEYS, history_header
+from dadmm.runs.stored import StoredRun, read_config
 
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 
 
 @dataclass(frozen=True)
-class PageRun(Run):
+class PageRun(StoredRun):
     """A run on a page."""
 
     is_going: bool = False  # it has no summary.json
@@ -186,6 +186,6 @@ def _going(folder: Path) -> GoingRun:
         "mpi_library": "" if over_mpi else "none (one process)",
     }
     as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    run = GoingRun(folder, summary, config, is_going=True, as_of=as_of)
+    run = GoingRun(folder, summary, is_going=True, as_of=as_of)
     summary["iterations"] = run.n_iterations
     return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dadmm import penalty
 from dadmm.comm.sending import check_drop
 from dadmm.core import files
-from dadmm.core.documents import read_toml, toml_value
+from dadmm.core.documents import Table, read_toml, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields
 from dadmm.problems import PROBLEMS, builder
@@ -97,7 +97,7 @@ class RunConfig(Settings):
         """Set defaults that depend on the problem, the data and the scheme."""
         scheme, synthetic = penalty.SCHEMES[self.scheme], self.data is None
         drawn = synthetic and not self.traits.tracks
-        usual: dict[str, Any] = {
+        usual: Table = {
             "topology": "cluster" if drawn else "complete",
             "bound_angle": not synthetic,
             # a rank's file may exist only on its host
@@ -125,7 +125,7 @@ class RunConfig(Settings):
         n_samples = max(USUAL_ROWS, ROWS_PER_NODE * n_nodes)
         self._set({"n_samples": n_samples, "record_edges": shows})
 
-    def _set(self, defaults: Mapping[str, Any]) -> None:
+    def _set(self, defaults: Table) -> None:
         """Set the settings that are None."""
         for name, value in defaults.items():
             if getattr(self, name) is None:
@@ -160,7 +160,7 @@ class RunConfig(Settings):
         return self.data is None if wanted is None else wanted
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Table:
         """The arguments of the problem's constructor from ``problem_settings``."""
         try:
             found = json.loads(self.problem_settings or "{}")
@@ -173,7 +173,7 @@ class RunConfig(Settings):
             )
         return found
 
-    def problem_flags(self, n_nodes: int) -> dict[str, Any]:
+    def problem_flags(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.
 
         Each node has an equal share of the regularisation ``alpha``.
@@ -186,12 +186,12 @@ class RunConfig(Settings):
         return {name: value for name, value in chosen.items() if value is not None}
 
     @cached_property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Table:
         """The arguments of `dadmm.solve` that are settings."""
         return grouped({name: getattr(self, name) for name in settings.names("solver")})
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> dict[str, Any]:
+    def from_toml(cls, path: str | Path) -> Table:
         """Return the settings of a TOML file, of the right types."""
         table = read_toml(path)
         return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
@@ -246,11 +246,11 @@ class RunConfig(Settings):
                     "resumed run keeps its settings, so leave it out"
                 )
 
-    def deciding(self) -> dict[str, Any]:
+    def deciding(self) -> Table:
         """Return the settings that must not change when the run is resumed."""
         return {k: v for k, v in self.applied().items() if k not in FREE | UNCHANGED}
 
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Table:
         """Return the settings that apply and are not the defaults of such a run."""
         given = {name: getattr(self, name) for name in DEFAULTS_BY}
         usual = RunConfig(**given)
@@ -268,9 +268,7 @@ class RunConfig(Settings):
         return "".join(f"{k} = {toml_value(v)}\n" for k, v in told.applied().items())
 
 
-def _check_harmless(
-    table: Mapping[str, Any], given: Mapping[str, Any], file: str
-) -> None:
+def _check_harmless(table: Table, given: Table, file: str) -> None:
     """Raise if a file has settings that only a command line may have."""
     problem = table.get("problem", "")
     if ":" in problem and "problem" not in given:

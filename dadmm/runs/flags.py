@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dadmm.core.arguments import Parser, program
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import from_text, from_toml
 from dadmm.core.version import __version__
@@ -38,7 +39,7 @@ def find_settings(name: str) -> Path:
     return PRESETS[name]
 
 
-def parse(settings: type, argv: Sequence[str]) -> dict[str, Any]:
+def parse(settings: type, argv: Sequence[str]) -> Table:
     """Return the values of a command line by name, ``config`` and others included."""
     parser = _parser(settings)
     given, unknown = parser.parse_known_args(argv)
@@ -74,7 +75,7 @@ def _parser(settings: type) -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
-    groups: dict[str, Any] = {}
+    groups: Table = {}
     for item in sorted(fields(settings), key=lambda item: not item.metadata["common"]):
         topic = COMMON if item.metadata["common"] else item.metadata["group"]
         if topic not in groups:

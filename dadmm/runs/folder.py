@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from numpy.typing import NDArray
-
+from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
+from dadmm.core.layout import Array
 from dadmm.core.schema import OBJECT, TEXT, check_entries, choice, of_type
 from dadmm.runs.row_files import (
     EDGES,
@@ -39,7 +39,7 @@ MANIFEST, CHECKPOINTS = "manifest.json", "checkpoints"
 DRAFT = files.draft_of(MANIFEST)
 START = b'{\n "program": "dadmm"'  # of every manifest
 LARGEST = 1 << 26  # bytes of a manifest
-LOCK, JOB = ".lock", ".job"  # the lock of a run, and that of batch jobs
+LOCK = ".lock"
 LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
 # Names that a run, its launcher, dadmm.plot and dadmm.report may write; folders end
 # with a slash.
@@ -139,7 +139,7 @@ class RunFolder:
     @classmethod
     def _present(cls, path: Path, overwrite: bool) -> RunFolder:
         """Return an earlier run in a folder; raise if the folder may not be used."""
-        there = set(os.listdir(path)) - {LOCK, JOB}
+        there = set(os.listdir(path)) - {LOCK}
         if not there or (there == {DRAFT} and _was_begun(path)):
             return cls(path)
         if not overwrite and not _bare(path, there):
@@ -347,18 +347,14 @@ class RunFolder:
     def write_ranks(self, processes: Sequence[tuple[int, str, int]]) -> None:
         """Write ranks.csv so that the launch command can identify failed ranks.
 
-        Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
-        set. ``processes`` has the rank, host and process number of each node; it is
-        empty for a run without MPI, which has no file.
+        Also tell it the folder's path. ``processes`` has the rank, host and process
+        number of each node; it is empty for a run without MPI, which has no file.
         """
         if processes:
             rows = sorted((r, node, *own) for node, (r, *own) in enumerate(processes))
             lines = ["rank,node,host,pid", *(",".join(map(str, row)) for row in rows)]
             write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
-        if file := os.environ.get("DADMM_RUN_FILE"):
-            # the run continues without it
-            with suppress(OSError), open(files.create(Path(file)), "w") as pointer:
-                pointer.write(str(self.path.absolute()))
+        tell_launcher(folder=str(self.path.absolute()))
 
     def add_component(self, path: Path, source: Path, nodes: Iterable[int]) -> None:
         """Make the folder of a component, with a copy of the rows merged so far."""
@@ -379,8 +375,8 @@ class RunFolder:
     def finish(
         self,
         rows: RowFiles,
-        summary: Mapping[str, Any],
-        arrays: Mapping[str, NDArray[Any]],
+        summary: Mapping[str, object],
+        arrays: Mapping[str, Array],
         model: str | None = None,
         nodes: Sequence[int] | None = None,
         lost: Sequence[int] = (),

@@ -14,14 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import compress, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, BinaryIO
 
 from dadmm.admm.loop import Run
 from dadmm.core import files
 from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError
+from dadmm.core.layout import Array
 from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import (
     EDGE_COLUMNS,
@@ -115,7 +114,7 @@ class PartFile:
         self._file = open(handle, "w+", encoding="ascii", newline="")  # noqa: SIM115
         self._writer = csv.writer(self._file, lineterminator="\n")
 
-    def append(self, first: int, block: NDArray[Any]) -> None:
+    def append(self, first: int, block: Array) -> None:
         for t, rows in enumerate(block.tolist(), start=first):
             lines = zip(self._keys, rows, strict=True)
             self._writer.writerows((t, *key, *row) for key, row in lines)
@@ -220,7 +219,7 @@ class RowFiles:
         if self.failure is not None:
             raise self.failure
 
-    def _try(self, action: Callable[..., object], *args: Any) -> None:
+    def _try(self, action: Callable[..., object], *args: object) -> None:
         try:
             with writing(self._folder.path):
                 action(*args)

@@ -16,6 +16,7 @@ from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
 from dadmm.comm.codec import PAYLOADS
 from dadmm.comm.sending import Sending
+from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.graphs.placement import PLACEMENTS
@@ -30,7 +31,7 @@ from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE
 
 # defaults of the arguments of `dadmm.solve`, and of the fields of its options
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: Table = {
     item.name: item.default
     for kind in (penalty.Scheme, Stopping, Sending, Ranks)
     for item in fields(kind)
@@ -383,7 +384,7 @@ class Settings:
         """Whether the problem has a subspace, and so a centralised solution."""
         return issubclass(PROBLEMS.get(self.problem, object), PPCA)
 
-    def applied(self) -> dict[str, Any]:
+    def applied(self) -> Table:
         """Return the settings that this run uses, without those that are None."""
         return {
             item.name: value

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import documents
-from dadmm.core.errors import ConfigError, OutputError, TopologyError
-from dadmm.core.layout import Matrix
+from dadmm.core.documents import Table
+from dadmm.core.errors import ConfigError, DadmmError, OutputError, TopologyError
+from dadmm.core.layout import Array, Matrix
 from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
 from dadmm.graphs.topology import Topology
+from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EDGE_KEYS, NODE_KEYS, iteration, merged
 
@@ -38,23 +40,33 @@ ENTRIES: dict[str, Kind] = {  # of summary.json, as far as they are read
     **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
     "lost_nodes": list_of(COUNT, "a list of integers"),
     "node_hosts": list_of(TEXT, "a list of names"),
-    "mpi_library": TEXT,
-    **dict.fromkeys(("versions", "hosts"), OBJECT),
+    **dict.fromkeys(("mpi_library", "reason"), TEXT),
+    **dict.fromkeys(("versions", "hosts", "seconds", "metrics"), OBJECT),
     "converged": FLAG,
 }
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
 Lines = dict[int, list[str]]  # of a file of rows, by iteration
 
 
-def read_summary(file: Path) -> dict[str, Any]:
+def read_summary(file: Path) -> Table:
     """Return the contents of a summary.json, after a check of its entries."""
     found = documents.parse(file, json.loads, "JSON")
     OBJECT.check(f"{file} is not the summary of a run: it", found)
     for name, kind in ENTRIES.items():
         if name in found:
             kind.check(f"{file} is damaged: {name}", found[name])
-    summary: dict[str, Any] = found
+    summary: Table = found
     return summary
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Return the settings of the run in a folder."""
+    file = folder / "config.toml"
+    table = RunConfig.from_toml(file)
+    try:
+        return RunConfig(**table)
+    except DadmmError as error:
+        raise ConfigError(f"{file}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class StoredRun:
     """The folder of a finished run; each file is read when it is needed."""
 
     folder: Path
-    summary: dict[str, Any]
+    summary: Table
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -92,11 +104,22 @@ class StoredRun:
         return self.summary[name]
 
     @cached_property
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def config(self) -> RunConfig:
+        """The settings of the run."""
+        found, count = read_config(self.folder), self.entry("n_nodes")
+        if found.nodes != count and not self.summary.get("lost_nodes"):
+            raise ConfigError(
+                f"{self.folder / 'config.toml'} is of a run of {found.nodes} nodes, "
+                f"but summary.json in the same folder is of {count}"
+            )
+        return found
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
         """The arrays in result.npz."""
         return documents.read_arrays(self.folder / "result.npz")
 
-    def array(self, name: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
         """Return an array of finite numbers; None stands for any length above 0."""
         file = self.folder / "result.npz"
         if name not in self.arrays:
@@ -181,6 +204,11 @@ class StoredRun:
     def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
         """Return a column of edges.csv, (iterations, E)."""
         return _column(self.edge_history, name, self.folder / "edges.csv", allowed)
+
+    @property
+    def eta(self) -> Matrix:
+        """Penalty of each directed edge for the next iteration, (iterations, E)."""
+        return self.edge_column("eta", POSITIVE)
 
 
 def _column(rows: Columns, name: str, file: Path, allowed: str) -> Matrix:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.comm.sending import Sending
-from dadmm.comm.world import SerialWorld, World, collectively
+from dadmm.comm.world import World, collectively, world_of
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
@@ -111,7 +111,7 @@ class Consensus(BaseEstimator):
         ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
         least ``least`` rows.
         """
-        world = connect(self.comm)
+        world = world_of(self.comm)
         arrays = on_all_ranks(world, check)
         self._compare(world, arrays[0])
         n = arrays[0].shape[0]
@@ -186,15 +186,6 @@ class Consensus(BaseEstimator):
                 stacklevel=5,
             )
         return result
-
-
-def connect(comm: Any) -> Any:
-    """Return the ranks of a communicator, or this process alone without one."""
-    if comm is None:
-        return SerialWorld()
-    from dadmm.comm.mpi_world import MPIWorld
-
-    return MPIWorld(comm)
 
 
 def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:

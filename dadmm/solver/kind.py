@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
-from dadmm.comm.tree import TreeReduction
+from dadmm.comm.tree import tree_of
 from dadmm.core.layout import Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
@@ -50,25 +50,17 @@ class SolveKind(RunKind):
         self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
     ) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
-        private = None
         if saved:
             self.enter(self.read(saved))
             return
-        if comm is not None:
-            from dadmm.comm.collectives import wait_sleeping
+        with tree_of(topology, comm) as tree:
 
-            private, request = comm.Idup()
-            wait_sleeping(request)
-        tree = TreeReduction(topology, private)
+            def total(rows: Sequence[Any], *how: Any, **more: Any) -> Any:
+                values = dict(zip(self.problems, rows, strict=True))
+                return tree.reduce(values, *how, **more)
 
-        def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
-            values = dict(zip(self.problems, rows, strict=True))
-            return tree.reduce(values, merge, finish)
-
-        self.choose(total, topology.n_nodes)
-        self.sent = tree.sent
-        if private is not None:
-            private.Free()
+            self.choose(total, topology.n_nodes)
+            self.sent = tree.sent
 
     def read(self, saved: Mapping[str, np.ndarray]) -> Any:
         """Return the record of a checkpoint."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
+from dadmm.comm.world import world_of
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix
@@ -97,11 +98,7 @@ def _no_metric(kind: type, problem: Problem | None) -> str:
 def all_abilities(problems: Iterable[Problem], comm: Any = None) -> Abilities:
     """Return what the problems of all nodes allow, the same on all ranks."""
     own = [abilities(type(problem), problem) for problem in problems]
-    least = min(each.start.value for each in own)
-    if comm is not None:
-        from dadmm.comm.collectives import least_of_all
-
-        least = least_of_all(comm, least)
+    least = world_of(comm).least(min(each.start.value for each in own))
     why = next((each.no_metric for each in own if each.no_metric), "")
     return own[0]._replace(no_metric=why, start=Start(least))
 

@@ -31,6 +31,7 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Numbers
+from dadmm.comm.world import world_of
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import certify
@@ -63,11 +64,7 @@ class RawKind(SolveKind):
     def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
         """Choose what the run is judged by; the least of all nodes counts."""
         least = min(_judge_of(problem).value for problem in self.problems.values())
-        if comm is not None:
-            from dadmm.comm.collectives import least_of_all
-
-            least = least_of_all(comm, least)
-        self.judge = Judge(least)
+        self.judge = Judge(world_of(comm).least(least))
         if self.judge is Judge.MODEL:
             self.rule = replace(self.rule, scaled=True)
 

@@ -22,7 +22,7 @@ from dadmm.admm.state import State
 from dadmm.admm.stopping import NeighbourStopping
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
-from dadmm.graphs import distance
+from dadmm.graphs import measures
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.checkpoint import Checkpoints, restoring
@@ -160,8 +160,8 @@ def _without_failed(
 
 def components(graph: Topology, alive: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the connected components of the remaining graph, by their first nodes."""
-    i, j = graph.edges[np.isin(graph.edges, alive).all(axis=1)].T
-    roots = distance.components(len(graph), i, j)[list(alive)]
+    left = graph.edges[np.isin(graph.edges, alive).all(axis=1)]
+    roots = measures.components(len(graph), left)[list(alive)]
     nodes = np.array(alive)
     return [tuple(nodes[roots == root].tolist()) for root in np.unique(roots)]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
-from dadmm.comm.exchange import Traffic
+from dadmm.comm.traffic import Traffic
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology

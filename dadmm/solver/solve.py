@@ -17,7 +17,7 @@ from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import SerialWorld, World, collectively
+from dadmm.comm.world import collectively, world_of
 from dadmm.core.errors import (
     ConfigError,
     DadmmError,
@@ -228,7 +228,7 @@ def solve(
     start, saved = 0, None
     if checkpoints is not None:
         known = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
-        world = _world(comm)
+        world = world_of(comm)
         checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, known)
         collectively(world, checkpoints.tidy, world.rank)
         start, saved = checkpoints.start, checkpoints.coordinates
@@ -257,7 +257,9 @@ def solve(
         ending = find_ending(local, kind, policy, begin)
         result = collect(local, kind, ending, stated, recorder, before, gather)
         exchange = local.run.exchange
-        left = exchange.comm if local.lost else comm
+        left = comm
+        if local.lost and exchange.private_comm is not None:
+            left = exchange.private_comm.Dup()
         exchange.close()
         return replace(result, comm=left)
 
@@ -280,15 +282,13 @@ def _make_options(
         except DadmmError as error:
             failure = failure or error
     if comm is not None:
-        from dadmm.comm.collectives import compare
-
         facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
         facts["graph"] = identity.of_graph(topology, schedule)
         facts["layout"] = repr(getattr(problem, "layout", None))
         with suppress(Exception):  # raised later, on all ranks
             able = abilities(type(problem), problem)
             facts["metric"] = "no" if able.no_metric else "yes"
-        compare(comm, facts)
+        world_of(comm).compare(facts)
     if failure is not None:
         raise failure
 
@@ -304,14 +304,6 @@ def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
         else:
             found[name] = value
     return {name: value for name, value in found.items() if name not in left_out}
-
-
-def _world(comm: Any) -> World:
-    if comm is None:
-        return SerialWorld()
-    from dadmm.comm.mpi_world import MPIWorld
-
-    return MPIWorld(comm)
 
 
 def _hosted(

@@ -260,7 +260,7 @@ def kept_fraction(diameter: int, alpha: float) -> float:
 
     It is for directions in which all f_i are flat, if this fraction remains after each
     iteration. Let s be the second eigenvalue of the random walk on the graph, as in
-    `dadmm.graphs.gap.slowness`, q = (1 - s) / 2, and alpha the relaxation.
+    `dadmm.graphs.measures.slowness`, q = (1 - s) / 2, and alpha the relaxation.
     The deviation of the anchors and of the multipliers from agreement is then
     multiplied by a 2 x 2 matrix of trace (1 - alpha q) (1 + g) and determinant
     g (1 - alpha q (2 - alpha)). The two eigenvalues are equal for the fraction g that

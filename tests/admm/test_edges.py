@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Sending, Topology
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.penalty import build as scheme
 from dadmm.problems import PPCA
 from tests.support.engine import build, nodes_of

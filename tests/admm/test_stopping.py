@@ -12,7 +12,7 @@ from dadmm import Topology
 from dadmm.admm.rule import TRAIL, Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.comm.wire import Box
 from dadmm.core.errors import ConfigError
 from tests.support.agreement import RULE, agree

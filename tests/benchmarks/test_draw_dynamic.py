@@ -10,14 +10,14 @@ pytest.importorskip("matplotlib")
 from benchmarks import draw_dynamic
 from dadmm import run
 from dadmm.core.errors import ConfigError
-from dadmm.drawing.run_reader import Run
+from dadmm.runs.stored import StoredRun
 
 PRINTED = "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40"
 
 
 def story_of(folder, words: str):
     run.main([*words.split(), "--quiet", "--out", str(folder)])
-    return draw_dynamic.story(Run.read(folder))
+    return draw_dynamic.story(StoredRun.read(folder))
 
 
 def test_ends_of_nap_without_budget_are_those_that_are_back_at_eta0(tmp_path):

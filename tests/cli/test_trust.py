@@ -12,11 +12,7 @@ from dadmm.core.errors import ConfigError
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
-from launch.base.messages import UsageError
-from launch.base.run_folder import RunSettings, plan, read_config
-from launch.batch import sweep, tasks
-from launch.mpi.mpiexec import read_hosts
-from launch.mpi.runtime import Runtime
+from launch.runs import plan
 
 SMALL = (
     "--nodes", "3", "--n-samples", "30", "--dimension", "6", "--tolerance", "0",
@@ -115,32 +111,12 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
     assert not Path("imported").exists()
 
 
-def test_a_sweep_asks_for_trust():
-    runtime = Runtime(sys.executable, "", {})
-    grid = tasks.Grid(3, {"run": {"problem": OWN}}, [])
-
-    with pytest.raises(UsageError, match="a file may not name code to run"):
-        sweep.checked(runtime, grid)
-    (found,) = sweep.checked(runtime, grid, ("--trust",))
-    assert found["problem"] == OWN
-    assert not Path("imported").exists()
-
-
 def test_a_job_that_goes_on_says_the_class_again():
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
-    asked = {"overwrite": False, "max_iter": 9, "problem": OWN}
-    asked = read_config(Path("run")) | asked
-
-    wanted = RunSettings(asked, frozenset({"max_iter"}))
-    words = plan(wanted, ["--out", "run"], Path("run"), 3)
+    again = [*SMALL, "--problem", OWN, "--max-iter", "9", "--out", "run"]
+    given = RunConfig.from_argv(list(map(str, again)))
+    given.config.settle(3)
+    words = plan(given, ["--out", "run"], Path("run"), 3)
 
     assert words[:4] == ["--resume", "run", "--problem", OWN]
     assert main([*words, "--quiet"]) == 0
-
-
-@pytest.mark.parametrize("line", ["-oProxyCommand", "-F", "--help:4"])
-def test_a_host_is_not_an_option(line):
-    """It would be one of ssh, by which mpiexec starts ranks."""
-    Path("hosts").write_text(f"{line}\n")
-    with pytest.raises(UsageError, match="must be a host and its ranks"):
-        read_hosts("hosts")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm.comm import codec
+from dadmm.comm.codec import build_codec
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Layout
 
@@ -48,7 +48,7 @@ def walk(layout, rows, steps, seed=0, unit=1.0):
 @pytest.mark.parametrize("layout", [LAYOUT, PRIVATE, ONE])
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
 def test_both_ends_have_the_same_bits(payload, bits, layout, unit):
-    one = codec.build(payload, layout, bits)
+    one = build_codec(payload, layout, bits)
     said = np.zeros((2, layout.shared_size))
     heard = said.copy()
     for theta in walk(layout, 2, 60, unit=unit):
@@ -60,7 +60,7 @@ def test_both_ends_have_the_same_bits(payload, bits, layout, unit):
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
 def test_what_one_message_leaves_is_bounded(payload, bits, unit):
-    one = codec.build(payload, LAYOUT, bits)
+    one = build_codec(payload, LAYOUT, bits)
     said = np.zeros((3, LAYOUT.size))
     for theta in walk(LAYOUT, 3, 20, seed=1, unit=unit):
         before = np.abs(theta - said)
@@ -75,7 +75,7 @@ def test_what_one_message_leaves_is_bounded(payload, bits, unit):
 
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 def test_no_difference_is_sent_as_none(payload, bits):
-    one = codec.build(payload, LAYOUT, bits)
+    one = build_codec(payload, LAYOUT, bits)
     (theta,) = walk(LAYOUT, 2, 1)
     said, heard = theta.copy(), theta.copy()
 
@@ -89,7 +89,7 @@ def test_no_difference_is_sent_as_none(payload, bits):
 @pytest.mark.parametrize("payload", ["float32", "float16"])
 @pytest.mark.parametrize("unit", [1e-300, 1e-160, 1e160, 1e300])
 def test_powers_of_two_reach_as_far_as_doubles_do(payload, unit):
-    one = codec.build(payload, LAYOUT)
+    one = build_codec(payload, LAYOUT)
     (theta,) = walk(LAYOUT, 2, 1, seed=3, unit=unit)
     said = np.zeros_like(theta)
     for _ in range(8):
@@ -123,7 +123,7 @@ def decoded(payload, bits, layout, row, heard):
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 @pytest.mark.parametrize("layout", [LAYOUT, PRIVATE, ONE])
 def test_a_decoder_written_by_hand_finds_the_same(payload, bits, layout):
-    one = codec.build(payload, layout, bits)
+    one = build_codec(payload, layout, bits)
     said = np.zeros((2, layout.shared_size))
     for theta in walk(layout, 2, 8, seed=4):
         before = said.tolist()
@@ -146,9 +146,9 @@ def test_a_decoder_written_by_hand_finds_the_same(payload, bits, layout):
 )
 def test_lengths_are_what_the_formats_say(payload, bits, length):
     """None is longer than the parameters themselves; private parts cost nothing."""
-    assert codec.build(payload, LAYOUT, bits).length == length
-    assert codec.build(payload, ONE, bits).length <= 8
-    assert codec.build("float64", PRIVATE).length == 8 * 7
-    assert codec.build("quantised", PRIVATE, 8).length == 2 * 4 + 7
+    assert build_codec(payload, LAYOUT, bits).length == length
+    assert build_codec(payload, ONE, bits).length <= 8
+    assert build_codec("float64", PRIVATE).length == 8 * 7
+    assert build_codec("quantised", PRIVATE, 8).length == 2 * 4 + 7
     with pytest.raises(ConfigError, match=r"^unknown payload 'int8'; choose one of fl"):
-        codec.build("int8", LAYOUT)
+        build_codec("int8", LAYOUT)

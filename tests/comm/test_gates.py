@@ -10,10 +10,8 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Topology
 from dadmm.admm.edges import Edges
-from dadmm.comm import codec
-from dadmm.comm.codec import PAYLOADS
-from dadmm.comm.gates import REVISIT
-from dadmm.comm.sending import Sending
+from dadmm.comm.codec import PAYLOADS, build_codec
+from dadmm.comm.sending import REVISIT, Sending
 from dadmm.comm.wire import HEADER
 from dadmm.graphs.schedule import Schedule
 from dadmm.penalty import SCHEMES, build
@@ -30,7 +28,7 @@ def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
     payload, censor, decay
 ):
     """|theta - sent| > censor decay^t |theta|, and else a header alone."""
-    full = HEAD + codec.build(payload, quadratics(1, 3)[0].layout, 8).length
+    full = HEAD + build_codec(payload, quadratics(1, 3)[0].layout, 8).length
     before, seen = [], set()
 
     def watch(t, run):

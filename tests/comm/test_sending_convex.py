@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.comm import codec
 from dadmm.comm.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from dadmm.penalty import SCHEMES
@@ -143,7 +144,8 @@ def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
     problems = quadratics(5, 3, seed=4)
     best, off, sums = optimum(problems), {}, {}
     for honest in (True, False):
-        monkeypatch.setattr(codec, "build", lambda *_, honest=honest: Halves(3, honest))
+        codecs = partial(lambda honest, *_: Halves(3, honest), honest)
+        monkeypatch.setattr("dadmm.admm.mail.build_codec", codecs)
 
         thetas = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.emulation.hosts import OVER_TCP, spread
 from benchmarks.emulation.network import AGENT, EmulatedNetwork
-from launch.mpi.mpiexec import command_on_hosts
+from launch.mpi import command_on_hosts
 from tests.support.emulation import network
 from tests.support.processes import Job, find_mpiexec, variables
 from tests.support.runs import summary_of

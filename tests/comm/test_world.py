@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dadmm.comm.world import Checks, SerialWorld, from_rank_0
+from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError
 from tests.support.processes import mpiexec, program
 
@@ -17,7 +17,7 @@ def raises(error):
 
 
 def test_steps_of_one_process_give_their_values():
-    checks = Checks(SerialWorld())
+    checks = Checks(World())
 
     assert checks.run(lambda: 5) == 5
     checks.compare(lambda: {"seed": "1"})
@@ -25,7 +25,7 @@ def test_steps_of_one_process_give_their_values():
 
 
 def test_after_a_failure_further_steps_are_left_out():
-    checks, done = Checks(SerialWorld()), []
+    checks, done = Checks(World()), []
     checks.run(raises(ConfigError("no")))
     checks.run(lambda: done.append(1))
     checks.compare(lambda: done.append(2))
@@ -36,7 +36,7 @@ def test_after_a_failure_further_steps_are_left_out():
 
 
 def test_too_little_memory_is_an_error_of_the_input():
-    checks = Checks(SerialWorld())
+    checks = Checks(World())
     checks.run(raises(MemoryError()))
 
     with pytest.raises(DadmmError, match="not enough memory"):
@@ -45,13 +45,13 @@ def test_too_little_memory_is_an_error_of_the_input():
 
 def test_other_exceptions_are_raised_at_once():
     with pytest.raises(ZeroDivisionError):
-        Checks(SerialWorld()).run(lambda: 1 / 0)
+        Checks(World()).run(lambda: 1 / 0)
 
 
 def test_one_process_is_rank_0():
-    assert from_rank_0(SerialWorld(), lambda: "text") == "text"
+    assert from_rank_0(World(), lambda: "text") == "text"
     with pytest.raises(ConfigError, match="no"):
-        from_rank_0(SerialWorld(), raises(ConfigError("no")))
+        from_rank_0(World(), raises(ConfigError("no")))
 
 
 @pytest.mark.mpi

@@ -16,9 +16,9 @@ from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels
 from dadmm.drawing.graph import moments, places
 from dadmm.drawing.paper import angles, points3d
-from dadmm.drawing.run_reader import Run
 from dadmm.drawing.style import save
 from dadmm.graphs.topology import GRAPHS
+from dadmm.runs.stored import StoredRun
 from tests.support.runs import refused
 
 RECORD = ("--record-edges", "--record-angle")
@@ -109,7 +109,7 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
 def test_runs_are_named_by_what_differs(runs, tmp_path):
 
     def names(*folders):
-        return labels([Run.read(folder) for folder in folders])
+        return labels([StoredRun.read(folder) for folder in folders])
 
     assert names(runs["nap"], runs["vp"]) == ["nap", "vp"]
     assert names(runs["nap"], runs["ring"]) == ["cluster", "ring"]
@@ -122,7 +122,7 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
 
 def panels(folder):
     """Return the panels of a run's convergence, by title, and its legend's words."""
-    figure = DRAW["convergence"]([Run.read(folder)], [])
+    figure = DRAW["convergence"]([StoredRun.read(folder)], [])
     found = {axis.get_title(loc="left"): axis for axis in figure.axes if axis.axison}
     (legend,) = figure.legends or [
         axis.get_legend() for axis in figure.axes if axis.get_legend()
@@ -136,7 +136,7 @@ def test_convergence_is_what_the_rule_judged(tmp_path):
     words += ("--scheme", "snap", "--topology", "chain")
     folder = tmp_path / "run"
     make(folder, *words)
-    run = Run.read(folder)
+    run = StoredRun.read(folder)
     found, legend = panels(folder)
     end, met = run.summary["iterations"], run.summary["stopping"]["last_unmet"] + 1
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import topology as topologies
-from dadmm.graphs.distance import diameter_range, distances
+from dadmm.graphs.measures import diameter_range, distances
 from dadmm.graphs.topology import GRAPHS, Topology, build
 
 FILES = Path(__file__).parents[2] / "topologies"
@@ -92,7 +92,7 @@ def test_arrays_of_random_graphs_are_those_of_networkx():
 @pytest.mark.parametrize("words", [1, 2**22])
 def test_the_bound_is_between_the_diameter_and_twice_of_it(words, monkeypatch):
     """Without a limit of work it is the diameter, in one piece or in many."""
-    monkeypatch.setattr("dadmm.graphs.distance.WORDS", words)
+    monkeypatch.setattr("dadmm.graphs.measures.WORDS", words)
     for graph in connected_graphs(40, 300):
         topology, exact = Topology.from_graph(graph), nx.diameter(graph)
         assert topology.diameter == topology.diameter_bound == exact

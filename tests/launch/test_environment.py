@@ -1,15 +1,16 @@
 """Environments are built once, completed, rebuilt when needed, and never half made."""
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from launch.base import environment
-from launch.base.environment import Environment
-from launch.base.messages import SetupError
-
-EDITABLE = ("--config-settings", "editable_mode=compat", "--editable")
+from launch import environment
+from launch.console import SetupError
+from launch.environment import Environment
+from tests.support.processes import ROOT, TIMEOUT
 
 
 class Project:
@@ -22,26 +23,17 @@ class Project:
         for name in ("setup.cfg", "pyproject.toml"):
             (folder / name).write_text(f"# {name}\n")
 
-    def create(self, folder):
+    def create(self, folder, aside):
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
-        (folder / "bin" / "dadmm").write_text(f"#!{folder}/bin/python\n")
-        (folder / "bin" / "libfabric").mkdir()  # as in Intel MPI's wheel
-        (folder / "pyvenv.cfg").write_text(f"command = venv {folder}\n")
 
-    def pip(self, folder, *requirements):
+    def run(self, command):
         if self.error:
             raise self.error
-        self.installs.append(requirements)
-
-    def ensure(self, *extras):
-        environment.ensure(self.environment(*extras))
+        self.installs.append(command[-1].removeprefix(str(self.folder)))
 
     def environment(self, *extras):
         return Environment(self.folder / ".venv", frozenset(extras))
-
-    def folders(self):
-        return sorted(path.name for path in self.folder.glob(".venv*"))
 
 
 @pytest.fixture
@@ -50,34 +42,18 @@ def project(monkeypatch, tmp_path):
     project = Project(tmp_path)
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "create", project.create)
-    monkeypatch.setattr(environment, "pip", project.pip)
+    monkeypatch.setattr(environment, "run", project.run)
     return project
 
 
-def test_an_environment_is_built_once(project, capsys):
-    """Its scripts refer to the final path, and what a killed process left is gone."""
-    (project.folder / ".venv-tmp-0123abcd" / "bin").mkdir(parents=True)
-    project.ensure("mpi")
-    assert "setting up .venv" in capsys.readouterr().err
-    project.ensure("mpi")
+def test_an_environment_is_built_once_and_completed(project, capsys):
+    """`launch/test` after `launch/local` adds its extras, and nothing is rebuilt."""
+    for extras in (["mpi"], ["mpi"], ["mpi", "test", "plot"], ["mpi"]):
+        project.environment(*extras).ensure()
 
-    assert project.installs == [(*EDITABLE, f"{project.folder}[mpi]")]
-    assert capsys.readouterr().err == ""
-    assert project.folders() == [".venv"]
-    venv = project.folder / ".venv"
-    assert (venv / "bin" / "dadmm").read_text() == f"#!{venv}/bin/python\n"
-    assert (venv / "pyvenv.cfg").read_text() == f"command = venv {venv}\n"
-
-
-def test_missing_extras_are_added_without_a_rebuild(project):
-    """`launch/test` after `launch/local` installs the difference only."""
-    project.ensure()
-    project.ensure("mpi")
-    project.ensure("mpi", "test", "plot")
-    project.ensure("mpi")
-
-    added = [("dadmm[mpi]",), ("dadmm[plot,test]",)]
-    assert project.installs == [(*EDITABLE, str(project.folder)), *added]
+    assert project.installs == ["[mpi]", "[mpi,plot,test]"]
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert [path.name for path in project.folder.glob(".venv*")] == [".venv"]
 
 
 @pytest.mark.parametrize("what", ["setup.cfg", "pyproject.toml", "version", "python"])
@@ -85,11 +61,11 @@ def test_a_change_causes_a_rebuild(project, monkeypatch, what):
     """Of metadata or of Python, or if the Python of the environment is gone.
 
     A rebuild keeps the extras, and the previous environment, as running jobs may have
-    loaded libraries from it; older ones are removed.
+    loaded libraries from it.
     """
-    project.ensure("mpi", "plot")
+    project.environment("mpi", "plot").ensure()
     venv = project.folder / ".venv"
-    for turn in range(3):
+    for turn in range(2):
         (venv / f"library-{turn}").touch()
         if what == "version":
             monkeypatch.setattr(sys.implementation, "cache_tag", f"cpython-39{turn}")
@@ -98,48 +74,45 @@ def test_a_change_causes_a_rebuild(project, monkeypatch, what):
         else:
             (project.folder / what).write_text(f"{turn}")
         assert not project.environment("mpi").is_ready()
-        project.ensure("mpi")
+        project.environment("mpi").ensure()
 
-    assert project.installs == 4 * [(*EDITABLE, f"{project.folder}[mpi,plot]")]
-    assert (venv / "before" / "library-2").exists()
-    assert not (venv / "before" / "before").exists()
-    assert project.folders() == [".venv"]
+    assert project.installs == 3 * ["[mpi,plot]"]
+    assert [p.name for p in project.folder.glob("*/library-*")] == ["library-1"]
 
 
 def test_a_failure_leaves_what_there_was(project):
     """Without a network, `launch/local` still works after `launch/test` failed."""
+    project.environment("mpi").ensure()
     project.error = SetupError("set-up failed", "no such package")
     with pytest.raises(SetupError):
-        project.ensure("mpi")
-    assert project.folders() == []
-    project.error = None
-    project.ensure("mpi")
-    project.error = SetupError("set-up failed", "no such package")
-    with pytest.raises(SetupError):
-        project.ensure("mpi", "test")
+        project.environment("mpi", "test").ensure()
+
     assert project.environment("mpi").is_ready()
     assert not project.environment("mpi", "test").is_ready()
 
 
-def test_an_interrupted_addition_causes_a_rebuild(project):
+@pytest.mark.parametrize("extras", [["mpi"], ["mpi", "test"]])
+def test_an_interrupted_installation_is_done_again(project, extras):
     """A signal during pip leaves no valid stamp."""
-    project.ensure("mpi")
-    project.error = SystemExit(143)
+    if len(extras) > 1:
+        project.environment("mpi").ensure()
+    project.error, before = SystemExit(143), len(project.installs)
     with pytest.raises(SystemExit):
-        project.ensure("mpi", "test")
+        project.environment(*extras).ensure()
     assert not project.environment("mpi").is_ready()
     project.error = None
-    project.ensure("mpi")
-    assert project.installs[1:] == [(*EDITABLE, f"{project.folder}[mpi,test]")]
+    project.environment("mpi").ensure()
+
+    assert project.installs[before:] == [f"[{','.join(extras)}]"]
 
 
 def test_an_environment_of_the_user_is_kept_aside(project, capsys):
     (project.folder / ".venv").mkdir()
     (project.folder / ".venv" / "mine").touch()
-    project.ensure("mpi")
+    project.environment("mpi").ensure()
 
     (kept,) = project.folder.glob(".venv-kept-*/mine")
-    assert f"it is now {kept.parent.name}" in capsys.readouterr().err
+    assert kept.parent.name in capsys.readouterr().err
     assert project.environment("mpi").is_ready()
 
 
@@ -147,47 +120,94 @@ def test_the_second_of_two_starts_uses_the_environment_of_the_first(
     project, monkeypatch
 ):
     """The state is read again once the lock is held."""
-    wanted = project.environment("mpi")
     answers = iter([False])  # not ready before the lock is held
     monkeypatch.setattr(Environment, "is_ready", lambda _: next(answers, True))
-    monkeypatch.setattr(Environment, "installed", lambda _: frozenset({"mpi"}))
-    environment.ensure(wanted)
+    project.environment("mpi").ensure()
 
     assert project.installs == []
 
 
 def test_a_failed_step_shows_its_last_lines():
     script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
-
-    with pytest.raises(SetupError, match="start again") as caught:
+    with pytest.raises(SetupError) as caught:
         environment.run([sys.executable, "-c", script])
+
     assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
 
 
-def only(*modules):
-    """Return a find_spec for which no other module exists."""
-    return lambda name: name if name in modules else None
+@pytest.mark.parametrize(
+    ("module", "option"), [("ensurepip", "new"), ("pip", "--with")]
+)
+def test_an_environment_is_created_by_venv_or_pip(monkeypatch, module, option):
+    """Whichever there is; without any, the package to install is named."""
+    steps, found = [], []
+    monkeypatch.setattr(environment, "find_spec", lambda name: name in found or None)
+    with pytest.raises(SetupError, match="-venv"):
+        environment.create(Path("unused"), Path("old"))
+    found.append(module)
+    monkeypatch.setattr(environment, "run", steps.append)
+    environment.create(Path("new"), Path("old"))
+
+    assert steps[0][:3] == [sys.executable, "-m", "venv"]
+    assert steps[0][3].startswith(option)
+
+
+# launch/with-python chooses a Python for the launch commands
+
+
+def write_python(path, name="", code=0):
+    """Write a program that claims to be new enough (code 0) or not, and its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntest $1 = -c && exit {code}\necho {name}\n")
+    path.chmod(0o755)
+
+
+def start_local(folder, code=1, **variables):
+    """Run a copy of launch/local whose only Python on PATH is too old (code 1)."""
+    write_python(folder / "bin" / "python3", "python3", code)
+    if not (folder / "launch").exists():
+        (folder / "bin" / "dirname").symlink_to(shutil.which("dirname"))
+        (folder / "launch").mkdir()
+        for name in ("local", "with-python"):
+            shutil.copy(ROOT / "launch" / name, folder / "launch")
+    return subprocess.run(
+        ["/bin/sh", str(folder / "launch" / "local")],
+        env={"PATH": str(folder / "bin"), **variables},
+        capture_output=True, text=True, timeout=TIMEOUT,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "DADMM_PYTHON", "DADMM_ENVIRONMENT"])
+def test_without_a_new_python_there_is_one_sentence(tmp_path, name):
+    done = start_local(tmp_path, **({name: "/no/python"} if name else {}))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert (name or "PATH") in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("module", "first_step"),
+    ("venv", "code", "stamped", "used"),
     [
-        ("ensurepip", [sys.executable, "-m", "venv", "new"]),
-        ("virtualenv", [sys.executable, "-m", "virtualenv", "new"]),
-        ("pip", [sys.executable, "-m", "venv", "--without-pip", "new"]),
-        ("uv", ["uv", "venv", "--seed", "--python", sys.executable, "new"]),
+        (".venv", 0, True, "own"),
+        (".venv-external", 0, True, "own"),
+        (".venv", 1, True, "python3"),  # its Python does not work any more
+        (".venv", 0, False, "python3"),  # not created by launch/setup
     ],
 )
-def test_an_environment_is_created_by_any_means(monkeypatch, module, first_step):
-    """Whichever there is; without any, the package to install is named."""
-    steps = []
-    monkeypatch.setattr(environment.importlib.util, "find_spec", only())
-    monkeypatch.setattr(environment.shutil, "which", only())
-    with pytest.raises(SetupError, match=r"apt install python3\.\d+-venv"):
-        environment.create(Path("unused"))
-    monkeypatch.setattr(environment.importlib.util, "find_spec", only(module))
-    monkeypatch.setattr(environment.shutil, "which", only(module))
-    monkeypatch.setattr(environment, "run", steps.append)
-    environment.create(Path("new"))
+def test_the_python_of_the_environment_comes_first(tmp_path, venv, code, stamped, used):
+    """Another Python would rebuild the environment while jobs run from it."""
+    project = tmp_path / "a project"
+    write_python(project / venv / "bin" / "python", "own", code)
+    if stamped:
+        (project / venv / "dadmm-stamp.json").touch()
 
-    assert steps[0] == first_step
+    assert start_local(project, code=0).stdout == f"{used}\n"
+    write_python(project / "mine" / "bin" / "python", "mine")
+    mine = str(project / "mine")
+    assert start_local(project, DADMM_ENVIRONMENT=mine).stdout == "mine\n"
+    write_python(project / "named", "named")
+    more = {"DADMM_PYTHON": str(project / "named"), "DADMM_ENVIRONMENT": mine}
+    assert start_local(project, **more).stdout == "named\n"
+    image = start_local(project, 0, DADMM_IMAGE="x.sif", DADMM_ENVIRONMENT=mine)
+    assert image.stdout == f"{used}\n"  # the Python of an image cannot start ranks

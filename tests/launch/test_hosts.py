@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from benchmarks.emulation.hosts import spread
 from benchmarks.emulation.network import AGENT
-from launch.mpi.mpiexec import command_on_hosts
+from launch.mpi import command_on_hosts
 from tests.support.emulation import network, reached_by
 from tests.support.processes import (
     PROGRAMS,

@@ -1,8 +1,8 @@
 """Sweeps: grids, job arrays, runs on this machine, and the table."""
 
 import csv
+import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -10,10 +10,12 @@ import sys
 
 import pytest
 
-from launch.base.messages import UsageError
-from launch.base.run_folder import FAILURE, job_lock, read_state
-from launch.batch import sweep, tasks
-from launch.mpi.runtime import Runtime
+from dadmm.core.errors import ConfigError
+from dadmm.runs.folder import RunFolder
+from launch import sweep
+from launch.console import UsageError
+from launch.mpi import Runtime
+from launch.runs import FAILURE, read_state
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
 
@@ -26,214 +28,196 @@ init = "shared"
 scheme = ["snap", "vp"]
 topology = ["complete", "ring,star"]
 """
+OWN = '[base]\nproblem = "theirs:Mean"\n'
 
 
 @pytest.fixture
-def grid(tmp_path):
+def grid(tmp_path, monkeypatch):
+    """A grid file in the current directory."""
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "grid.toml"
     path.write_text(GRID)
     return path
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "word"),
     [
-        ("grd = 1", "has 'grd'; it may have ranks, [base] and [grid]"),
-        ("[grid]\nseed = 3", "seed in [grid] must be a list of values, got 3"),
-        ("[grid]\nseed = []", "seed in [grid] must be a list of values, got []"),
-        ("[base]\nseed = 1\n[grid]\nseed = [1]", "seed must be in only one of"),
-        ("[base]\nout = 'x'", "out must be in only one of"),
-        ("ranks = 0", "ranks must be a positive number of processes, got 0"),
-        ("ranks = 9999999999", "ranks must be a positive number of processes"),
-        ("grid = 3", "grid must be a table, got 3"),
-        (
-            f"[grid]\nseed = {list(range(400))}\neta0 = {list(range(1, 400))}",
-            "asks for more than 100000 runs",
-        ),
-        ("[grid", "is not valid TOML"),
-        ("[grid]\nseed = [2020-01-01]", "must be a text, a number"),
+        ("grd = 1", "grd"),
+        ("[grid]\nseed = 3", "seed"),
+        ("[grid]\nseed = []", "seed"),
+        ("[base]\nseed = 1\n[grid]\nseed = [1]", "seed"),
+        ("[base]\nout = 'x'", "out"),
+        ("ranks = 0", "ranks"),
+        ("ranks = 9999999999", "ranks"),
+        ("grid = 3", "grid"),
+        (f"[grid]\nseed = {[*range(400)]}\neta0 = {[*range(1, 400)]}", "100000"),
+        ("[grid", "TOML"),
+        ("[grid]\nseed = [2020-01-01]", "seed"),
+        ("[base]\nmax_itre = 3", "max_iter"),
+        ("[grid]\nscheme = ['vpp']", "vpp"),
+        ("[base]\nresume = 'x'", "resume"),
+        (OWN, "--trust"),
     ],
 )
-def test_an_invalid_grid_is_an_error(tmp_path, text, words):
-    (tmp_path / "grid.toml").write_text(text)
-    with pytest.raises(UsageError) as raised:
-        tasks.read_grid(tmp_path / "grid.toml")
+def test_an_invalid_grid_is_an_error_before_any_run(grid, text, word):
+    grid.write_text(text)
+    with pytest.raises((UsageError, ConfigError), match=word):
+        sweep.run(["grid.toml", "--out", "out", "--local"], Runtime("", "", {}))
 
-    assert words in str(raised.value)
+    assert os.listdir() == ["grid.toml"]
 
 
-def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
-    """Jobs in the queue use the numbers."""
-    ranks, found, varied = tasks.read_grid(grid)
-    assert (ranks, len(found), varied) == (2, 4, ["scheme", "topology"])
-    assert found["scheme=vp,topology=ring,star"]["max_iter"] == 20
-    before = tasks.Sweep(tmp_path / "out")
-    before.add(tasks.read_grid(grid))
-    grid.write_text(GRID.replace('"snap", "vp"', '"ap", "snap", "vp"'))
-    after = tasks.Sweep(tmp_path / "out")
-    after.add(tasks.read_grid(grid))
-    assert after.names[:4] == before.names
-    assert len(after.names) == 6
+@pytest.mark.parametrize("record", ["", "3", "{}", '{"ranks": 4, "tasks": 3}'])
+def test_a_damaged_sweep_is_an_error(tmp_path, record):
+    (tmp_path / "sweep.json").write_text(record)
+    with pytest.raises(ConfigError, match=r"sweep\.json"):
+        sweep.Sweep.read(tmp_path)
 
-    arguments = ["--sweep", str(tmp_path / "out"), "--mpi", "impi"]
-    name = "scheme=snap,topology=ring,star"
-    assert tasks.arguments_of_task(arguments, {"SLURM_ARRAY_TASK_ID": "1"}) == [
-        *["--config", f"{tmp_path}/out/settings/{name}.toml"],
-        *["--out", f"{tmp_path}/out/{name}", "--mpi", "impi"],
-    ]
-    with pytest.raises(UsageError, match="needs a job array with tasks 0 to 5"):
-        tasks.arguments_of_task(arguments, {"SLURM_ARRAY_TASK_ID": "6"})
-    assert after.settings(name)["topology"] == "ring,star"
-    assert sweep.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
-    assert tasks.name_of({"budget_trigger": float("inf")}) == "budget_trigger=inf"
-    names = {tasks.name_of({"data": path}) for path in ("a/b", "a:b", "a_b", "x" * 300)}
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "logs"])
+def test_the_name_of_a_task_is_that_of_a_folder(tmp_path, name):
+    record = {"ranks": 2, "varied": [], "jobs": [], "tasks": {name: {}}}
+    (tmp_path / "sweep.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match="tasks"):
+        sweep.Sweep.read(tmp_path)
+
+
+def test_a_name_is_made_of_the_settings():
+    assert sweep.name_of({"budget_trigger": float("inf")}) == "budget_trigger=inf"
+    names = {sweep.name_of({"data": path}) for path in ("a/b", "a:b", "a_b", "x" * 300)}
+
     assert len(names) == 4
-    assert all("/" not in name and len(name) < 255 for name in names)
+    assert all(sweep.NAME.fullmatch(name) and len(name) < 255 for name in names)
+
+
+def test_a_job_of_the_array_runs_its_task(grid, tmp_path):
+    """A class of the user's needs --trust there, too."""
+    made = sweep.read_grid("grid.toml", "out")
+    made.folder.mkdir()
+    made.save()
+    line, task = ["--sweep", "out", "--quiet"], {"SLURM_ARRAY_TASK_ID": "1"}
+    assert sweep.arguments_of_task(line, task) == [
+        *("--max-iter=20", "--init=shared", "--scheme=snap", "--topology=ring,star"),
+        *("--out", "out/scheme=snap,topology=ring,star", "--quiet"),
+    ]
+    for wrong in ("4", ""):
+        with pytest.raises(UsageError, match="0 to 3"):
+            sweep.arguments_of_task(line, {"SLURM_ARRAY_TASK_ID": wrong})
+    grid.write_text(OWN)
+    own = sweep.read_grid("grid.toml", "out", trust=True)
+    own.save()
+    with pytest.raises(UsageError, match="--trust"):
+        sweep.arguments_of_task(line, {"SLURM_ARRAY_TASK_ID": "0"})
 
 
 def launch_sweep(folder, *arguments, **more):
     """Start ./launch/sweep with the environment of the tests, or another."""
     defaults = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": sys.prefix}
     command = [str(ROOT / "launch" / "sweep"), *map(str, arguments)]
-    return Job(command, folder, variables(**defaults | more))
+    return Job(command, folder, variables(**defaults | more)).end()
 
 
 def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     """Only unfinished tasks are run, and the table has missing and failed ones.
 
-    One sweep at a time uses a folder, as its tasks read their settings when they start.
+    One sweep at a time uses a folder, and a folder with other files is refused.
     """
-    run = [grid, "--out", "out", "--local", "--at-most", 2]
-    with job_lock(tmp_path / "out"):
-        second = launch_sweep(tmp_path, *run).end()
-    assert (second.code, second.said) == (
-        2,
-        ["dadmm: another job is running in out; wait for it, or choose another --out"],
-    )
-    assert os.listdir(tmp_path / "out") == []
-    first = launch_sweep(tmp_path, *run).end()
+    run, out = [grid, "--out", "out", "--local", "--at-most", 2], tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").touch()
+    assert launch_sweep(tmp_path, *run).code == 2
+    (out / "thesis.tex").unlink()
+    lock = RunFolder(out)
+    lock.lock(first=True)
+    assert launch_sweep(tmp_path, *run).code == 2
+    lock.release()
+    assert os.listdir(out) == [".lock"]
+    first = launch_sweep(tmp_path, *run)
     assert first.code == 0, first
-    assert first.said[-1] == "dadmm: 4 runs: 4 not converged; table in out/table.csv"
-    for i in range(1, 5):
-        (line,) = [line for line in first.said if f" ({i} of 4 in " in line]
-        assert (" left)" in line) == (i < 4)
+    assert "4 not converged" in first.said[-1]
+    assert sum(" of 4 in " in line for line in first.said) == 4
 
-    lost = tmp_path / "out" / "scheme=vp,topology=complete"
+    lost = out / "scheme=vp,topology=complete"
     shutil.rmtree(lost)
-    failed = tmp_path / "out" / "scheme=snap,topology=complete"
+    failed = out / "scheme=snap,topology=complete"
     (failed / "summary.json").unlink()
     shutil.rmtree(failed / "checkpoints", ignore_errors=True)
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
-    collected = launch_sweep(tmp_path, "collect", "out").end()
-    assert collected.said == [
-        "dadmm: 4 runs: 1 failed, 2 not converged, 1 missing; table in out/table.csv"
-    ]
-    with open(tmp_path / "out" / "table.csv") as file:
+    collected = launch_sweep(tmp_path, "collect", "out")
+    assert "1 failed, 2 not converged, 1 missing" in collected.said[-1]
+    with open(out / "table.csv") as file:
         rows = list(csv.DictReader(file))
     assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
-    again = launch_sweep(tmp_path, *run).end()
+    assert not [x for row in rows for x in row.values() if x.startswith("{")]
+    again = launch_sweep(tmp_path, *run)
     assert again.code == 0
     ran = {line.partition(": ")[2].partition(": ")[0] for line in again.said[:-1]}
     assert ran == {lost.name, failed.name}
-    assert again.said[-1] == first.said[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "words"),
-    [
-        ("vp", "vpp", "unknown scheme 'vpp'; choose one of"),
-        (
-            "max_iter",
-            "max_itre",
-            "dadmm: scheme=snap,topology=complete.toml: unknown setting 'max_itre'; "
-            "did you mean max_iter?\n",
-        ),
-    ],
-)
-def test_an_invalid_setting_is_an_error_before_any_run(
-    grid, tmp_path, name, wrong, words
-):
-    """Without the path of a temporary file, and no folder is created."""
-    grid.write_text(GRID.replace(name, wrong))
-    ended = launch_sweep(tmp_path, grid, "--out", "out", "--local").end()
-
-    assert ended.code == 2
-    assert ended.said == [ended.err.strip()]
-    assert words in ended.err
-    assert not (tmp_path / "out").exists()
-
-
-def written(folder):
-    files = [folder / "sweep.json", *folder.glob("settings/*")]
-    return {path.name: path.read_text() for path in files}
-
-
-def test_an_error_leaves_a_sweep_unchanged(grid, tmp_path):
-    """Tasks in the queue read their settings when they start."""
-    made = tasks.Sweep(tmp_path / "out")
-    made.add(tasks.read_grid(grid))
-    before = written(made.folder)
-    started = made.folder / made.names[0]
-    started.mkdir()
+def test_a_run_with_other_settings_leaves_a_sweep_unchanged(grid, tmp_path):
+    made = sweep.read_grid("grid.toml", "out")
+    started = made.folder / next(iter(made.tasks))
+    started.mkdir(parents=True)
+    made.save()
+    before = (made.folder / "sweep.json").read_text()
     (started / "config.toml").write_text('nodes = 2\ntopology = "star"\n')
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
-    ended = launch_sweep(tmp_path, grid, "--out", "out", "--local").end()
 
-    assert ended.code == 2
-    assert "choose another --out" in ended.err
-    assert written(made.folder) == before
+    assert launch_sweep(tmp_path, grid, "--out", "out", "--local").code == 2
+    assert (made.folder / "sweep.json").read_text() == before
 
 
 @pytest.fixture
-def queue(tmp_path):
-    """Variables for a Slurm that accepts all jobs and keeps task 2 in its queue."""
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    for name, answer in {"sbatch": "15", "squeue": "2"}.items():
-        (folder / name).write_text(f"#!/bin/sh\necho {answer}\n")
-        (folder / name).chmod(0o755)
-    return {"PATH": os.pathsep.join([str(folder), os.environ["PATH"]])}
+def slurm(tmp_path):
+    """A function that lets a Slurm of scripts answer, and submits the grid."""
+    (tmp_path / "slurm").mkdir()
+
+    def submit(*arguments, sbatch="echo 15", squeue="echo 2"):
+        for name, script in {"sbatch": sbatch, "squeue": squeue}.items():
+            (tmp_path / "slurm" / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / "slurm" / name).chmod(0o755)
+        path = os.pathsep.join([str(tmp_path / "slurm"), os.environ["PATH"]])
+        line = ("grid.toml", "--out", "out", *arguments)
+        return launch_sweep(tmp_path, *line, PATH=path)
+
+    return submit
 
 
-def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, queue, tmp_path):
-    """Not even those that may change when a run is resumed.
+def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, slurm, tmp_path):
+    """Not even those that may change when a run is resumed; tasks keep their numbers.
 
-    Its job gets --trust, without which it would refuse a problem class of a file.
+    The jobs get --trust, without which they would refuse a class of the user's.
     """
-    sbatch = '#!/bin/sh\necho "$@" >arguments\necho 15\n'
-    (tmp_path / "slurm" / "sbatch").write_text(sbatch)
-    run = [grid, "--out", "out", "--trust"]
-    assert "job 15: 4 of 4 runs" in launch_sweep(tmp_path, *run, **queue).end().err
-    before = written(tmp_path / "out")
-    assert "job 15: 3 of 4 runs" in launch_sweep(tmp_path, *run, **queue).end().err
+    assert "4 of 4" in slurm().err
+    grid.write_text(GRID.replace('"snap", "vp"', '"ap", "snap", "vp"'))
+    record = tmp_path / "out" / "sweep.json"
+    ended = slurm("--trust", sbatch='echo "$@" >arguments; echo 15')
+    assert "5 of 6" in ended.err
     passed = (tmp_path / "arguments").read_text().split()
-    assert "--array=0-1,3%4" in passed
+    assert "--array=0-1,3-5%4" in passed
     assert passed[-3:] == ["--sweep", "out", "--trust"]
-    before["sweep.json"] = written(tmp_path / "out")["sweep.json"]
+    assert list(json.loads(record.read_text())["tasks"])[4].startswith("scheme=ap")
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
-    ended = launch_sweep(tmp_path, *run, **queue).end()
+    before = record.read_text()
+    ended = slurm()
 
     assert ended.code == 2
-    assert ended.said == [
-        "dadmm: out/scheme=vp,topology=complete is in the queue with max_iter = 20, "
-        "and this one has 30; wait for it or cancel it, or choose another --out"
-    ]
-    assert written(tmp_path / "out") == before
+    assert "out/scheme=vp,topology=complete" in ended.said[-1]
+    assert record.read_text() == before
 
 
-def test_tasks_that_slurm_refuses_are_removed(grid, queue, tmp_path):
+def test_tasks_that_slurm_refuses_are_removed(grid, slurm, tmp_path):
     """The array may be too large, and the next grid smaller."""
-    sbatch = tmp_path / "slurm" / "sbatch"
-    accepting = sbatch.read_text()
-    sbatch.write_text("#!/bin/sh\necho too large >&2\nexit 1\n")
-    ended = launch_sweep(tmp_path, grid, "--out", "out", **queue).end()
-    assert ended.said == ["dadmm: Slurm did not accept the array: too large"]
-    sbatch.write_text(accepting)
+    ended = slurm(sbatch="echo too large >&2; exit 1")
+    assert (ended.code, len(ended.said)) == (2, 1)
+    assert "too large" in ended.err
     grid.write_text(GRID.replace('"snap", ', ""))
 
-    ended = launch_sweep(tmp_path, grid, "--out", "out", **queue).end()
-    assert "job 15: 2 of 2" in ended.err
-    assert len(tasks.Sweep(tmp_path / "out").names) == 2
+    assert "2 of 2" in slurm().err
+    assert len(sweep.Sweep.read(tmp_path / "out").tasks) == 2
+    assert sweep.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
 
 
 def test_a_sweep_of_batch_jobs_creates_no_environment(grid, tmp_path):
@@ -244,54 +228,31 @@ def test_a_sweep_of_batch_jobs_creates_no_environment(grid, tmp_path):
     ended = Job(command, tmp_path, variables(**own)).end()
 
     assert ended.code == 2
-    assert f"there is no environment {tmp_path}/.venv; create it before" in ended.err
+    assert f"{tmp_path}/.venv" in ended.err
     assert not list(tmp_path.glob(".venv*"))
 
 
-SLOW_TO_PLAN = """#!/bin/sh
-case "$*" in *print_settings.py*)  # called by the sweep, then by its run
-    if test -e checked; then touch planning; sleep 2; fi
-    touch checked
-esac
-exec PYTHON "$@"
-"""
-
-
-@pytest.mark.parametrize("group", [True, False])
-def test_a_signal_before_a_run_starts_stops_the_sweep(tmp_path, group):
-    """Sent to the process group, as by a terminal, or to the sweep alone."""
-    python = tmp_path / "env" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(SLOW_TO_PLAN.replace("PYTHON", shlex.quote(sys.executable)))
-    python.chmod(0o755)
-    (tmp_path / "grid.toml").write_text("ranks = 2\n[base]\nmax_iter = 20\n")
-    own = {"DADMM_ENVIRONMENT": str(tmp_path / "env")}
-    job = launch_sweep(tmp_path, "grid.toml", "--out", "out", "--local", **own)
-    job.wait_until((tmp_path / "planning").exists)
-    if group:
-        os.killpg(job.process.pid, signal.SIGINT)
-    else:
-        job.signal(signal.SIGTERM)
-    ended = job.end()
-
-    assert ended.code == 1
-    assert ended.err == "dadmm: 1 runs: 1 missing; table in out/table.csv\n"
-
-
-def test_a_signal_while_a_run_starts_stops_it(tmp_path, monkeypatch):
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when):
     """It is no failure if the signal ends the run before it can stop."""
-    made = tasks.Sweep(tmp_path)
-    made.add(tasks.Grid(2, {"run": {}}, []))
-    pool = sweep.LocalPool(made, Runtime("python", "", {}))
-    start = subprocess.Popen
+    grid.write_text("ranks = 2\n")
+    made = sweep.read_grid("grid.toml", "out")
+    (made.folder / "logs").mkdir(parents=True)
+    pool, start = sweep.LocalPool(made, Runtime("python", "", {})), subprocess.Popen
 
     def start_and_signal(*_, **options):
         process = start(["sleep", "60"])
         pool.stop(signal.SIGTERM, None)
         return process
 
-    monkeypatch.setattr(pool, "_plan", lambda _: [])
     monkeypatch.setattr(subprocess, "Popen", start_and_signal)
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    if when == "before":
+        pool.stop(signal.SIGTERM, None)
+    (name,) = made.tasks
+    codes = pool.run([name], 1)
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
 
-    assert pool.run_task("run") == -signal.SIGUSR1
-    assert read_state(tmp_path / "run").status == "new"
+    assert codes == [128 + signal.SIGINT if when == "before" else -signal.SIGUSR1]
+    assert read_state(made.folder / name).status == "new"

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
 from dadmm.admm.first import curvature, edge_factors
-from dadmm.graphs import gap
+from dadmm.graphs import measures as gap
 from dadmm.penalty import SCHEMES, build
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import quadratics, random_graph

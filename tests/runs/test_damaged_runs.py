@@ -1,4 +1,4 @@
-"""Damaged and foreign run folders: one sentence and exit code 2, no traceback."""
+"""Damaged and foreign run folders: one sentence that names the file, no traceback."""
 
 from __future__ import annotations
 
@@ -6,47 +6,18 @@ import io
 import json
 import os
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
 
 from dadmm import run
+from dadmm.core.errors import DadmmError
+from dadmm.runs.stored import POSITIVE, StoredRun
 from dadmm.timing import replay, waiting
-from launch.batch import sweep
+from dadmm.timing.trace import Trace
 
-ITERATIONS = 6
-ALL = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
-TIMING = ALL[1:]
-READS = {  # which files a tool reads
-    "replay": TIMING,
-    "waiting": TIMING,
-    "plot": ALL,
-    "resume": ALL[:4],
-    "collect": ("summary.json",),
-}
-
-
-def use(tool, folder, kind="all"):
-    """Run a tool on a folder; return its exit code."""
-    if tool == "replay":
-        return replay.main([str(folder), "--network", "lan"])
-    if tool == "waiting":
-        return waiting.main([str(folder)])
-    if tool == "resume":
-        return run.main(["--resume", str(folder), "--max-iter", "9", "--quiet"])
-    if tool == "collect":
-        home = folder.parent / "sweep"
-        (home / "settings").mkdir(parents=True)
-        (home / "settings" / "task.toml").write_text("seed = 0\n")
-        record = {"ranks": 4, "varied": ["seed"], "tasks": ["task"]}
-        record |= {"jobs": [], "files": ["sweep.json", "settings/task.toml"]}
-        (home / "sweep.json").write_text(json.dumps(record))
-        folder.rename(home / "task")
-        return sweep.main(["collect", str(home)])
-    pytest.importorskip("matplotlib")
-    from dadmm.drawing import plot
-
-    return plot.main([str(folder), "--kind", kind, "--format", "svg"])
+FILES = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +25,7 @@ def whole(tmp_path_factory):
     """A small run, which says that it ran under MPI: others never waited."""
     folder = tmp_path_factory.mktemp("damaged") / "run"
     size = ["--nodes", "4", "--n-samples", "40", "--dimension", "5"]
-    more = ["--tolerance", "0", "--max-iter", str(ITERATIONS), "--record-edges"]
+    more = ["--tolerance", "0", "--max-iter", "6", "--record-edges"]
     more += ["--n-components", "2", "--topology", "ring", "--quiet", "--out"]
     assert run.main([*size, *more, str(folder)]) == 0
     edit(folder / "summary.json", mpi_library="MPICH")
@@ -84,14 +55,9 @@ def setting(file, line):
     file.write_text("\n".join([*kept, line]) + "\n")
 
 
-def arrays(file, **changed):
+def edges(file, change):
     with np.load(file) as found:
-        np.savez(file, **(dict(found) | changed))
-
-
-def edges(file):
-    with np.load(file) as found:
-        return found["edges"]
+        np.savez(file, **(dict(found) | {"edges": change(found["edges"])}))
 
 
 def instead(file, make):
@@ -113,8 +79,6 @@ def claim_a_lot(file):
     buffer = io.BytesIO()
     head = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 2)}
     np.lib.format.write_array_header_1_0(buffer, head)
-    import zipfile
-
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("edges.npy", buffer.getvalue())
 
@@ -127,84 +91,120 @@ ANY_FILE = {
     "a named pipe": lambda f: instead(f, os.mkfifo),
     "a device": lambda f: instead(f, lambda g: g.symlink_to("/dev/zero")),
 }
-# by file: what is done to it, and the tools that must refuse
-TIMERS = ("replay", "waiting")
-DRAWN = (*TIMERS, "plot")
 OWN = {
     "config.toml": {
-        "deep": (lambda f: f.write_text("a = " + "[" * 10**5), ("plot", "resume")),
-        "long key": (lambda f: f.write_text("a." * 10**5 + "b=1"), ("plot", "resume")),
-        "digits": (lambda f: setting(f, "seed = " + "9" * 5000), ("plot", "resume")),
-        "nodes": (lambda f: setting(f, "nodes = 99999999999999999999"), ("resume",)),
-        "NaN": (lambda f: setting(f, "tolerance = nan"), ("plot", "resume")),
-        "foreign": (lambda f: f.write_text("[tool]\nx = 1\n"), ("plot", "resume")),
+        "deep": lambda f: f.write_text("a = " + "[" * 10**5),
+        "long key": lambda f: f.write_text("a." * 10**5 + "b=1"),
+        "digits": lambda f: setting(f, "seed = " + "9" * 5000),
+        "nodes": lambda f: setting(f, "nodes = 99999999999999999999"),
+        "other nodes": lambda f: setting(f, "nodes = 5"),
+        "NaN": lambda f: setting(f, "tolerance = nan"),
+        "foreign": lambda f: f.write_text("[tool]\nx = 1\n"),
     },
     "summary.json": {
-        "a list": (lambda f: f.write_text("[]"), tuple(READS)),
-        "deep": (lambda f: f.write_text("[" * 10**5), tuple(READS)),
-        "absent": (lambda f: f.unlink(), DRAWN),
-        "no entries": (lambda f: f.write_text("{}"), tuple(READS)),
-        "no nodes": (lambda f: edit(f, n_nodes=0), DRAWN),
-        "half a node": (lambda f: edit(f, n_nodes=2.5), DRAWN),
-        "other nodes": (lambda f: edit(f, n_nodes=5), DRAWN),
-        "too many nodes": (lambda f: edit(f, n_nodes=2**60), DRAWN),
-        "bytes": (lambda f: edit(f, bytes="x"), TIMERS),
-        "hosts": (lambda f: edit(f, node_hosts=["a"]), TIMERS),
-        "iterations": (lambda f: edit(f, iterations="x"), ("resume", "collect")),
-        "seconds": (lambda f: edit(f, seconds=3), ("collect",)),
+        "a list": lambda f: f.write_text("[]"),
+        "deep": lambda f: f.write_text("[" * 10**5),
+        "absent": lambda f: f.unlink(),
+        "no entries": lambda f: f.write_text("{}"),
+        "no nodes": lambda f: edit(f, n_nodes=0),
+        "half a node": lambda f: edit(f, n_nodes=2.5),
+        "other nodes": lambda f: edit(f, n_nodes=5),
+        "too many nodes": lambda f: edit(f, n_nodes=2**60),
+        "bytes": lambda f: edit(f, bytes="x"),
+        "hosts": lambda f: edit(f, node_hosts=["a"]),
+        "iterations": lambda f: edit(f, iterations="x"),
     },
     "history.csv": {
-        "a word": (lambda f: cell(f, "iteration", "x"), (*DRAWN, "resume")),
-        "NaN": (lambda f: cell(f, "exchange_seconds", "nan"), TIMERS),
-        "ages": (lambda f: cell(f, "exchange_seconds", "1e308"), TIMERS),
-        "no column": (
-            lambda f: f.write_text(f.read_text().replace("objective", "x", 1)),
-            ("plot",),
-        ),
-        "another node": (lambda f: cell(f, "node", "9"), DRAWN),
-        "other columns": (lambda f: f.write_text("a,b,c\n" + "1,2,3\n" * 24), DRAWN),
-        "fewer iterations": (
-            lambda f: f.write_text("\n".join(f.read_text().split("\n")[:9]) + "\n"),
-            (*DRAWN, "resume"),
-        ),
+        "a word": lambda f: cell(f, "iteration", "x"),
+        "NaN": lambda f: cell(f, "exchange_seconds", "nan"),
+        "ages": lambda f: cell(f, "exchange_seconds", "1e308"),
+        "no column": lambda f: f.write_text(f.read_text().replace("solve_", "x", 1)),
+        "another node": lambda f: cell(f, "node", "9"),
+        "other columns": lambda f: f.write_text("a,b,c\n" + "1,2,3\n" * 24),
+        "fewer iterations": lambda f: f.write_text(f.read_text().partition("\n3,")[0]),
     },
     "edges.csv": {
-        "infinite": (lambda f: cell(f, "bytes", "inf"), TIMERS),
-        "no penalty": (lambda f: cell(f, "eta", "0"), ("plot",)),
+        "infinite": lambda f: cell(f, "bytes", "inf"),
+        "no penalty": lambda f: cell(f, "eta", "0"),
     },
     "result.npz": {
-        "one array": (lambda f: np.save(f.open("wb"), np.ones(3)), DRAWN),
-        "pickled": (lambda f: arrays(f, edges=edges(f).astype(object)), DRAWN),
-        "in halves": (lambda f: arrays(f, edges=edges(f) + 0.5), DRAWN),
-        "one way": (lambda f: arrays(f, edges=edges(f)[::2]), DRAWN),
-        "upside down": (lambda f: arrays(f, edges=edges(f)[::-1]), DRAWN),
-        "far away": (lambda f: arrays(f, edges=edges(f) + 2**62), DRAWN),
-        "a number": (lambda f: arrays(f, edges=np.array(3)), DRAWN),
-        "terabytes": (claim_a_lot, DRAWN),
+        "one array": lambda f: np.save(f.open("wb"), np.ones(3)),
+        "pickled": lambda f: edges(f, lambda e: e.astype(object)),
+        "in halves": lambda f: edges(f, lambda e: e + 0.5),
+        "one way": lambda f: edges(f, lambda e: e[::2]),
+        "upside down": lambda f: edges(f, lambda e: e[::-1]),
+        "far away": lambda f: edges(f, lambda e: e + 2**62),
+        "a number": lambda f: edges(f, lambda e: np.array(3)),
+        "terabytes": claim_a_lot,
     },
-}
-CASES = [
-    *((f, d, t) for t, read in READS.items() for f in read for d in ANY_FILE),
-    *((f, d, t) for f, own in OWN.items() for d, (_, ts) in own.items() for t in ts),
-]
-
-
-@pytest.mark.parametrize(("file", "damage", "tool"), CASES)
-def test_damage_is_told_in_one_sentence(folder, file, damage, tool, capfd):
-    (ANY_FILE.get(damage) or OWN[file][damage][0])(folder / file)
-    kind = "eta" if file == "edges.csv" else "convergence"
-
-    assert use(tool, folder, kind) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("dadmm: ")
-    if file != "config.toml" or tool != "resume":  # a flag may be wrong, too
-        assert str(folder.parent) in line
-
-
+}  # fmt: skip
 DAMAGES = [
-    *((f, d) for f in (*ALL, "model.json") for d in ANY_FILE),
-    *((f, d) for f, own in OWN.items() for d in own),
+    *((file, damage) for file in FILES for damage in ANY_FILE),
+    *((file, damage) for file, own in OWN.items() for damage in own),
 ]
+
+
+def damaged(folder, file, damage):
+    (ANY_FILE.get(damage) or OWN[file][damage])(folder / file)
+
+
+def read(folder):
+    """Read all that plots, timing and the page read."""
+    found = StoredRun.read(folder)
+    assert found.config.nodes == 4
+    assert found.edge_column("eta", POSITIVE).shape == (6, 8)
+    assert found.column("objective").shape == (6, 4)
+    assert Trace.of(found).n_nodes == 4
+
+
+def test_a_whole_run_is_read(folder):
+    read(folder)
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGES)
+def test_a_damaged_file_is_refused_by_its_name(folder, file, damage):
+    damaged(folder, file, damage)
+    with pytest.raises(DadmmError) as caught:
+        read(folder)
+
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+TOOLS = {
+    "replay": (replay.main, "--network", "lan"),
+    "waiting": (waiting.main,),
+    "resume": (run.main, "--max-iter", "9", "--quiet", "--resume"),
+}
+
+
+@pytest.mark.parametrize("name", ["", "none", "a\0b", "x" * 5000])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_ends_with_one_sentence(folder, tool, name, capfd):
+    """If the summary is damaged, or there is no such folder."""
+    damaged(folder, "summary.json", "a list")
+    main, *words = TOOLS[tool]
+    place = str(folder / name) if name else str(folder)
+
+    assert main([*words, place] if tool == "resume" else [place, *words]) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        *(("history.csv", damage) for damage in ANY_FILE),
+        ("edges.csv", "cut short"),
+        ("history.csv", "fewer iterations"),
+        ("history.csv", "a word"),
+        *(("config.toml", damage) for damage in OWN["config.toml"]),
+    ],
+)  # fmt: skip
+def test_a_damaged_run_is_not_resumed(folder, file, damage, capfd):
+    damaged(folder, file, damage)
+
+    assert run.main(["--resume", str(folder), "--max-iter", "9", "--quiet"]) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("file", "damage"), DAMAGES)
@@ -216,31 +216,10 @@ def test_a_damaged_run_has_a_page_or_one_sentence(
     parts = pytest.importorskip("dadmm.page.parts", reason="matplotlib is missing")
     from dadmm import report
 
-    (ANY_FILE.get(damage) or OWN[file][damage][0])(folder / file)
+    damaged(folder, file, damage)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "picture", lambda figure: b"")
         code = report.main([str(folder), "--out", str(tmp_path / "a.html")])
 
     said = capfd.readouterr().err.splitlines()
     assert (code, len(said)) in ((0, 0), (2, 1))
-
-
-@pytest.mark.parametrize("tool", ["replay", "waiting", "resume", "collect"])
-def test_the_run_itself_is_fine(folder, tool):
-    """So that what is refused above is refused for its damage."""
-    assert use(tool, folder) == 0
-
-
-@pytest.mark.parametrize("tool", ["replay", "waiting", "plot", "resume"])
-@pytest.mark.parametrize("name", ["none", "a\0b", "x" * 5000])
-def test_no_folder_at_all(tmp_path, tool, name, capfd):
-    assert use(tool, tmp_path / name) == 2
-    assert len(capfd.readouterr().err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("words", ["", "3", "{}", '{"ranks": 4, "tasks": 3}'])
-def test_a_damaged_sweep_is_told(tmp_path, words, capfd):
-    (tmp_path / "sweep.json").write_text(words)
-
-    assert sweep.main(["collect", str(tmp_path)]) == 2
-    assert len(capfd.readouterr().err.splitlines()) == 1

@@ -16,9 +16,6 @@ from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.folder import KNOWN, RunFolder
 from dadmm.solver import checkpoint
-from launch.base import run_folder
-from launch.base.messages import UsageError
-from launch.batch import tasks
 from tests.support.runs import contents
 
 SMALL = (
@@ -320,56 +317,3 @@ def test_a_figure_of_the_users_stays(folder, capsys):
 
     assert "run/traffic.png is not of the run in run" in capsys.readouterr().err
     assert (folder / "traffic.png").read_text() == "mine"
-
-
-@pytest.mark.parametrize("plant", ["link", "link to nothing", "hard link", "FIFO"])
-def test_the_lock_of_jobs_is_a_plain_file(folder, plant):
-    before = contents("mine")
-    PLANTS[plant](folder / run_folder.JOB)
-    refused = pytest.raises(UsageError, match=r"\.job is|choose another --out")
-    with refused, run_folder.job_lock(folder):
-        pass
-
-    assert contents("mine") == before
-    assert os.path.lexists(folder / run_folder.JOB)
-
-
-def test_a_launcher_removes_only_its_own_sentence(folder):
-    note = folder / run_folder.FAILURE
-    for text in ("mine", run_folder.FAILED + " 1"):
-        note.write_text(text)
-        assert (run_folder.read_state(folder).status == "failed") is (text != "mine")
-        run_folder.remove_failure(folder)
-        assert note.exists() is (text == "mine")
-    note.symlink_to("../mine/notes.txt")
-    run_folder.write_failure(folder, "failed with code 1")
-    assert Path("mine/notes.txt").read_text() == "years of work"
-
-
-@pytest.mark.parametrize("name", ["table.csv", "settings/run.toml", "logs/run.out"])
-def test_a_sweep_replaces_only_its_own_files(tmp_path, name):
-    """Which its record lists; others are refused before anything is written."""
-    grid = tasks.Grid(2, {"run": {"max_iter": 3}}, [])
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(UsageError, match=f"{name} was not written by the sweep"):
-        tasks.Sweep(tmp_path).check(grid, ())
-    (tmp_path / name).unlink()
-    tasks.Sweep(tmp_path).add(grid)
-
-    tasks.Sweep(tmp_path).check(grid, ())
-    (tmp_path / "settings" / "run.toml").unlink()
-    (tmp_path / "settings" / "run.toml").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match=r"run\.toml is a link, not a plain file"):
-        tasks.Sweep(tmp_path).add(grid)
-    assert not (tmp_path / "elsewhere").exists()
-
-
-@pytest.mark.parametrize("name", ["../../run", "/etc", "..", "a/b", ""])
-def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
-    tasks.Sweep(tmp_path).add(tasks.Grid(2, {"run": {}}, []))
-    record = json.loads((tmp_path / "sweep.json").read_text())
-    (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
-
-    with pytest.raises(UsageError, match="a task with the invalid name"):
-        tasks.Sweep(tmp_path)

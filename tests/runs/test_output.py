@@ -37,7 +37,7 @@ NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 
 def test_an_empty_folder_will_do(tmp_path):
-    (tmp_path / ".job").touch()
+    (tmp_path / ".lock").touch()
     assert RunFolder.create(str(tmp_path), "name", overwrite=False).path == tmp_path
 
 

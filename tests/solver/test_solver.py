@@ -132,7 +132,7 @@ def test_the_history_of_edges_shows_how_one_penalty_comes_about():
     own = solve(quadratics(5), RING, **settings, coupling="own")
 
     def by_node(eta):
-        return np.add.reduceat(eta, RING.offsets[:-1], axis=1) / RING.degrees
+        return np.add.reduceat(eta, RING.indptr[:-1], axis=1) / RING.degrees
 
     edges = result.history.edges
     assert edges.columns == ("eta", "spent", "budget", "raised", "used_up", "bytes")

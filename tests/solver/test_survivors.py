@@ -13,9 +13,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Schedule, Sending, Topology
-from dadmm.drawing.run_reader import Run
 from dadmm.penalty import SCHEMES
 from dadmm.runs.row_files import PartFile
+from dadmm.runs.stored import StoredRun
 from dadmm.solver import recovery
 from dadmm.solver.recovery import StateBuffer
 from dadmm.solver.rows import EdgeRows, MemorySink, RowBuffer
@@ -133,7 +133,7 @@ def check_folder(folder: Path, nodes: list[int]) -> None:
     assert_array_equal(rows[:, 1], np.tile(nodes, len(every)))
     edges = np.loadtxt(folder / "edges.csv", delimiter=",", skiprows=1)
     assert_array_equal(edges[:, 1:3], np.tile([nodes, nodes[::-1]], (len(every), 1)))
-    run = Run.read(folder)  # so that it can be drawn
+    run = StoredRun.read(folder)  # so that it can be drawn
     assert run.topology.neighbours == Topology.chain(2).neighbours
     assert run.history["objective"].shape == (summary["iterations"], 2)
     with np.load(folder / "result.npz") as arrays:

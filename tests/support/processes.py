@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from launch.mpi.runtime import default_variables
+from launch.mpi import default_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"

@@ -8,12 +8,12 @@ from pathlib import Path
 from tests.support.processes import ROOT
 
 
-def write_run(folder: Path, pids=(11, 12, 13, 14), hosts=("vm",) * 4) -> Path:
-    """Write the folder of a run that has started, with one rank per process."""
+def write_run(folder: Path, hosts=("vm",) * 4) -> Path:
+    """Write the folder of a run that has started, with one rank per host."""
     folder.mkdir()
-    rows = [f"{k},{k},{hosts[k]},{pid}\n" for k, pid in enumerate(pids)]
+    rows = [f"{k},{k},{host},{11 + k}\n" for k, host in enumerate(hosts)]
     (folder / "ranks.csv").write_text("rank,node,host,pid\n" + "".join(rows))
-    (folder / "config.toml").write_text(f'scheme = "snap"\nnodes = {len(pids)}\n')
+    (folder / "config.toml").write_text(f'scheme = "snap"\nnodes = {len(hosts)}\n')
     return folder
 
 
@@ -26,7 +26,6 @@ def write_checkpoint(folder: Path, iteration: int, nodes) -> None:
 
 
 def copy_launch(folder: Path) -> None:
-    """Copy the launch commands, and the one module of dadmm that they load."""
+    """Copy the launch commands into a project of their own, with this dadmm."""
     shutil.copytree(ROOT / "launch", folder / "launch")
-    (folder / "dadmm" / "core").mkdir(parents=True)
-    shutil.copy(ROOT / "dadmm" / "core" / "files.py", folder / "dadmm" / "core")
+    (folder / "dadmm").symlink_to(ROOT / "dadmm")

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.comm import fault_tolerance
+from dadmm.comm import mpi_library
 from dadmm.comm.tree import TreeReduction
 from dadmm.graphs import topology
 from dadmm.solver import recovery
@@ -70,9 +70,9 @@ def survive(comm: MPI.Comm) -> str:
     except MPI.Exception:
         comm.Revoke()
         whole = False
-    assert not fault_tolerance.agree(comm, whole)
+    assert not mpi_library.agree(comm, whole)
     left = comm.Shrink()
-    alive = fault_tolerance.alive(left, comm)
+    alive = mpi_library.ranks_in(left.Get_group(), comm)
     rest, _ = recovery.restrict(graph, None, alive)
     return TreeReduction(rest, left).reduce({left.rank: str(comm.rank)}, nested)
 
@@ -83,7 +83,7 @@ if __name__ == "__main__":
         said = survive(comm)
         if comm.rank == 0:
             print(said)
-        fault_tolerance.leave(0)
+        mpi_library.leave(0)
     one = [topology.build(name, comm.size) for name in topology.GRAPHS]
     several = [topology.build(name, 3 * comm.size) for name in topology.GRAPHS]
     draw = np.random.default_rng(0)

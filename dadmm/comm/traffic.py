@@ -1,0 +1,68 @@
+"""What was sent: a counter for each way of sending, all of one form.
+
+A counter is an array whose last axis is (messages, bytes). `Exchange.sent` counts the
+messages of the iterations by edge, and `Exchange.collectives` their collectives;
+`TreeReduction.sent` counts sums over a tree by edge; `outside` counts the calls of MPI
+outside the iterations.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counter = NDArray[np.int64]  # (..., 2)
+
+
+def counter(*shape: int) -> Counter:
+    """Return a counter that has counted nothing."""
+    return np.zeros((*shape, 2), dtype=np.int64)
+
+
+def count(counted: Counter, lengths: NDArray[np.int64], times: int = 1) -> None:
+    """Count messages of these lengths; a length of 0 is no message."""
+    counted[..., 0] += times * (lengths > 0)
+    counted[..., 1] += times * lengths
+
+
+outside = counter()  # of this process
+
+
+def count_outside(*sent: NDArray[Any]) -> None:
+    """Count a call outside the iterations, and the bytes that this process sends."""
+    outside[:] += 1, sum(array.nbytes for array in sent)
+
+
+class Traffic(NamedTuple):
+    """What was sent, counted as it was sent; aligned with ``topology.edges``."""
+
+    edge_messages: np.ndarray  #: (E,) point-to-point messages
+    edge_bytes: np.ndarray  #: (E,) their bytes, headers included
+    edge_silent: np.ndarray  #: (E,) messages that were a header without payload
+    edge_lost: np.ndarray  #: (E,) payloads that were dropped on purpose
+    collectives: int  #: collective calls inside the loop (agreement = "global")
+    collective_bytes: int  #: payload that all nodes put into them
+    tree_messages: np.ndarray  #: (E,) of sums over a tree in this session
+    tree_bytes: np.ndarray  #: (E,)
+
+    @property
+    def messages(self) -> int:
+        """Messages over all directed edges, the opening ones included."""
+        return int(self.edge_messages.sum())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of these messages."""
+        return int(self.edge_bytes.sum())
+
+    @property
+    def silent(self) -> int:
+        """Messages without payload."""
+        return int(self.edge_silent.sum())
+
+    @property
+    def lost(self) -> int:
+        """Payloads that did not arrive."""
+        return int(self.edge_lost.sum())

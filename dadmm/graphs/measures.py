@@ -1,0 +1,225 @@
+"""Numbers of graphs: connected parts, distances, triangles, and the spectral gap.
+
+Networkx is slow to import on every rank, and too slow for 100,000 nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.errors import TopologyError
+
+if TYPE_CHECKING:
+    from dadmm.graphs.topology import Topology
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+SWEEPS = 4  # breadth-first searches that find a centre
+WORDS = 2**22  # of 64 sources each, for all edges together: 32 MB
+MOST_DENSE = 3_000  # nodes up to which neighbours are counted by a matrix product
+MOST_PATHS = 2e8  # paths of two edges that are counted one by one: some seconds
+MOST_EXACT = 500  # nodes up to which all eigenvalues are computed, without scipy
+MOST_LANCZOS = 5_000  # nodes up to which the second one is computed
+CHUNK = 2**22  # paths that are counted together
+
+
+def components(n_nodes: int, pairs: Integers) -> Integers:
+    """Return the lowest node of its connected part for each node.
+
+    ``pairs`` (n_pairs, 2) are the edges, each in one direction or in both.
+    """
+    root = np.arange(n_nodes)
+    while len(pairs):
+        np.minimum.at(root, np.maximum(*pairs.T), np.minimum(*pairs.T))
+        above = root[root]
+        while (above != root).any():
+            root, above = above, above[above]
+        pairs = root[pairs]
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return root
+
+
+def distances(indptr: Integers, indices: Integers, source: int) -> Integers:
+    """Return the number of edges to each node of a connected graph, (n_nodes,)."""
+    found = np.full(len(indptr) - 1, -1)
+    found[source] = 0
+    place, frontier, d = np.empty_like(found), np.array([source]), 0
+    while len(frontier):
+        d += 1
+        first, counts = indptr[frontier], indptr[frontier + 1] - indptr[frontier]
+        ends = np.cumsum(counts)
+        near = indices[np.arange(ends[-1]) + np.repeat(first - ends + counts, counts)]
+        near = near[found[near] < 0]
+        found[near] = d
+        rows = np.arange(len(near))
+        place[near] = rows
+        frontier = near[place[near] == rows]  # each node once
+    return found
+
+
+def eccentricity(indptr: Integers, indices: Integers, sources: Integers) -> int:
+    """Return the largest distance from any of these nodes; no node is alone."""
+    n, k = len(indptr) - 1, np.arange(len(sources))
+    reached = np.zeros((-(-len(k) // 64), n), dtype=np.uint64)  # one bit per source
+    reached[k // 64, sources] |= np.uint64(1) << (k % 64).astype(np.uint64)
+    level = 0
+    while True:
+        near = np.bitwise_or.reduceat(reached[:, indices], indptr[:-1], axis=1)
+        near |= reached
+        if np.array_equal(near, reached):
+            return level
+        reached, level = near, level + 1
+
+
+def diameter_range(indptr: Integers, indices: Integers, most: float) -> tuple[int, int]:
+    """Return a lower and an upper bound of the diameter of a graph of several nodes.
+
+    The upper bound is twice the eccentricity of a central node. Then the farthest nodes
+    from the centre are searched from, until both bounds are equal or the work, visited
+    edges times words of 64 sources, exceeds ``most`` (Crescenzi et al., 2013, iFUB).
+    """
+    n = len(indptr) - 1
+    if n <= 64:
+        lower = eccentricity(indptr, indices, np.arange(n))
+        return lower, lower
+    nearest, widest = np.full(n, n), np.zeros(n, dtype=np.int64)
+    start = int(distances(indptr, indices, 0).argmax())
+    for _ in range(SWEEPS):
+        found = distances(indptr, indices, start)
+        np.minimum(nearest, found, out=nearest)
+        np.maximum(widest, found, out=widest)
+        start = int(nearest.argmax())
+    lower = int(widest.max())
+    if len(indices) == 2 * (n - 1):
+        return lower, lower  # the second sweep of a tree is its longest path
+    depth = distances(indptr, indices, int(widest.argmin()))
+    order = np.argsort(-depth, kind="stable")
+    step = 64 * max(1, WORDS // len(indices))
+    for k in range(0, n, step):
+        upper = max(lower, 2 * int(depth[order[k]]))
+        sources = order[k : k + step]
+        sources = sources[2 * depth[sources] > lower]
+        most -= len(indices) * lower * math.ceil(len(sources) / 64)
+        if lower == upper or most < 0:
+            return lower, upper
+        lower = max(lower, eccentricity(indptr, indices, sources))
+    return lower, lower
+
+
+def connected_pairs(
+    n_nodes: int,
+    within: Callable[[float], tuple[Integers, Floats]],
+    default: float,
+    level: float | None,
+    given: str,
+) -> Integers:
+    """Return the pairs of nodes that are at most a level apart, (n_pairs, 2).
+
+    ``within`` takes a level, and returns the pairs that are at most this far apart, and
+    how far. Without a level it is the default, raised to the least that connects the
+    graph; a level that does not connect it is an error, which names the arguments
+    ``given``.
+    """
+    reach = default if level is None else level
+    pairs, apart = within(reach)
+    if reach >= 0 and _connected(n_nodes, pairs):
+        return pairs
+    reach = default
+    while not _connected(n_nodes, pairs):
+        pairs, apart = within(reach)
+        reach *= 1.4
+    levels = np.sort(apart)
+    k = bisect_left(
+        levels, True, key=lambda least: _connected(n_nodes, pairs[apart <= least])
+    )
+    least = float(levels[k]) if n_nodes > 1 else 0.0
+    if level is not None:
+        raise TopologyError(
+            f"{given} leaves the graph of {n_nodes} nodes disconnected; "
+            f"use at least {math.ceil(least * 1e4) / 1e4} or another seed"
+        )
+    return pairs[apart <= least]
+
+
+def _connected(n_nodes: int, pairs: Integers) -> bool:
+    return not np.ptp(components(n_nodes, pairs))
+
+
+def common_neighbours(topology: Topology, arcs: Integers) -> Floats:
+    """Return how many neighbours the two ends of each directed edge have in common.
+
+    ``arcs`` are rows of ``topology.edges``. If a graph has very many edges, the number
+    is the expected one of a random graph with the same degrees.
+    """
+    n, degrees = len(topology), topology.degrees
+    i, j = topology.edges[arcs].T
+    if n <= MOST_DENSE:
+        near = np.zeros((n, n), dtype=np.float32)
+        near[topology.sources, topology.indices] = 1.0
+        own, row = np.unique(i, return_inverse=True)
+        return np.asarray((near[own] @ near)[row, j], dtype=np.float64)
+    few = np.where(degrees[i] <= degrees[j], i, j)  # the end with fewer neighbours
+    many, counts = i + j - few, degrees[few]
+    if counts.sum() > MOST_PATHS:
+        return np.asarray(degrees[i] * degrees[j] / n)
+    keys = topology.sources * n + topology.indices
+    found, ends = np.zeros(len(arcs)), np.cumsum(counts)
+    marks = np.arange(CHUNK, counts.sum(), CHUNK)
+    for part in np.split(np.arange(len(arcs)), np.searchsorted(ends, marks)):
+        size = counts[part]
+        edge = np.repeat(np.arange(len(part)), size)
+        first = np.repeat(topology.indptr[few[part]] - np.cumsum(size) + size, size)
+        third = topology.indices[first + np.arange(len(edge))]
+        key = many[part][edge] * n + third
+        known = keys[np.minimum(np.searchsorted(keys, key), len(keys) - 1)] == key
+        found[part] = np.bincount(edge, known, minlength=len(part))
+    return found
+
+
+def slowness(topology: Topology) -> float:
+    """Return ``1 / sqrt(1 - s^2)``, s the second eigenvalue of the random walk.
+
+    Above 5,000 nodes it is an estimate by the diameter, which is near it on complete
+    graphs, rings and chains.
+    """
+    n, i, j = len(topology), topology.sources, topology.indices
+    if n < 3:
+        return 1.0
+    weights = 1.0 / np.sqrt(topology.degrees[i] * topology.degrees[j])
+    s = math.nan
+    if n <= MOST_EXACT:
+        walk = np.zeros((n, n))
+        walk[i, j] = weights
+        s = float(np.linalg.eigvalsh(walk)[-2])
+    elif n <= MOST_LANCZOS:
+        s = _second(topology, weights)
+    if not s * s < 1.0 - 1e-12:
+        return slowness_by_diameter(topology.diameter_bound)
+    return 1.0 / math.sqrt(1.0 - max(s, 0.0) ** 2)
+
+
+def slowness_by_diameter(diameter: int) -> float:
+    """Return an estimate of `slowness`."""
+    return math.sqrt(1.0 + (diameter / 3.2) ** 2)
+
+
+def _second(topology: Topology, weights: Floats) -> float:
+    """Return the second largest eigenvalue of the walk by Lanczos; NaN if it fails."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    n = len(topology)
+    walk = csr_array((weights, topology.indices, topology.indptr), shape=(n, n))
+    first = np.random.default_rng(0).standard_normal(n)
+    try:
+        found = eigsh(walk, 2, which="LA", tol=1e-6, v0=first, maxiter=20 * n,
+                      return_eigenvectors=False)  # fmt: skip
+    except ArpackNoConvergence:
+        return math.nan
+    return float(found.min())

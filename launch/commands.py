@@ -1,0 +1,180 @@
+"""The commands of the scripts in this folder."""
+
+import itertools
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from launch import mpi
+from launch.console import (
+    UsageError,
+    positive_number,
+    print_message,
+    same_problem,
+    take_option,
+)
+from launch.environment import PROJECT
+from launch.job import has_results, run_job
+
+HELP = {"-h", "--help"}
+DIAGNOSE = (
+    "usage: python launch diagnose RUN [FILE [COMMAND]], which are the folder of a "
+    "run, the output of mpiexec or srun, and what resumes a run before its folder"
+)
+
+
+def usage(script: str) -> str:
+    """Return the comment at the start of a script, which says how to use it."""
+    lines = (PROJECT / "launch" / script).read_text().splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines[1:])
+    return "".join(f"{line[2:]}\n" for line in comment)
+
+
+def local(arguments: list[str]) -> int:
+    """Run ``dadmm.run`` here or on the hosts of a file; return mpiexec's exit code."""
+    file, job = take_option(arguments, ("--hostfile",), None)
+    ranks, job = take_option(job, ("-n", "-np"), None)
+    name, job = take_option(job, ("--mpi",), "")
+    reports, job = "--report" in job, [word for word in job if word != "--report"]
+    n = None if ranks is None else positive_number("-n", ranks)
+    hosts = None if file is None else mpi.read_hosts(file, n)
+    runtime = mpi.prepare(name, own=True)
+    mpi.enter(runtime)
+    command = runtime.run_command(job)
+    if HELP & set(job):
+        print(usage("local"), flush=True)
+        return subprocess.call(command, env=runtime.variables)
+    runtime.check()
+    given = {"--hostfile": file, "-n": ranks, "--mpi": name}
+    options = [part for option in given.items() if option[1] for part in option]
+    options += ["--report"] * reports + [*same_problem(job), "--resume"]
+    resume = shlex.join([mpi.script_path("launch/local"), *map(str, options)])
+    report = [runtime.python, "-P", "-m", "dadmm.report"]
+    shown = [os.path.relpath(runtime.python), "-m", "dadmm", "report"]
+    variables = runtime.variables | {  # rank 0 prints these
+        "DADMM_RESUME_COMMAND": resume,
+        "DADMM_REPORT_COMMAND": "" if reports else shlex.join(shown),
+    }
+    if hosts is None:
+        options = mpi.fault_tolerance(runtime.mpiexec, command)
+        options += ["-n", str(n or mpi.DEFAULT_RANKS)]
+        command = [runtime.mpiexec, *options, *command]
+        code, folder = run_job(command, variables, resume, job)
+    else:
+        on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
+        with on_hosts as command:
+            code, folder = run_job(command, variables, resume, job)
+    if reports and has_results(folder):
+        made = subprocess.call([*report, str(folder)], env=runtime.variables)
+        code = code or made
+    return code
+
+
+def setup(arguments: list[str]) -> int:
+    """Create an environment, for batch jobs, and print its Python and mpiexec."""
+    name, arguments = take_option(arguments, ("--mpi",), "")
+    if arguments:
+        raise UsageError(f"./launch/setup takes --mpi NAME only, got {arguments[0]!r}")
+    runtime = mpi.prepare(name)
+    print(f"python   {runtime.python}\nmpiexec  {runtime.mpiexec}")
+    return 0
+
+
+def slurm(arguments: list[str]) -> int:
+    """Run a job of Slurm."""
+    return batch_job("slurm", arguments)
+
+
+def pbs(arguments: list[str]) -> int:
+    """Run a job of PBS, whose qsub passes no arguments to a script."""
+    text = os.environ.get("DADMM_ARGS", "")
+    try:
+        arguments = [*shlex.split(text), *arguments]
+    except ValueError as error:
+        raise UsageError(
+            f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
+        ) from None
+    return batch_job("pbs", arguments)
+
+
+def batch_job(system: str, arguments: list[str]) -> int:
+    name, arguments = take_option(arguments, ("--mpi",), "")
+    runtime = mpi.prepare(name, own=True, install=False)
+    mpi.enter(runtime)
+    from launch import batch
+
+    return batch.run(system, arguments, name, runtime)
+
+
+def sweep(arguments: list[str]) -> int:
+    """Run a grid of settings, in Slurm or on this machine, or collect its table."""
+    if not arguments or HELP & set(arguments):
+        print(usage("sweep"), end="")
+        return 0 if arguments else 2
+    name, _ = take_option(arguments, ("--mpi",), "")
+    # batch jobs may be running from the environment, so it is not changed for them
+    runtime = mpi.prepare(name, own=True, install="--local" in arguments)
+    mpi.enter(runtime)
+    from launch import sweep
+
+    if arguments[0] == "collect" and len(arguments) == 2:
+        return sweep.collect(sweep.Sweep.read(Path(arguments[1])))
+    return sweep.run(arguments, runtime)
+
+
+def diagnose(arguments: list[str]) -> int:
+    """Print the explanation of a failed run."""
+    if not 1 <= len(arguments) <= 3 or arguments[0].startswith("-"):
+        raise UsageError(DIAGNOSE)
+    if find_spec("numpy") is None:
+        mpi.enter(mpi.prepare("", own=True, install=False))
+    from launch import diagnosis
+
+    diagnosis.diagnose(*arguments)
+    return 0
+
+
+def test(arguments: list[str]) -> int:
+    """Run ruff, mypy and pytest in the project's folder; return 0 if all pass."""
+    if arguments == ["--all"]:
+        return mpi.prepare("", ["dev", "browser"]).call("tests.campaigns")
+    name, arguments = take_option(arguments, ("--mpi",), "")
+    if name not in ("", "mpich") and not arguments:
+        arguments = ["-m", "mpi"]  # the other tests do not depend on the MPI
+    runtime = mpi.prepare(name, ["dev"])
+    style = runtime.call("ruff", "check", "--extend-exclude", ".venv*", ".")
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # beside the tests; its output comes after theirs
+    mypy = subprocess.Popen([runtime.python, "-m", "mypy"], cwd=PROJECT, **output)
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal's Ctrl-C ends pytest
+    # Two files at a time: most tests keep one core busy, those over MPI all of them.
+    try:
+        workers = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+        code = runtime.call("pytest", *workers, *arguments)
+        print(mypy.communicate()[0], end="", flush=True)
+    finally:
+        mypy.kill()
+    return code or style or mypy.returncode
+
+
+def docs(arguments: list[str]) -> int:
+    """Build the site and run the tests of its pages; return 0 if all pass."""
+    if arguments:
+        raise UsageError(f"./launch/docs takes no arguments, got {arguments[0]!r}")
+    runtime, docs = mpi.prepare("", ["dev", "docs"]), PROJECT / "docs"
+    for made in (docs / "_build", docs / "gallery", docs / "api" / "generated"):
+        shutil.rmtree(made, ignore_errors=True)
+    site = docs / "_build" / "html"
+    print_message("building the site, with all examples of the gallery (minutes)")
+    # -W: a warning is an error; -n: so is a reference without a target
+    strict = ("-W", "--keep-going", "-n", "-q")
+    code = runtime.call("sphinx", *strict, "-b", "html", "-c", "docs", ".", str(site))
+    workers = ("-n", "2", "--dist", "loadfile", "-q")
+    code = runtime.call("pytest", *workers, "tests/docs", "tests/examples") or code
+    if code == 0:
+        print(f"site     {site / 'index.html'}")
+    return code

@@ -1,0 +1,162 @@
+"""Run mpiexec, turn signals into a stop at a common iteration, and report failures.
+
+mpiexec runs in its own session, so that Ctrl-C in a terminal does not reach it. MPICH,
+Open MPI and Intel MPI pass USR1 on to every rank. The ranks then stop at the same
+iteration and write their results.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from launch.console import print_message
+from launch.monitor import Monitor
+
+SAME = 0.3  # seconds; timeout(1) signals a process, then its group: one request
+SKEW = 5  # seconds by which the clock of a file system may be behind
+GRACE = 3  # seconds from TERM to KILL
+
+
+class StopHandler:
+    """A signal handler: the first signal stops the job, the second terminates it."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.count = 0
+        self.first: int | None = None  # the first signal
+        self._last = -SAME
+
+    def __call__(self, signum: int, frame: FrameType | None = None) -> None:
+        """Count a signal and act on it."""
+        now = time.monotonic()
+        if now - self._last < SAME:
+            return
+        self._last = now
+        self.count += 1
+        self.first = self.first or signum
+        self.act()
+
+    def act(self) -> None:
+        """Send USR1 for the first signal, TERM for the second, KILL for later ones."""
+        if self.process is not None and self.count == 1:
+            print_message(
+                "stopping at a common iteration; a second signal ends the job at once"
+            )
+            self.process.send_signal(signal.SIGUSR1)
+        elif self.count == 2:
+            self._terminate()
+        elif self.count:
+            self.kill()
+
+    def end_hanging(self) -> None:
+        """Terminate an mpiexec that did not react to the end of a rank."""
+        print_message("a rank has ended, but mpiexec has not; ending the job")
+        self._terminate()
+
+    def kill(self, *_: Any) -> None:
+        """Kill a job that did not end after TERM, as the handler of SIGALRM."""
+        self._signal_group(signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        self._signal_group(signal.SIGTERM)
+        signal.alarm(GRACE)
+
+    def _signal_group(self, signum: int) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signum)
+
+
+def run_job(
+    command: list[str],
+    variables: dict[str, str],
+    resume: str = "",
+    arguments: list[str] | None = None,
+    stop: StopHandler | None = None,
+) -> tuple[int, Path | None]:
+    """Run mpiexec until it ends; return the exit code and the folder of the run.
+
+    INT, TERM and USR1 stop the job; batch systems send USR1 before a time limit. HUP
+    stops it, too, unless it is ignored, as under nohup. After a failure, print what
+    happened and how to resume: `resume` is the command when the folder is appended.
+    Rank 0 reports its folder, if it runs on this host; else it is the one that the
+    `arguments` of ``dadmm.run`` name. The caller can see in `stop` which signals came.
+    """
+    stop = stop or StopHandler()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, stop)
+    signal.signal(signal.SIGALRM, stop.kill)
+    started = time.time()
+    with Monitor() as monitor:
+        stop.process = subprocess.Popen(
+            command,
+            env=variables | monitor.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        stop.act()  # on a signal that arrived before the process existed
+        monitor.watch(stop.process, stop.end_hanging, tolerant="--with-ft" in command)
+        code = stop.process.wait()
+        signal.alarm(0)
+        if code:
+            monitor.end_left()
+        code = code if code >= 0 else 128 - code
+        folder = monitor.folder or named_folder(arguments, started)
+        return report_end(code, resume, monitor, folder, stop.count > 1), folder
+
+
+def named_folder(arguments: list[str] | None, since: float) -> Path | None:
+    """Return the folder that arguments name, if a run began in it since this time."""
+    if not arguments:
+        return None
+    from launch.runs import named_by  # it needs dadmm
+
+    folder = named_by(arguments)
+    with contextlib.suppress(OSError, ValueError):  # it does not exist
+        if folder and (folder / "config.toml").stat().st_mtime > since - SKEW:
+            return folder
+    return None
+
+
+def has_results(folder: Path | None) -> bool:
+    return folder is not None and (folder / "summary.json").exists()
+
+
+def report_end(
+    code: int, resume: str, monitor: Monitor, folder: Path | None, by_user: bool
+) -> int:
+    """Print what happened to a failed job; return the exit code of the command.
+
+    A run without results has failed even if mpiexec returned 0, as Open MPI does after
+    it has lost a host. If a rank raised an error, the code is 1; on a busy machine that
+    of MPICH's mpiexec may be the one of a rank that it killed.
+    """
+    if code == 0 and (folder is None or has_results(folder)):
+        return 0
+    from launch import diagnosis
+
+    code = code or 1
+    if by_user:
+        if folder is not None:
+            advice = diagnosis.resume_advice(resume, folder)
+            print_message(f"ended by a second signal; {advice}")
+        return code
+    ranks = diagnosis.read_ranks(folder)
+    sees_all = all(monitor.has_seen(rank) for rank in range(len(ranks)))
+    first = monitor.first if sees_all else None  # else another host's may be the first
+    seen = first, monitor.out_of_memory, monitor.has_seen(0)
+    sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
+    if sentences and monitor.tail[-1:] not in ("", "\n"):  # after a progress line
+        print(file=sys.stderr)
+    for sentence in sentences:
+        print_message(sentence)
+    return 1 if diagnosis.RAISED.search(monitor.tail) else code

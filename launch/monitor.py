@@ -1,0 +1,223 @@
+"""Watch a running job: pass on its output, see which rank ends first, see stalls.
+
+The first rank to end is needed because MPICH and Intel MPI end the other ranks when one
+dies, and then name any of them.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import select
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from launch.console import print_message
+
+TAIL = 1 << 16  # bytes of output, and of a rank's last line, that are kept
+POLL = 0.5  # seconds between checks whether mpiexec ended and left its streams open
+PATIENCE = 15  # seconds in which mpiexec must end after one of its ranks
+LEFT = 3  # seconds in which ranks must end after mpiexec
+BACKLOG = 4096  # ranks that may connect at once
+STALL = 60  # seconds without rows until the first message; it doubles each time
+OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
+
+
+class Rank:
+    """What a rank has said: lines of JSON objects, whose newest entries count."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}  # its rank; of rank 0, the run's folder
+        self.heard = time.monotonic()  # when it spoke last
+        self._rest = b""  # of a line that is not complete
+
+    def hear(self, data: bytes) -> None:
+        """Take what a rank has sent."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest, self.heard = rest[-TAIL:], time.monotonic()
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                self.facts |= json.loads(line)
+
+
+class Monitor:
+    """Pass on the output of mpiexec unchanged, and keep what a diagnosis needs.
+
+    Each rank on this host holds a connection to the monitor (see
+    `dadmm.comm.launch_link`), by which it says who it is and what it does. When a rank
+    ends, the kernel closes the connection before the MPI can notice the end and kill
+    other ranks. Closed connections arrive in the order in which they were closed.
+    """
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="dadmm-")
+        address = str(Path(self._directory.name, "ranks"))
+        self.variables = {"DADMM_MONITOR": address}
+        self.first: int | None = None  # the rank that ended first, of those connected
+        self.ranks: dict[socket.socket, Rank] = {}
+        self._output = bytearray()
+        self._oom_kills = count_oom_kills()
+        self._streams = 0
+        self._size, self._since, self._limit = -1, math.inf, STALL  # of the rows
+        self._deadline = math.inf  # when mpiexec must have ended
+        self._selector = selectors.DefaultSelector()
+        self._server = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):  # the path is too long: no rank can connect
+            self._server.bind(address)
+            self._server.listen(BACKLOG)
+            self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+
+    def said(self, name: str) -> list[Any]:
+        """Return what ranks have said by this name."""
+        return [rank.facts[name] for rank in self.ranks.values() if name in rank.facts]
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the run, which rank 0 reports; None without one."""
+        return next(map(Path, self.said("folder")), None)
+
+    def has_seen(self, rank: int) -> bool:
+        """Return whether a rank has connected, which only ranks on this host do."""
+        return rank in self.said("rank")
+
+    @property
+    def tail(self) -> str:
+        """The end of the output of mpiexec and all ranks."""
+        return self._output.decode(errors="replace")
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed a process for memory since the start."""
+        return count_oom_kills() > self._oom_kills
+
+    def watch(
+        self,
+        process: subprocess.Popen[bytes],
+        end: Callable[[], None],
+        tolerant: bool = False,
+    ) -> None:
+        """Pass on the output of a process until it has ended.
+
+        `end` is called once if the process still runs `PATIENCE` seconds after the
+        first rank has ended, unless a `tolerant` run has begun, which may go on.
+        """
+        for target, stream in ((1, process.stdout), (2, process.stderr)):
+            action = partial(self._pass_on, target)
+            self._selector.register(stream, selectors.EVENT_READ, action)  # type: ignore
+        self._streams = 2
+        while True:
+            busy = self._serve(POLL if self._streams else 0)
+            if not busy and (not self._streams or process.poll() is not None):
+                return  # another process may hold the streams open
+            self._check_stall()
+            if time.monotonic() > self._deadline:
+                self._deadline = math.inf
+                if not (tolerant and self.folder):
+                    end()
+
+    def end_left(self) -> None:
+        """Kill the ranks on this host that still run `LEFT` seconds after mpiexec.
+
+        An mpiexec that was killed cannot end them, and a rank that waits for a message
+        handles TERM only when it arrives.
+        """
+        end = time.monotonic() + LEFT
+        while running := [line for line in self.ranks if line.fileno() >= 0]:
+            if time.monotonic() > end:
+                break
+            self._serve(POLL)
+        for connection in running:
+            size = struct.calcsize("3i")  # process, user and group of the other end
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            with contextlib.suppress(OSError):
+                os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
+
+    def _serve(self, timeout: float) -> bool:
+        """Handle what arrives; return whether anything did."""
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
+            key.data(key.fileobj)
+        return bool(ready)
+
+    def _pass_on(self, target: int, stream: Any) -> None:
+        chunk = os.read(stream.fileno(), TAIL)
+        if not chunk:
+            self._selector.unregister(stream)
+            self._streams -= 1
+        self._output += chunk
+        del self._output[:-TAIL]
+        with contextlib.suppress(OSError):  # the reader is gone, but the job continues
+            while chunk:
+                try:
+                    chunk = chunk[os.write(target, chunk) :]
+                except BlockingIOError:
+                    select.select([], [target], [])
+
+    def _accept(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            self.ranks[connection] = Rank()
+            self._selector.register(connection, selectors.EVENT_READ, self._receive)
+
+    def _receive(self, connection: socket.socket) -> None:
+        """Receive what a rank says, or the end of its connection."""
+        data, rank = b"", self.ranks[connection]
+        with contextlib.suppress(OSError):
+            data = connection.recv(TAIL)
+        if data:
+            rank.hear(data)
+            return
+        self._selector.unregister(connection)
+        connection.close()
+        if self.first is None:
+            self.first = rank.facts.get("rank")
+            self._deadline = time.monotonic() + PATIENCE
+
+    def _check_stall(self) -> None:
+        """Print that a run writes no rows any more, which ranks do every few seconds.
+
+        An MPI waits for ever for a rank that was stopped, and for a host that
+        disappeared without closing its connections. A long iteration looks the same.
+        """
+        now, size = time.monotonic(), -1
+        if self.folder:
+            with contextlib.suppress(OSError):  # not started yet, or writing results
+                size = (self.folder / "parts" / "history-00000.csv").stat().st_size
+        if size != self._size or size < 0:
+            self._size, self._since, self._limit = size, now, STALL
+        elif now - self._since >= self._limit:
+            print_message(
+                f"no iteration has ended for {self._limit} s: iterations are long, or "
+                "a rank was stopped, or a host was lost; Ctrl-C twice ends the job"
+            )
+            self._limit *= 2
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections and remove the temporary files."""
+        for connection in [*self.ranks, self._server]:
+            connection.close()
+        self._selector.close()
+        self._directory.cleanup()
+
+
+def count_oom_kills() -> int:
+    """Return how many processes the kernel has killed for memory."""
+    kills = 0
+    for counter in OOM_COUNTERS:
+        with contextlib.suppress(OSError):
+            found = re.search(r"^oom_kill (\d+)", Path(counter).read_text(), re.M)
+            kills += int(found[1]) if found else 0
+    return kills

