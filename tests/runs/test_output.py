@@ -149,8 +149,8 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder, monkeypatch, iter
     assert all(part._file.closed for part in parts._files)  # else it fails at exit
 
 
-def test_the_summary_comes_last(folder, monkeypatch):
-    """A folder that has one is complete; one that JSON cannot hold leaves no draft."""
+def test_results_come_before_rows_and_the_summary_last_of_them(folder, monkeypatch):
+    """A folder with a summary has all results; a failure leaves no draft."""
     parts = RowFiles(RunFolder(folder), 0, [(0,)], [(0, 1)], {})
     order, replace = [], os.replace
     parts.close()
@@ -162,6 +162,8 @@ def test_the_summary_comes_last(folder, monkeypatch):
     monkeypatch.setattr(os, "replace", note)
     with pytest.raises(TypeError):
         RunFolder.open(folder).finish(parts, {"converged": {1, 2}}, {})
-    assert order == ["history.csv", "edges.csv", "result.npz"]
+    assert order == ["result.npz"]
     assert not [name for name in names(folder) if name.endswith(".draft")]
     assert "summary.json" not in names(folder)
+    RunFolder.open(folder).finish(parts, {"converged": True}, {})
+    assert order[1:5] == ["result.npz", "summary.json", "history.csv", "edges.csv"]
