@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -393,9 +393,20 @@ class Job:
         frames = results.gather_motion(world, self.problems, result)
         fit = models.describe(world, config, result, self.problems, self.data)
 
-        with suppress(OutputError):  # a failure is raised when the results are written
-            self.rows.close()
-        collectively(world, lambda: None)  # the rows of all ranks are in their files
+        failures: list[OutputError] = []  # raised when the results are written
+
+        def impute() -> None:
+            if self.targets.gaps:
+                results.write_imputed(home, self.problems, self.data.rows, result)
+
+        def write_nodes() -> None:
+            for step in (self.rows.close, impute):
+                try:
+                    step()
+                except OutputError as error:
+                    failures.append(error)
+
+        collectively(world, write_nodes)
         summary = results.summarise(self, fit)
 
         def write_all() -> None:
@@ -424,14 +435,13 @@ class Job:
                         raise
                     raise OutputError(f"{error}; the results are in {place}") from None
 
-        def write_nodes() -> None:
-            if self.targets.gaps:
-                results.write_imputed(home, self.problems, self.data.rows, result)
-            self.rows.check()
+        def conclude() -> None:
+            for failure in failures:
+                raise failure
             self.checkpoints.close()
 
         collectively(world, write_all)
-        collectively(world, write_nodes)
+        collectively(world, conclude)
         if world.rank == 0 and not config.quiet:
             print_out(f"{summary.text(config, home)}\n")
 

@@ -216,10 +216,6 @@ class RowFiles:
                 self._try(rows.flush)
             for file in self._files:
                 self._try(action, file)
-        self.check()
-
-    def check(self) -> None:
-        """Raise ``failure`` if there is one."""
         if self.failure is not None:
             raise self.failure
 
