@@ -12,7 +12,8 @@ import time
 from tests.support.processes import ROOT
 
 TEST, SLOW = f"{ROOT}/launch/test", {"DADMM_ALL": "1"}
-STATEMENTS = [sys.executable, "-m", "tests.properties.campaign", "--jobs", "2"]
+PROPERTIES = "tests.campaigns.properties.campaign"
+STATEMENTS = [sys.executable, "-m", PROPERTIES, "--jobs", "2"]
 FAULTS = [sys.executable, "-m", "tests.campaigns.faults"]
 STAGES: dict[str, tuple[list[str], dict[str, str]]] = {
     "suite, MPICH": ([TEST, "--mpi", "mpich", "--ignore", "tests/slurm"], SLOW),
