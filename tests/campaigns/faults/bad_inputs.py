@@ -55,7 +55,7 @@ NETWORK = {
 }  # fmt: skip
 SETTINGS: dict[str, Any] = {
     "problem": "ppca", "nodes": 3, "max_iter": 3, "n_components": 1, "n_samples": 24,
-    "dimension": 4, "topology": "ring", "scheme": "auto", "tolerance": 1e-3,
+    "dimension": 4, "topology": "ring", "scheme": "snap", "tolerance": 1e-3,
     "seed": 1, "quiet": True, "checkpoint": False, "out": "out", "record_edges": True,
     "payload": "float64", "noise_variance": 0.2, "problem_settings": "{}",
 }  # fmt: skip
@@ -607,27 +607,12 @@ def rows(box: Box) -> Case:
 
 
 KINDS: dict[str, Callable[[Box], Case]] = {
-    "config": config,
-    "flags": flags,
-    "csv": csv,
-    "txt": txt,
-    "npy": npy,
-    "npz": npz,
-    "sparse": sparse,
-    "mat": mat,
-    "parquet": parquet,
-    "labels": labels,
-    "edges": edges,
-    "graphml": graphml,
-    "adjacency": adjacency,
-    "schedule": schedule,
-    "checkpoint": checkpoint,
-    "model": model,
-    "new_table": new_table,
-    "history": history,
-    "network": network,
-    "rows": rows,
-}
+    kind.__name__: kind
+    for kind in (
+        config, flags, csv, txt, npy, npz, sparse, mat, parquet, labels, edges, graphml,
+        adjacency, schedule, checkpoint, model, new_table, history, network, rows,
+    )
+}  # fmt: skip
 
 
 def draw(kind: str, seed: int, folder: Path, templates: Path) -> Case:
