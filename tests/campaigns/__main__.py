@@ -23,7 +23,7 @@ STAGES: dict[str, tuple[list[str], dict[str, str]]] = {
     "statements": ([*STATEMENTS, "--cases", "2000"], {}),
     "statements, PPCA": ([*STATEMENTS, "--ppca", "--cases", "500"], {}),
     "statements, hard": ([*STATEMENTS, "--hard", "--cases", "500"], {}),
-    "bad inputs": ([*FAULTS[:-1], f"{FAULTS[-1]}.fuzz", "--cases", "3000"], {}),
+    "bad inputs": ([*FAULTS, "--inputs", "--cases", "3000", "--jobs", "2"], {}),
     "site": ([f"{ROOT}/launch/docs"], {}),
     "fault campaign": ([*FAULTS, "--cases", "200"], {}),
 }
