@@ -197,7 +197,7 @@ def test_a_tool_ends_with_one_sentence(folder, tool, name, capfd):
         ("edges.csv", "cut short"),
         ("history.csv", "fewer iterations"),
         ("history.csv", "a word"),
-        *(("config.toml", damage) for damage in OWN["config.toml"]),
+        *(("config.toml", damage) for damage in (*ANY_FILE, *OWN["config.toml"])),
     ],
 )  # fmt: skip
 def test_a_damaged_run_is_not_resumed(folder, file, damage, capfd):
