@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -56,11 +56,13 @@ FEW_ROWS = (
     "(docs/privacy.md); --no-summaries sends none\n"
 )
 AXES = "the principal axes that are merged"
-SUMMARIES = {  # with what a node's rows are compared, and when it sends their summary
-    Kind.METRIC: ("parameters", "in set-up and at checks"),
-    Kind.MERGED: (AXES, "in set-up and at the end"),
-    Kind.UNITS: (AXES, "at the end"),
-}
+SUMMARIES: dict[Kind, tuple[Callable[[Any], int], str, str]] = {
+    # rows that the summary of a node can reveal, what it has, when it is sent
+    Kind.METRIC: (lambda problem: problem.layout.size, "parameters",
+                  "in set-up and at checks"),
+    Kind.MERGED: (n_axes, AXES, "in set-up and at the end"),
+    Kind.UNITS: (n_axes, AXES, "at the end"),
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -236,20 +238,18 @@ class Job:
 
         Raise if the run cannot have the coordinates that the settings ask for.
         """
-        problems, rows = self.problems, self.data.rows
-        self.plan = self.config.plan(problems.values())
-        kind = self.plan.kind
-        if kind is Kind.METRIC:
-            return sum(rows[i].X.shape[0] <= p.layout.size for i, p in problems.items())
-        if kind is Kind.MERGED or (kind is Kind.UNITS and self.config.bound_angle):
-            return sum(rows[i].X.shape[0] <= n_axes(p) for i, p in problems.items())
-        return 0
+        self.plan = self.config.plan(self.problems.values())
+        kind, rows = self.plan.kind, self.data.rows
+        if kind is Kind.RAW or (kind is Kind.UNITS and not self.config.bound_angle):
+            return 0
+        size, *_ = SUMMARIES[kind]
+        return sum(rows[i].X.shape[0] <= size(p) for i, p in self.problems.items())
 
     def _warn(self, n_few: int) -> None:
         """Print what summaries reveal."""
         if n_few:
-            words = SUMMARIES[self.plan.kind]
-            print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, *words))
+            _, what, when = SUMMARIES[self.plan.kind]
+            print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
         if self.config.has_subspace and self.config.compares:
             print_out(GATHERS)
 
@@ -258,34 +258,29 @@ class Job:
 
         All checks come before the first change in an existing folder.
         """
-        world, taken = self.world, list[RunFolder]()  # by rank 0
-        try:
-            path = Path(from_rank_0(world, lambda: self._enter(taken)))
-            self.folder = taken[0] if taken else RunFolder(path)
-            self.checkpoints = self._make_checkpoints(path)
-            if self.resume is not None:
-                collectively(world, self._reopen)
-            self.rows = collectively(world, self._join)
-        except DadmmError:
-            for folder in taken:
-                folder.release()
-            raise
+        path = Path(from_rank_0(self.world, self._enter))
+        if self.world.rank:
+            self.folder = RunFolder(path)
+        self.checkpoints = self._make_checkpoints()
+        if self.resume is not None:
+            collectively(self.world, self._reopen)
+        self.rows = collectively(self.world, self._join)
         self.checkpoints.sync = self.rows.sync
 
-    def _enter(self, taken: list[RunFolder]) -> str:
+    def _enter(self) -> str:
         """Lock the folder, on rank 0, and return its path."""
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
             name = f"{config.problem.rpartition(':')[2]}-{graph}-{config.scheme}"
             names = self._file_names()
-            taken.append(RunFolder.create(config.out, name, config.overwrite, names))
-            self._write_settings(taken[0].path)
+            self.folder = RunFolder.create(config.out, name, config.overwrite, names)
+            self._write_settings()
         else:
-            taken.append(RunFolder.open(self.resume, NO_RESUME))
-            taken[0].lock(first=True)
+            self.folder = RunFolder.open(self.resume, NO_RESUME)
+            self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return str(taken[0].path)
+        return str(self.folder.path)
 
     def _file_names(self) -> set[str]:
         """Return the names of all files that the run may write."""
@@ -293,10 +288,10 @@ class Job:
         ranks, by_edge = n_nodes if over_mpi else 1, bool(config.record_edges)
         return names_of_run(n_nodes, ranks, by_edge, over_mpi, config.checkpoint)
 
-    def _write_settings(self, folder: Path) -> None:
+    def _write_settings(self) -> None:
         """Write config.toml, with which the run can be repeated elsewhere."""
         changed = {"nodes": self.graph.n_nodes, "out": None, "overwrite": False}
-        write_text(folder / "config.toml", self.config.to_toml(**changed))
+        write_text(self.folder.path / "config.toml", self.config.to_toml(**changed))
 
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
@@ -306,7 +301,7 @@ class Job:
             n_edges = len(graph.edges) if config.record_edges else None
             names = self._file_names()
             self.folder.resume(start, n_rows, n_edges, self._observe, names)
-            self._write_settings(self.folder.path)
+            self._write_settings()
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -331,14 +326,14 @@ class Job:
     def _observe(self) -> Observe:
         return self.targets.observe if self.config.record_angle else {}
 
-    def _make_checkpoints(self, path: Path) -> Checkpoints:
+    def _make_checkpoints(self) -> Checkpoints:
         config, rows, encoding = self.config, self.data.rows, self.data.encoding
         facts = identity.identity(config.deciding(), self.graph, self.schedule)
         if encoding is not None:  # what the nodes have agreed on
             text = json.dumps(encoding.to_json())
             facts["table"] = f"{identity.digest({'columns': text}):016x}"
         found = Checkpoints(
-            path,
+            self.folder.path,
             every=config.checkpoint_every,
             seconds=config.checkpoint_seconds,
             saves=config.checkpoint,
@@ -466,21 +461,14 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
     from dadmm.runs.stored import StoredRun, read_summary
 
     run = StoredRun(folder, read_summary(summary))
+    done, no_minimum = run.entry("iterations"), run.entry("reason") == "no_minimum"
     if run.summary.get("lost_nodes"):
-        raise CheckpointError(
-            f"nodes failed in the run in {folder}, and it ended without them; start a "
-            "new run with all nodes"
-        )
-    done = run.entry("iterations")
-    ended = run.summary.get("reason") == "no_minimum"
-    if run.entry("converged") or ended:
-        status = "no minimum" if ended else run.summary.get("status", "converged")
-        raise CheckpointError(
-            f"the run in {folder} has ended ({status}) after {done} iterations; there "
-            "is nothing to resume"
-        )
-    if done >= max_iter:
-        raise CheckpointError(
-            f"the run in {folder} has done {done} iterations, and "
-            f"max_iter is {max_iter}; raise max_iter to continue"
-        )
+        why = "has lost nodes, and ended without them; start a new run with all nodes"
+    elif run.entry("converged") or no_minimum:
+        status = "no minimum" if no_minimum else run.entry("status")
+        why = f"has ended ({status}) after {done} iterations; nothing to resume"
+    elif done >= max_iter:
+        why = f"has done {done} iterations, and max_iter is {max_iter}; raise max_iter"
+    else:
+        return
+    raise CheckpointError(f"the run in {folder} {why}")

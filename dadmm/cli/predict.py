@@ -25,47 +25,32 @@ from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import count_rows, read_frame
 from dadmm.data.frame import Frame, label
 from dadmm.models.model import load_model
+from dadmm.runs.config import RunConfig
 
 NO_OUT = "choose another --out"
+FORMAT = ("separator", "decimal", "encoding")  # of text files, as in the main job
 BLOCK = 50_000  # rows that are encoded and predicted at once
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict the rows of a command line and return its exit code."""
-    parser = Parser(
-        prog=program("predict"),
-        description="Predict new rows by the model of a run.",
-    )
-    parser.add_argument("run", metavar="RUN", help="folder of a run, or a model.json")
-    parser.add_argument("table", metavar="FILE", help="rows: .csv, .parquet, .npy, ...")
-    parser.add_argument(
-        "--out", metavar="CSV", required=True, help="file for the predictions"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="replace --out if it exists"
-    )
-    parser.add_argument(
-        "--unknown", choices=UNKNOWN,
-        help="what to do with a category that the fit has not seen (default: as in the "
-        "fit)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--on-missing", choices=ON_MISSING,
-        help="missing entries: refuse them, leave the line of the row empty, fill in "
-        "the mean of the fit, or keep them (ppca) (default: as in the fit)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--separator",
-        help="of a .csv file (default: a tab, a semicolon or a comma, by the first "
-        "line)",
-    )
-    parser.add_argument(
-        "--decimal", choices=(".", ","), default=".",
-        help="decimal mark of a .csv file, a point or a comma (default: .)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--encoding", default="utf-8", help="of a .csv file (default: utf-8)"
-    )
+    about = "Predict new rows by the model of a run."
+    parser = Parser(prog=program("predict"), description=about)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of a run, or a model.json")
+    add("table", metavar="FILE", help="rows: .csv, .parquet, .npy, ...")
+    add("--out", metavar="CSV", required=True, help="file for the predictions")
+    add("--force", action="store_true", help="replace --out if it exists")
+    add("--unknown", choices=UNKNOWN, help="what to do with a category that the fit "
+        "has not seen (default: as in the fit)")  # fmt: skip
+    add("--on-missing", choices=ON_MISSING, help="missing entries: refuse them, leave "
+        "the line of the row empty, fill in the mean of the fit, or keep them (ppca) "
+        "(default: as in the fit)")  # fmt: skip
+    for name in FORMAT:
+        setting = RunConfig.__dataclass_fields__[name]
+        facts = setting.metadata
+        choices = facts["choices"] or None
+        add(f"--{name}", default=setting.default, choices=choices, help=facts["help"])
     try:
         with one_blas_thread():
             print_out(predict(parser.parse_args(argv)))
@@ -107,13 +92,8 @@ def _frames(given: Namespace) -> Iterator[Frame]:
 
     Where the format allows it, no others are read.
     """
-    read = partial(
-        read_frame,
-        given.table,
-        separator=given.separator,
-        decimal=given.decimal,
-        encoding=given.encoding,
-    )
+    how = {name: getattr(given, name) for name in FORMAT}
+    read = partial(read_frame, given.table, **how)
     count, whole = count_rows(given.table), None
     if count is None:
         whole = read()

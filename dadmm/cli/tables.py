@@ -210,14 +210,14 @@ def shared_names(config: RunConfig) -> list[str]:
         found = describe(frame, choice, i)
         if found["error"]:
             raise ShardError(f"{file}: {found['error'][1]}")
-        used = select(frame, choice)
-        names = [n for n in (*used.features, used.target, used.weight) if n is not None]
+        features, target, weight = select(frame, choice)
+        names = [n for n in (*features, target, weight) if n is not None]
         if frame.named:
             lines.append(f"names of columns in {file}: {_quoted(names)}")
         else:
             lines.append(f"number of columns in {file}: {len(names)}")
         for name, facts in found["texts"].items():
-            what = "classes" if name == used.target else "categories"
+            what = "classes" if name == target else "categories"
             values = "more than --max-categories, which ends the run; none is sent"
             if facts["values"] is not None:
                 values = _quoted(facts["values"])

@@ -63,16 +63,10 @@ class Choice(NamedTuple):
     intercept: bool = True  # whether the model has one
 
 
-class Selection(NamedTuple):
-    """The names of the columns that are used."""
-
-    features: tuple[str, ...]
-    target: str | None
-    weight: str | None
-
-
-def select(frame: Frame, choice: Choice) -> Selection:
-    """Return the names of the columns that are used; raise if they conflict."""
+def select(
+    frame: Frame, choice: Choice
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Return the names of features, target and weight; raise if they conflict."""
     uses: dict[str, str] = {}  # by name of the column
 
     def use(name: str, purpose: str) -> str:
@@ -112,7 +106,7 @@ def select(frame: Frame, choice: Choice) -> Selection:
             raise ShardError(
                 f"categories has {word!r}, which is not a feature; name features only"
             )
-    return Selection(tuple(features), target, weight)
+    return tuple(features), target, weight
 
 
 def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
@@ -123,9 +117,8 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     all nodes.
     """
     try:
-        chosen = select(frame, choice)
-        texts = _categories(frame, choice, chosen, node or 0)
-        features, target, weight = chosen
+        features, target, weight = select(frame, choice)
+        texts = _categories(frame, choice, features, target, node or 0)
         if choice.on_missing == "error":
             used = features if target is None else [*features, target]
             check_gaps(frame, used)
@@ -146,7 +139,11 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
 
 
 def _categories(
-    frame: Frame, choice: Choice, chosen: Selection, node: int
+    frame: Frame,
+    choice: Choice,
+    features: Sequence[str],
+    target: str | None,
+    node: int,
 ) -> dict[str, Facts]:
     """Return facts of columns that are not plain numbers, by name.
 
@@ -161,7 +158,7 @@ def _categories(
         place = {"text": None, "number": None} | ({kind: node} if len(values) else {})
         found[name] = place | {"values": values if len(values) <= most else None}
 
-    for name in chosen.features:
+    for name in features:
         values = frame.columns.get(name)  # others are sparse, and numbers
         if values is None:
             continue
@@ -172,30 +169,30 @@ def _categories(
             add(name, words, "text")
         elif np.isnan(values).all():
             add(name, [], "number")
-    if chosen.target is None:
+    if target is None:
         return found
-    values = frame.column(chosen.target)
+    values = frame.column(target)
     if values.dtype == object and not choice.n_classes:
         advice = (
             ", because it is the target; choose another one with --target, or "
             "logistic or multinomial with --problem"
         )
-        raise not_numbers(chosen.target, values, advice)
+        raise not_numbers(target, values, advice)
     if choice.n_classes and choice.on_missing == "drop":
         kept = np.ones(frame.n_rows, bool)
         if frame.sparse is not None:
             kept &= ~row_gaps(frame.sparse)
-        for name in frame.columns.keys() & {*chosen.features}:
+        for name in frame.columns.keys() & {*features}:
             kept &= ~is_missing(frame.columns[name])
         values = values[kept]
     if choice.n_classes and values.dtype == object:
-        add(chosen.target, sorted(codes_of(values)[0]), "text")
-        found[chosen.target]["text"] = node
+        add(target, sorted(codes_of(values)[0]), "text")
+        found[target]["text"] = node
     elif choice.n_classes:
         numbers = np.unique(values[~np.isnan(values)])
         if np.isinf(numbers).any():
-            raise ShardError(f"the target {chosen.target!r} has an infinite entry")
-        add(chosen.target, numbers.tolist(), "number")
+            raise ShardError(f"the target {target!r} has an infinite entry")
+        add(target, numbers.tolist(), "number")
     return found
 
 

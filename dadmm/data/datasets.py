@@ -158,17 +158,12 @@ def classification(
 
     Parameters
     ----------
-    n_samples, dimension : int
-    noise_variance : float
-        Of the noise in the linear function.
-    seed : int
+    n_samples, dimension, noise_variance, seed : as in `regression`
 
     Returns
     -------
-    X : ndarray of shape (n_samples, dimension)
-    y : ndarray of shape (n_samples,)
-    coef : ndarray of shape (dimension,)
-        Of the linear function, as in `regression`.
+    X, y, coef : ndarray
+        As in `regression`; y is 0 or 1.
 
     Examples
     --------
@@ -191,17 +186,12 @@ def counts(
 
     Parameters
     ----------
-    n_samples, dimension : int
-    noise_variance : float
-        Of the noise in the linear function.
-    seed : int
+    n_samples, dimension, noise_variance, seed : as in `regression`
 
     Returns
     -------
-    X : ndarray of shape (n_samples, dimension)
-    y : ndarray of shape (n_samples,)
-    coef : ndarray of shape (dimension,)
-        Of the linear function: those of `regression` over the root of the dimension.
+    X, y, coef : ndarray
+        As in `regression`; ``coef`` is smaller by the root of the dimension.
 
     Examples
     --------

@@ -125,15 +125,12 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
 
     Parameters
     ----------
-    path : path-like
-        As in `dadmm.datasets.load_matrix`. A .npy file is memory-mapped: rows are read
-        when they are used.
-    key : str, optional
-        Name of the array, in a file with several.
+    path, key : as in `dadmm.datasets.load_matrix`
 
     Returns
     -------
     array : ndarray
+        That of a .npy file is memory-mapped: rows are read when they are used.
 
     Examples
     --------
@@ -141,9 +138,8 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     >>> from tempfile import TemporaryDirectory
     >>> import dadmm, numpy as np
     >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "labels.npy")
-    ...     np.save(file, np.array([0, 1, 1, 0]))
-    ...     labels = np.array(dadmm.datasets.load_array(file))
+    ...     np.save(Path(folder, "labels.npy"), np.array([0, 1, 1, 0]))
+    ...     labels = np.array(dadmm.datasets.load_array(Path(folder, "labels.npy")))
     >>> labels
     array([0, 1, 1, 0])
     """

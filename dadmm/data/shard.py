@@ -35,9 +35,7 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
 
     Parameters
     ----------
-    n_samples, n_nodes : int
-    i : int
-        A node.
+    n_samples, n_nodes, i : int
 
     Returns
     -------
@@ -141,11 +139,10 @@ def _shares(
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     """Return the rows of each camera: whole frames, split as evenly as possible.
 
-    The rows of ``tracks`` (2 F, N) are x and y of one frame after the other.
-
     Parameters
     ----------
     tracks : ndarray of shape (2 F, N)
+        The rows are x and y of one frame after the other.
     n_nodes : int
 
     Returns
@@ -177,9 +174,7 @@ def split_table(
     Parameters
     ----------
     frame : Frame
-    n_nodes : int
-    labels : array_like of int, shape (n_rows,), optional
-        Node of each row.
+    n_nodes, labels : as in `split`
 
     Returns
     -------

@@ -99,7 +99,7 @@ class Summary(dict[str, Any]):
         return "\n".join(map(printable, self._lines(config, folder)))
 
     def scores(self) -> dict[str, str]:
-        """Return the fit to the rows of all nodes: values of scores by name."""
+        """Return the names of scores on the rows of all nodes, and their values."""
         found, shown = self.get("scores", {}), {}
         for key, name in SCORES.items():
             if found.get(key) is not None:

@@ -1,4 +1,4 @@
-"""The command ``dadmm``: its subcommands, its help, and wrong names."""
+"""The command ``dadmm``: its subcommands, alone and under mpiexec."""
 
 from __future__ import annotations
 
@@ -23,30 +23,6 @@ def test_every_command_has_a_module_of_its_name():
         assert callable(import_module(f"dadmm.{name}").main)
 
 
-@pytest.mark.parametrize(("words", "code"), [([], 2), (["help"], 0), (["-h"], 0)])
-def test_without_a_command_it_prints_the_help(words, code, capsys):
-    assert main(words) == code
-    assert capsys.readouterr().out.startswith("usage: python -m dadmm COMMAND")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["rnu"], "unknown command 'rnu'; did you mean run?"),
-        (["plots", "a"], "unknown command 'plots'; did you mean plot?"),
-        (["zzz"], f"unknown command 'zzz'; choose one of {', '.join(COMMANDS)}"),
-        (["a\nb"], r"unknown command 'a\\nb'; choose one of " + ", ".join(COMMANDS)),
-        (
-            ["--nodes", "20"],
-            "name a command before --nodes, such as python -m dadmm run --nodes ...",
-        ),
-    ],
-)
-def test_a_wrong_name_gets_one_sentence(words, said, capsys):
-    assert main(words) == 2
-    assert capsys.readouterr() == ("", f"dadmm: error: {said}\n".replace("\\\\", "\\"))
-
-
 @pytest.mark.parametrize(
     ("place", "start", "run"),
     [
@@ -64,11 +40,11 @@ def test_a_command_is_named_as_it_was_started(place, start, run, monkeypatch):
 
 def test_the_commands_are_those_of_python_m(tmp_path):
     """Also their errors and exit codes."""
-    for words in (["--version"], ["--nodes", "0"], ["--nodes", "4", *SMALL]):
+    for words in (["--nodes", "0"], ["--nodes", "4", *SMALL]):
         new = python("-m", "dadmm", "run", *words, cwd=tmp_path).end()
         old = python("-m", "dadmm.run", *words, cwd=tmp_path).end()
         assert new == old
-    job = python("-m", "dadmm", "plot", "missing", cwd=tmp_path).end()
+    job = python("-m", "dadmm.plot", "missing", cwd=tmp_path).end()
     assert (job.code, len(job.said)) == (2, 1)
 
 
@@ -77,10 +53,11 @@ def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch)
     monkeypatch.setitem(sys.modules, "dadmm.comm.mpi_world", None)
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
-    assert main(["run"]) == 2
-    out, said = capsys.readouterr()
-    assert (out, said.count("\n")) == ("", 1)
-    assert "pip install 'dadmm[mpi]'" in said
+    for words in (["run"], ["rnu"]):
+        assert main(words) == 2
+        out, said = capsys.readouterr()
+        assert (out, said.count("\n")) == ("", 1)
+        assert "dadmm[mpi]" in said
     monkeypatch.setenv("PMI_RANK", "1")
     with pytest.raises(SystemExit, match="2"):
         main(["run"])
@@ -96,15 +73,6 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("PMI_RANK", "0")
     assert main(["waiting", "missing"]) == 2
-    assert "cannot find a folder missing" in capsys.readouterr().err
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("words", [["rnu"], ["run", "--nodes", "x"], ["--nodes", "2"]])
-def test_ranks_report_an_error_once(words, tmp_path):
-    job = mpiexec(3, "-m", "dadmm", *words, cwd=tmp_path)
-
-    assert (job.code, len(job.said)) == (2, 1), job
 
 
 @pytest.mark.mpi

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import dadmm
 from dadmm.data import datasets
@@ -17,8 +16,13 @@ from dadmm.run import main
 from tests.support.processes import mpiexec
 from tests.support.runs import summary_of
 
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 SMALL = ("--nodes", "3", "--n-samples", "90", "--dimension", "4", "--topology", "chain")
 TIGHT = ("--tolerance", "1e-10", "--max-iter", "3000")
+TABLE = (
+    "--data", "part-{rank}.csv", "--nodes", "3", "--features", "age,size,ward", *TIGHT
+)  # fmt: skip
+NAMES = ["age", "size", "ward=B", "ward=C", "intercept"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,112 +31,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*words, out="run"):
-    """Run the main job in silence; return its summary and its model."""
-    assert main([*words, "--out", out, "--quiet"]) == 0
-    return summary_of(out), dadmm.load_model(out)
-
-
-def design(draw):
-    X, y, _ = draw(90, 4)
-    return X, y, np.column_stack([X, np.ones(90)])
-
-
-def test_least_squares_has_the_scores_and_errors_of_the_pooled_rows():
-    summary, model = run("--problem", "least_squares", *SMALL, *TIGHT)
-    X, y, rows = design(datasets.regression)
-    theta = np.linalg.lstsq(rows, y)[0]
-    left = y - rows @ theta
-    variance = (left**2).sum() / (90 - 5)
-    errors = np.sqrt(variance * np.diag(np.linalg.inv(rows.T @ rows)))
-
-    r2 = 1.0 - (left**2).sum() / ((y - y.mean()) ** 2).sum()
-    assert_allclose(summary["scores"]["r2"], r2, rtol=1e-9)
-    assert_allclose(summary["scores"]["rmse"], np.sqrt((left**2).mean()), rtol=1e-9)
-    assert [*summary["standard_errors"]] == ["x0", "x1", "x2", "x3", "intercept"]
-    assert_allclose([*summary["standard_errors"].values()], errors, rtol=1e-8)
-    assert summary["rows_by_node"] == {"0": 30, "1": 30, "2": 30}
-    assert_allclose(model.predict(X), rows @ theta, rtol=1e-6, atol=1e-8)
-    assert (model.origin.n_rows, model.origin.status) == (90, "certified")
-    assert model.settings == {"fit_intercept": True}
-    assert model.origin.tolerance == 1e-10
-
-
-def test_logistic_regression_predicts_as_scikit_learn_on_the_pooled_rows():
-    linear = pytest.importorskip("sklearn.linear_model")
-    metrics = pytest.importorskip("sklearn.metrics")
-    summary, model = run("--problem", "logistic", "--alpha", "0", *SMALL, *TIGHT)
-    X, y, rows = design(datasets.classification)
-    peer = linear.LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000).fit(X, y)
-
-    odds = model.predict_proba(X)
-    assert_allclose(odds, peer.predict_proba(X), atol=1e-6)
-    assert_array_equal(model.predict(X), (peer.predict(X) > 0).astype(float))
-    found = summary["scores"]
-    assert_allclose(found["accuracy"], peer.score(X, y))
-    assert_allclose(found["log_loss"], metrics.log_loss(y, odds[:, 1]), rtol=1e-6)
-    area = metrics.roc_auc_score(y, odds[:, 1])
-    assert abs(found["auc"] - area) <= found["auc_error"] + 1e-12
-    hessian = (rows * (odds[:, 0] * odds[:, 1])[:, None]).T @ rows
-    errors = np.sqrt(np.diag(np.linalg.inv(hessian)))
-    assert_allclose([*summary["standard_errors"].values()], errors, rtol=1e-6)
-
-
-def test_scores_of_a_subspace_are_those_of_pca():
-    decomposition = pytest.importorskip("sklearn.decomposition")
-    words = ("--n-components", "2", "--tolerance", "1e-9", "--max-iter", "5000")
-    summary, model = run(*SMALL, *words)
-    X, _ = datasets.synthetic(90, 4, 2, 0.2, 0)
-    peer = decomposition.PCA(2).fit(X)
-
-    assert_allclose(np.abs(model.transform(X)), np.abs(peer.transform(X)), atol=1e-5)
-    share = peer.explained_variance_ratio_.sum()
-    assert_allclose(summary["scores"]["explained_variance"], share, rtol=1e-6)
-
-
-def test_a_penalty_has_no_standard_errors():
-    """Nor has a run that has not converged."""
-    words = ("--problem", "logistic", *SMALL)
-
-    assert run(*words)[0]["standard_errors"] == {}
-    summary, _ = run(*words, "--alpha", "0", "--overwrite", "--max-iter", "2")
-    assert summary["standard_errors"] == {}
-    assert summary["scores"]["accuracy"] > 0.5
-
-
-def test_without_summaries_there_are_no_scores(capsys):
-    words = ["--problem", "logistic", *SMALL, "--no-summaries", "--out", "run"]
-    assert main(words) == 0
-
-    assert not {"scores", "standard_errors", "rows_by_node"} & set(summary_of("run"))
-    assert " rows" not in capsys.readouterr().out
-    assert dadmm.load_model("run").origin.n_rows is None
-
-
-def test_structure_from_motion_has_rows_and_no_model():
-    assert main(["--problem", "sfm", "--out", "run", "--quiet", "--max-iter", "5"]) == 0
-
-    assert sum(summary_of("run")["rows_by_node"].values()) > 0
-    assert not Path("run", "model.json").exists()
-    with pytest.raises(dadmm.ConfigError, match=r"run has no model\.json; only a fin"):
-        dadmm.load_model("run")
-
-
-def test_a_new_run_replaces_the_model():
-    """Also by none, if its problem has none."""
-    words = ("--out", "run", "--quiet", "--overwrite")
-    assert main(["--problem", "ridge", *SMALL, *words]) == 0
-    assert "model.json" in json.loads(Path("run", "manifest.json").read_text())["files"]
-
-    assert main(["--problem", "sfm", "--max-iter", "2", *words]) == 0
-    assert not Path("run", "model.json").exists()
-
-
-def hospitals(n=40):
+@pytest.fixture
+def tables(folder, n=40):
     """Write a table for each of three nodes, whose categories differ, and one of all.
 
-    Return X (with columns age, size, ward=B, ward=C) and the columns y, sick, kind and
-    weight.
+    Return X (with columns age, size, ward=B, ward=C) and the other columns by name.
     """
     rng = np.random.default_rng(5)
     wards = np.concatenate([rng.choice(list(own), n) for own in ("AB", "BC", "AC")])
@@ -156,10 +59,10 @@ def hospitals(n=40):
     return X, found
 
 
-TABLE = (
-    "--data", "part-{rank}.csv", "--nodes", "3", "--features", "age,size,ward", *TIGHT
-)  # fmt: skip
-NAMES = ["age", "size", "ward=B", "ward=C", "intercept"]
+def run(*words, out="run"):
+    """Run the main job in silence; return its summary and its model."""
+    assert main([*words, "--out", out, "--quiet"]) == 0
+    return summary_of(out), dadmm.load_model(out)
 
 
 def predicted(*words):
@@ -170,11 +73,46 @@ def predicted(*words):
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def test_tables_are_fitted_and_predicted_as_by_scikit_learn():
+def test_scores_of_a_subspace_are_those_of_pca():
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    words = ("--n-components", "2", "--tolerance", "1e-9", "--max-iter", "5000")
+    summary, model = run(*SMALL, *words)
+    X, _ = datasets.synthetic(90, 4, 2, 0.2, 0)
+    peer = decomposition.PCA(2).fit(X)
+
+    assert_allclose(np.abs(model.transform(X)), np.abs(peer.transform(X)), atol=1e-5)
+    share = peer.explained_variance_ratio_.sum()
+    assert_allclose(summary["scores"]["explained_variance"], share, rtol=1e-6)
+
+
+def test_scores_and_errors_need_summaries_and_errors_no_penalty(capsys):
+    """Nor has a run errors that has not converged."""
+    words = ("--problem", "logistic", *SMALL)
+
+    assert run(*words)[0]["standard_errors"] == {}
+    summary, _ = run(*words, "--alpha", "0", "--overwrite", "--max-iter", "2")
+    assert summary["standard_errors"] == {}
+    assert summary["scores"]["accuracy"] > 0.5
+    summary, model = run(*words, "--no-summaries", "--overwrite")
+    assert not {"scores", "standard_errors", "rows_by_node"} & set(summary)
+    assert model.origin.n_rows is None
+
+
+def test_a_run_without_a_model_replaces_one():
+    """As structure from motion is, which has rows."""
+    run("--problem", "ridge", *SMALL)
+    words = ("--problem", "sfm", "--max-iter", "2", "--out", "run", "--overwrite")
+
+    assert main([*words, "--quiet"]) == 0
+    assert sum(summary_of("run")["rows_by_node"].values()) > 0
+    with pytest.raises(dadmm.ConfigError, match=r"model\.json"):
+        dadmm.load_model("run")
+
+
+def test_tables_are_fitted_and_predicted_as_by_scikit_learn(tables):
     """Logistic regression with a penalty, on standardised columns."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     linear = pytest.importorskip("sklearn.linear_model")
-    X, found = hospitals()
+    X, found = tables
     words = ("--problem", "logistic", "--target", "sick", "--standardise")
     summary, _ = run(*words, *TABLE)
     mean, scale = X.mean(axis=0), X.std(axis=0)
@@ -182,7 +120,6 @@ def test_tables_are_fitted_and_predicted_as_by_scikit_learn():
     peer.fit((X - mean) / scale, found["sick"])
     coef = peer.coef_[0] / scale
 
-    assert [*summary["coefficients"]] == NAMES
     expected = [*coef, peer.intercept_[0] - coef @ mean]
     assert_allclose([*summary["coefficients"].values()], expected, rtol=1e-6)
     columns = predicted()
@@ -198,17 +135,13 @@ def test_tables_are_fitted_and_predicted_as_by_scikit_learn():
 
 
 @pytest.mark.parametrize(
-    ("problem", "target"),
-    [("least_squares", "y"), ("logistic", "sick"), ("poisson", "count")],
+    ("problem", "target"), [("logistic", "sick"), ("poisson", "count")]
 )
-def test_coefficients_and_errors_do_not_depend_on_units(problem, target):
+def test_coefficients_and_errors_do_not_depend_on_units(problem, target, tables):
     """Without a penalty, standardised or not, with weights."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    hospitals()
     words = ("--problem", problem, "--target", target, "--weight", "weight", *TABLE)
-    words += () if problem == "least_squares" else ("--alpha", "0")
-    plain, _ = run(*words)
-    scaled, model = run(*words, "--standardise", out="scaled")
+    plain, _ = run(*words, "--alpha", "0")
+    scaled, model = run(*words, "--alpha", "0", "--standardise", out="scaled")
 
     assert model.encoding.scales is not None
     for name in ("coefficients", "standard_errors", "scores"):
@@ -218,12 +151,11 @@ def test_coefficients_and_errors_do_not_depend_on_units(problem, target):
     assert [*plain["standard_errors"]] == NAMES
 
 
-def test_weighted_least_squares_has_the_errors_of_the_pooled_rows():
+def test_weighted_least_squares_has_the_errors_of_the_pooled_rows(tables):
     """As those of statsmodels' WLS: sum of w r^2 / (N - p), times (X'WX)^-1."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    X, found = hospitals()
+    X, found = tables
     words = ("--problem", "least_squares", "--target", "y", "--weight", "weight")
-    summary, _ = run(*words, *TABLE)
+    summary, model = run(*words, *TABLE, "--standardise")
     rows, weight = np.column_stack([X, np.ones(120)]), found["weight"]
     hessian = (rows * weight[:, None]).T @ rows
     theta = np.linalg.solve(hessian, rows.T @ (weight * found["y"]))
@@ -233,16 +165,19 @@ def test_weighted_least_squares_has_the_errors_of_the_pooled_rows():
     mean = np.average(found["y"], weights=weight)
     total = (weight * (found["y"] - mean) ** 2).sum()
 
+    assert [*summary["coefficients"]] == NAMES
     assert_allclose([*summary["coefficients"].values()], theta, rtol=1e-6)
     assert_allclose([*summary["standard_errors"].values()], errors, rtol=1e-6)
     r2 = 1.0 - (weight * left**2).sum() / total
     assert_allclose(summary["scores"]["r2"], r2, rtol=1e-8)
+    assert summary["rows_by_node"] == {"0": 40, "1": 40, "2": 40}
+    assert (model.origin.n_rows, model.origin.status) == (120, "certified")
+    assert (model.origin.tolerance, model.settings) == (1e-10, {"fit_intercept": True})
 
 
-def test_several_classes_have_names_and_errors_by_class():
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+def test_several_classes_have_names_and_errors_by_class(tables):
     linear = pytest.importorskip("sklearn.linear_model")
-    X, found = hospitals()
+    X, found = tables
     words = ("--problem", "multinomial", "--target", "kind", "--alpha", "0")
     summary, _ = run(*words, *TABLE)
     unit = X.std(axis=0)
@@ -259,42 +194,40 @@ def test_several_classes_have_names_and_errors_by_class():
     assert summary["consensus"]["where"] in names
 
 
-def test_gaps_and_new_categories_are_handled_as_in_the_fit():
+def test_gaps_and_new_categories_are_handled_as_in_the_fit(tables):
     """Dropped rows have empty lines; a new category is an error, or ignored."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    hospitals()
-    text = Path("part-1.csv").read_text().splitlines()
-    cells = text[1].split(",")
-    Path("part-1.csv").write_text(
-        "\n".join([text[0], ",".join(["", *cells[1:]]), *text[2:]])
-    )
+    head, first, *others = Path("part-1.csv").read_text().splitlines()
+    gap, (age, size, _, *rest) = "," + first.partition(",")[2], first.split(",")
+    Path("part-1.csv").write_text("\n".join([head, gap, *others]))
     words = ("--problem", "ridge", "--target", "y", "--on-missing", "drop", *TABLE)
     summary, _ = run(*words)
-    new = [text[0], ",".join(["", *cells[1:]]), ",".join([*cells[:2], "D", *cells[3:]])]
-    Path("all.csv").write_text("\n".join(new) + "\n")
+    Path("all.csv").write_text(
+        "\n".join([head, gap, ",".join([age, size, "D", *rest])])
+    )
 
     assert summary["rows_by_node"] == {"0": 40, "1": 39, "2": 40}
-    given = ["run", "all.csv", "--out", "out.csv"]
-    assert predict(given) == 2
-    first, second = predicted("--unknown", "ignore")["prediction"]
-    assert first == ""
+    assert predict(["run", "all.csv", "--out", "out.csv"]) == 2
+    empty, value = predicted("--unknown", "ignore")["prediction"]
+    assert empty == ""
     known = summary["coefficients"]
-    value = known["intercept"] + known["age"] * float(cells[0])
-    assert_allclose(float(second), value + known["size"] * float(cells[1]))
+    expected = known["intercept"] + known["age"] * float(age)
+    assert_allclose(float(value), expected + known["size"] * float(size))
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "words",
     [
-        ("--problem", "least_squares"),
-        ("--problem", "logistic", "--alpha", "0"),
-        ("--problem", "ppca", "--n-components", "2", "--missing-fraction", "0.1"),
+        ("least_squares", *SMALL[2:]),
+        ("ppca", "--n-components", "2", "--missing-fraction", "0.1", *SMALL[2:]),
+        ("poisson", "--alpha", "0", "--target", "count", "--weight", "weight",
+         "--standardise", *TABLE[:2], *TABLE[4:6]),
     ],
-    ids=lambda words: words[1],
-)
-def test_models_over_mpi_are_bitwise_those_of_one_process(folder, words):
-    words = (*words, *SMALL[2:])
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_models_over_mpi_are_bitwise_those_of_one_process(folder, tables, words):
+    """Also of tables with categories, weights and standardised columns."""
+    words = ("--problem", *words)
     job = ("-m", "dadmm.run", *words, "--out", "ranks", "--quiet")
     ended = mpiexec(3, *job, cwd=folder)
     assert ended.code == 0, ended.err
@@ -302,24 +235,5 @@ def test_models_over_mpi_are_bitwise_those_of_one_process(folder, words):
 
     other = summary_of("ranks")
     for name in ("scores", "standard_errors", "rows_by_node", "certificate"):
-        assert summary[name] == other[name]
-    assert Path("ranks", "model.json").read_bytes() == model.to_json().encode()
-
-
-@pytest.mark.mpi
-def test_models_of_tables_over_mpi_are_bitwise_those_of_one_process(folder):
-    """With categories, weights and standardised columns."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    hospitals()
-    words = ("--problem", "poisson", "--alpha", "0", "--target", "count", "--weight")
-    words += ("weight", "--standardise", "--data", "part-{rank}.csv")
-    words += ("--features", "age,size,ward")
-    job = ("-m", "dadmm.run", *words, "--out", "ranks", "--quiet")
-    ended = mpiexec(3, *job, cwd=folder)
-    assert ended.code == 0, ended.err
-    summary, model = run(*words, "--nodes", "3")
-
-    other = summary_of("ranks")
-    for name in ("scores", "standard_errors", "rows_by_node", "coefficients"):
         assert summary[name] == other[name]
     assert Path("ranks", "model.json").read_bytes() == model.to_json().encode()

@@ -57,13 +57,6 @@ class Group:
     Inner = Mean
 
 
-class NoProx:
-    def __init__(self, rows):
-        self.layout = Layout.of(x=())
-
-    init = expect = objectives = lambda self, *arguments: None
-
-
 class NoLayout(Mean):
     def __init__(self, rows):
         pass
@@ -72,6 +65,14 @@ class NoLayout(Mean):
 class Demanding(Mean):
     def __init__(self, rows, beta):
         super().__init__(rows)
+
+
+class Uneven(Mean):
+    """Its parameters depend on the rows of its node."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.layout = Layout.of(mean=(2 + int(rows[0, 0] > 0),))
 
 
 NUMBER = 3
@@ -115,29 +116,39 @@ SMALL = ("--nodes", 3, "--tolerance", 1e-8)
 MEAN = ("--problem", "mypackage.module:Mean")
 
 
-@pytest.mark.parametrize("source", ["rows", "rows with gaps", "none"])
+@pytest.mark.parametrize("source", ["rows with gaps", "none"])
 def test_a_class_is_named_by_its_module(source):
     """And solved, here for the mean: gaps are its own, and samples may be synthetic."""
     samples, words = datasets.synthetic(30, 4)[0], ("--data", "rows.npy")
     if source == "none":
         words = ("--n-samples", 30, "--dimension", 4)
-    np.save("rows.npy", samples)
-    if source == "rows with gaps":
+    else:
         np.save("rows.npy", np.vstack([samples[:29], [[1, np.nan, 1, 1]]]))
         samples = samples[:29]
-    found = run(*MEAN, *SMALL, *words)
+    assert main([*map(str, (*MEAN, *SMALL, *words)), "--quiet"]) == 0
+    (folder,) = Path("runs").iterdir()
 
-    assert_allclose(found["mean"], np.tile(samples.mean(axis=0), (3, 1)), atol=1e-6)
+    assert folder.name.startswith("Mean-")
+    found = arrays_of(folder)["mean"]
+    assert_allclose(found, np.tile(samples.mean(axis=0), (3, 1)), atol=1e-6)
     assert builder.find("mypackage.module:Group.Inner").__name__ == "Mean"
 
 
-def test_an_installed_package_offers_problems_by_name(package):
+@pytest.mark.mpi
+def test_ranks_find_what_one_process_finds(package):
+    """Here by a name that an installed package offers."""
+    for i in range(3):
+        np.save(f"part-{i}.npy", np.random.default_rng(i).normal(size=(4 + i, 3)))
     offer(package, mean="mypackage.module:Mean")
+    words = ("--problem", "mean", "--data", "part-{rank}.npy", "--quiet")
+    words += ("--problem-settings", '{"offset": [1, 2, 3]}')
+    path = {"PYTHONPATH": f"{package}:{ROOT}"}
+    job = ("-m", "dadmm.run", *words, "--out", "mpi")
+    ended = mpiexec(3, *job, cwd=Path.cwd(), **path)
 
-    assert_array_equal(
-        run("--problem", "mean", *SMALL)["mean"], run(*MEAN, *SMALL, out="b")["mean"]
-    )
-    with pytest.raises(ConfigError, match=r"one of ppca, .*, mean, or a class of your"):
+    assert ended.code == 0, ended.err
+    assert_array_equal(arrays_of("mpi")["mean"], run(*words, "--nodes", 3)["mean"])
+    with pytest.raises(ConfigError, match="mean"):
         RunConfig(problem="maen")
 
 
@@ -167,7 +178,7 @@ def test_a_plugin_keeps_its_own_defaults():
     assert builder.build(MEAN[1], rows, plain.problem_flags(3), {}).n_components == 2
 
 
-def test_a_module_may_lie_in_the_current_folder(tmp_path, monkeypatch):
+def test_a_module_may_lie_in_the_current_folder(monkeypatch):
     (Path.cwd() / "beside.py").write_text(MODULE)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".")])
 
@@ -175,68 +186,36 @@ def test_a_module_may_lie_in_the_current_folder(tmp_path, monkeypatch):
     del sys.modules["beside"]
 
 
-def test_results_are_named_by_the_class():
-    assert main([*map(str, (*MEAN, *SMALL)), "--quiet"]) == 0
-    (folder,) = Path("runs").iterdir()
-
-    assert folder.name.startswith("Mean-cluster-snap-")
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "culprit"),
     [
-        (["mypackage.modul:Mean"], "there is no module 'mypackage.modul'; install it"),
-        (["yourpackage.module:Mean"], "there is no module 'yourpackage'; install it, "),
-        (["mypackage.sick:Mean"], "mypackage.sick cannot be imported, ModuleNotFoundE"),
-        (["mypackage.typo:Mean"], "mypackage.typo cannot be imported, SyntaxError: in"),
-        (["mypackage.module:Maen"], "mypackage.module has no 'Maen'; its problems are"),
-        (["mypackage.module:NUMBER"], "'mypackage.module:NUMBER' is int, not a class"),
-        (["builtins:exec"], "is builtin_function_or_method, not a class"),
-        (["os:system"], "not a class"),
-        (["dadmm.run:main"], "is function, not a class"),
-        (["functools:partial"], "functools:partial has no "),
-        (["collections:OrderedDict"], "collections:OrderedDict has no "),
-        (["mypackage.module:"], "'mypackage.module:' is not of the form package"),
-        (["mypackage/module.py:Mean"], "is not of the form package.module:Class"),
-        (["mypackage.module"], "unknown problem 'mypackage.module'; choose one of ppc"),
-        (["mypackage.module:NoProx"], "mypackage.module:NoProx has no method prox(the"),
-        (["mypackage.module:NoLayout"], "NoLayout has no layout, a dadmm.Layout"),
-        (["mypackage.module:Demanding"], "Demanding needs a setting 'beta'; give it a"),
-        ([MEAN[1], "--delta", "2"], "module:Mean has no setting 'delta'; it has weigh"),
-        ([MEAN[1], "--target", "2"], "target does not go with mypackage.module:Mean, "),
-        ([MEAN[1], "--record-angle"], "record_angle cannot be used with mypackage.mod"),
-        ([MEAN[1], "--problem-settings", '{"wieght": 1}'], "no setting 'wieght'; it h"),
-        ([MEAN[1], "--problem-settings", "weight=1"], "must be a JSON object such as "),
-        ([MEAN[1], "--problem-settings", "[1]"], "must be a JSON object such as '{"),
+        (["mypackage.modul:Mean"], "mypackage.modul"),
+        (["yourpackage.module:Mean"], "yourpackage"),
+        (["mypackage.sick:Mean"], "ModuleNotFoundError"),
+        (["mypackage.typo:Mean"], "SyntaxError"),
+        (["mypackage.module:Maen"], "Maen"),
+        (["mypackage.module:NUMBER"], "NUMBER"),
+        (["dadmm.run:main"], "class"),
+        (["functools:partial"], "functools:partial"),
+        (["mypackage.module:"], "mypackage.module:"),
+        (["mypackage/module.py:Mean"], "package.module:Class"),
+        (["mypackage.module"], "mypackage.module"),
+        (["mypackage.module:NoLayout"], "layout"),
+        (["mypackage.module:Uneven"], "node 2"),
+        (["mypackage.module:Demanding"], "beta"),
+        ([MEAN[1], "--delta", "2"], "delta"),
+        ([MEAN[1], "--problem-settings", "weight=1"], "problem_settings"),
+        ([MEAN[1], "--problem-settings", "[1]"], "problem_settings"),
     ],
-)  # fmt: skip
-def test_a_mistake_is_one_sentence(words, said, capsys):
-    assert said in refused(capsys, "--nodes", 3, "--problem", *words)
+)
+def test_a_mistake_is_one_sentence(words, culprit, capsys):
+    assert culprit in refused(capsys, "--nodes", 3, "--problem", *words)
     assert not list(Path.cwd().iterdir())
 
 
 def test_a_dry_run_imports_nothing(capsys):
     assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
     assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out
-
-
-def over_mpi(site, *words):
-    path = {"PYTHONPATH": f"{site}:{ROOT}"}
-    return mpiexec(3, "-m", "dadmm.run", *words, cwd=Path.cwd(), **path)
-
-
-@pytest.mark.mpi
-def test_ranks_find_what_one_process_finds(package):
-    for i in range(3):
-        np.save(f"part-{i}.npy", np.random.default_rng(i).normal(size=(4 + i, 3)))
-    offer(package, mean="mypackage.module:Mean")
-    words = ("--problem", "mean", "--data", "part-{rank}.npy", "--quiet")
-    words += ("--problem-settings", '{"offset": [1, 2, 3]}')
-    ended = over_mpi(package, *words, "--out", "mpi")
-
-    assert ended.code == 0, ended.err
-    with np.load("mpi/result.npz") as arrays:
-        assert_array_equal(arrays["mean"], run(*words, "--nodes", 3)["mean"])
 
 
 def test_the_template_runs(monkeypatch):
@@ -254,6 +233,3 @@ def test_the_template_runs(monkeypatch):
     assert (result.status, result.coordinates) == ("certified", "metric")
     assert_allclose(result.theta, np.tile(pooled, (3, 1)), atol=1e-6)
     assert (np.abs(result.solution - pooled) <= result.certificate.coefficients).all()
-    plain = solve(problems, dadmm.Topology.ring(3), coordinates="raw", tolerance=1e-9)
-    assert (plain.status, plain.certificate) == ("stopped", None)
-    assert_allclose(plain.solution, pooled, atol=1e-6)

@@ -15,7 +15,7 @@ from dadmm import Topology, problems
 from dadmm.core import documents
 from dadmm.problems import PROBLEMS
 from dadmm.run import main
-from tests.support.processes import mpi_python, mpiexec, program
+from tests.support.processes import mpiexec, program
 from tests.support.runs import summary_of
 from tests.support.solving import solve
 
@@ -210,24 +210,6 @@ def test_the_summary_of_a_node_with_one_row_is_the_row():
     assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize("flag", ["--summaries", "--no-summaries"])
-def test_few_rows_are_said_before_their_summary_is_sent(tmp_path, flag):
-    """Once, with the number of nodes; also in the plan of a run."""
-    rng = np.random.default_rng(0)
-    for rank, n in enumerate((4, 9, 3)):
-        np.save(tmp_path / f"own-{rank}.npy", rng.standard_normal((n, 4)))
-    words = ("--problem", "ridge", "--data", "own-{rank}.npy", "--out", "run", flag)
-    command = ("-m", "dadmm.run", *words)
-    ended = mpi_python(3, *command, cwd=tmp_path).end()
-
-    assert ended.code == 0, ended.err
-    first = "2 of 3 nodes have no more rows than parameters; "
-    said = [line for line in ended.out.splitlines() if "no more rows" in line]
-    assert [line[: len(first)] for line in said] == [first] * (flag == "--summaries")
-    assert ended.out.startswith(first) == (flag == "--summaries")
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -237,33 +219,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*words):
-    """Run the main job in one process; return its metrics."""
-    few = ("--nodes", "4", "--n-components", "2", "--max-iter", "3", "--overwrite")
-    assert main([*words, *few, "--out", "run"]) == 0
-    return summary_of("run")["metrics"]
-
-
-def test_the_comparison_is_for_synthetic_data_or_asked_for(folder, capsys):
-    """A run without it says so, and how to have it."""
-    hint = "not compared with the centralised solution (use --compare-centralised)"
-
-    assert "angle_to_centralised_degrees" not in run("--data", "rows.npy")
-    assert hint in capsys.readouterr().out
-    asked = run("--data", "rows.npy", "--compare-centralised")
-    assert {"angle_to_centralised_degrees", "log_likelihood_gap"} <= set(asked)
-    assert "angle_to_centralised_degrees" in run()
-    said = capsys.readouterr().out
-    assert hint not in said
-    assert "rank 0 gathers" not in said  # one process has all of them
-    assert "angle_to_centralised_degrees" not in run("--no-compare-centralised")
-
-
 def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
     """From the start, whatever the umask, and the draft of a run that was killed."""
     before = os.umask(0)
     try:
-        run("--data", "holed.npy")
+        words = (
+            "--nodes",
+            "4",
+            "--n-components",
+            "2",
+            "--max-iter",
+            "3",
+            "--out",
+            "run",
+        )
+        assert main(["--data", "holed.npy", *words]) == 0
         draft, modes, save = Path(".rows.npz.draft"), [], np.savez
         draft.touch(0o666)
 
@@ -282,79 +252,12 @@ def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
     assert modes == [0o600]
 
 
-def said_to_leave(capsys, *words):
-    """Return what a dry run says, and that its output can be fed back."""
+@pytest.mark.parametrize("words", [[], ["--problem", "lasso", "--data", "x.csv"]])
+def test_a_dry_run_can_be_fed_back(words, folder, capsys):
+    """What leaves a node stands in comments."""
     assert main([*words, "--dry-run"]) == 0
     out = capsys.readouterr().out
-    comments = [line for line in out.splitlines() if line.startswith("#")]
     Path("again.toml").write_text(out)
     assert main(["--config", "again.toml", "--dry-run"]) == 0
     assert capsys.readouterr().out == out
-    return "\n".join(comments)
-
-
-def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
-    """By what is chosen; and it starts nothing."""
-    plain = said_to_leave(capsys, "--data", "own-{rank}.npy")
-    assert "not sent, each rank reads its own" in plain
-    assert "names of the columns that are used" in plain
-    assert "names: unknown, since own-{rank}.npy is not here" in plain
-    assert "scatter" not in plain
-    assert "principal axes of its rows about the mean of all rows" in plain
-    assert "in up to 60 rounds" in plain
-    assert "axes outside, shortened" in plain
-    for words in (["--no-summaries"], ["--init", "shared"], ["--scheme", "fixed"]):
-        other = said_to_leave(capsys, "--data", "own-{rank}.npy", *words)
-        assert "principal axes" not in other
-        units = "--no-summaries" not in words
-        assert ("their squares about the mean" in other) == units
-        assert ("axes outside" in other) == units
-    asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
-    assert "scatter factor (as good as the rows" in asked
-    words = ["--problem", "sfm", "--data", "object.mat"]
-    tracks = said_to_leave(capsys, *words, "--init", "merged")
-    assert "principal axes" in tracks
-    assert "first frame" not in tracks
-    frames = said_to_leave(capsys, *words)
-    assert "rank 0 reads all of them, and sends each node its rows" in frames
-    assert "first frame" in frames
-    assert "names of the columns" not in frames
-    assert "motion" in frames
-    random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")
-    assert "first frame" not in random
-    assert "names of the columns" not in random
-    labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
-    assert "rank 0 reads all of them" in labels
-    table = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv")
-    assert "rank 0 reads all of them" in table
-    assert "from rank 0 to all nodes: names of the columns that are used" in table
-    assert "imputed" not in table
-    assert "a triangular factor of its rows" in table
-    assert "no more rows than parameters" in table
-    assert "objectives and weights of the l1 penalty, added up" in table
-    classes = said_to_leave(capsys, "--problem", "logistic", "--data", "x.csv")
-    assert "objectives and margins, added up" in classes
-    assert main(["--problem", "a.b:Own", "--data", "x.csv", "--dry-run"]) == 0
-    assert "if the problem has them), added up" in capsys.readouterr().out
-    words = ("--problem", "lasso", "--data", "x.csv", "--no-summaries")
-    without = said_to_leave(capsys, *words)
-    assert "factor" not in without
-    assert "gradients" not in without
-    assert "mean and variance of y" in table
-    assert "histogram of 500 bins" in classes
-    assert "standard errors" not in classes
-    plain = said_to_leave(capsys, "--problem", "logistic", "--alpha", "0")
-    assert "for standard errors" in plain
-    without = ("--problem", "logistic", "--alpha", "0", "--no-summaries")
-    silent = said_to_leave(capsys, *without)
-    for words in ("number of its rows", "histogram", "standard errors"):
-        assert words not in silent
-    bare = said_to_leave(capsys)
-    assert "every rank generates all of them" in bare
-    assert "their squares about the mean" in bare
-    for words in ("axes", "at the end: the number of its rows", "missing", "imputed"):
-        assert words not in bare
-    votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
-    assert "vote" in votes
-    assert "check sum" not in votes
     assert not Path("runs").exists()

@@ -1,4 +1,4 @@
-"""The main job in one process: what it reads, writes, says and returns."""
+"""The main job in one process: what it writes, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 from pathlib import Path
-from socket import AF_UNIX, socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,14 +22,7 @@ from dadmm.data import shard
 from dadmm.problems import PPCA
 from dadmm.run import main
 from tests.support.processes import Job, python, variables
-from tests.support.runs import (
-    arrays_of,
-    assert_same_arrays,
-    contents,
-    history_of,
-    refused,
-    summary_of,
-)
+from tests.support.runs import arrays_of, assert_same_arrays, history_of, summary_of
 from tests.support.solving import solve
 
 SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
@@ -43,7 +35,6 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in {name for pair in launch_link.LAUNCHERS for name in pair}:
         monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 def run(*words: object, out: str = "run") -> Path:
@@ -70,33 +61,22 @@ def assert_same(first: Path, second: Path) -> None:
 def test_a_configuration_fed_back_repeats_the_run():
     words = ("--scheme", "vp_nap", "--topology", "star,ring", "--budget-trigger", "inf")
     words += ("--coupling", "own", "--eta0", 0.1, "--noise-variance", 1e-3, "--strict")
-    words += ("--bits", 4)
-    main([str(word) for word in (*SHORT, *words, "--out", "first", "--overwrite")])
+    main([*map(str, (*SHORT, *words)), "--out", "first", "--overwrite"])
     for out in (["--out", "second"], []):
         assert main(["--config", "first/config.toml", *out]) == 3
-    second, (third,) = Path("second"), Path("runs").iterdir()
+    (third,) = Path("runs").iterdir()  # without a name, a new folder
 
-    assert_same(Path("first"), second)
-    assert_same(Path("first"), third)
-    for name in ("config.toml", "edges.csv"):
-        (text,) = {Path(run, name).read_text() for run in ("first", second, third)}
-        assert "bits" not in text  # a setting that does not apply
-
-
-def assert_found(folder: Path, result: dadmm.Result) -> None:
-    found = arrays_of(folder)
-    for name, part in result.layout.views(result.theta)._asdict().items():
-        assert_array_equal(found[name], part, err_msg=name)
-    assert_array_equal(found["eta"], result.eta)
-    history = table_of(folder / "history.csv")
-    for name in ("objective", "primal", "dual", "eta", "quiet"):
-        assert_array_equal(history[name], result.history[name].ravel(), err_msg=name)
+    assert re.fullmatch(r"ppca-star-ring-vp_nap-\d{8}-\d{6}", third.name)
+    for again in (Path("second"), third):
+        assert_same(Path("first"), again)
+        for name in ("config.toml", "edges.csv"):
+            assert Path("first", name).read_text() == Path(again, name).read_text()
+    assert "bits" not in Path("first/config.toml").read_text()  # it does not apply
 
 
 def test_tables_and_arrays_are_as_documented():
     """J = 4 nodes, D = 6 dimensions, M = 2, E = 6 edges; rows sorted by iteration."""
-    words = ("--topology", "chain", "--record-angle")
-    folder = run(*SHORT, *words)
+    folder = run(*SHORT, "--topology", "chain", "--record-angle")
     history, edges = (table_of(folder / f"{k}.csv") for k in ("history", "edges"))
     found = arrays_of(folder)
 
@@ -144,7 +124,6 @@ def test_the_summary_says_what_happened():
         "rows_by_node",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
-    assert summary["status"] == "max_iter"
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
     assert set(summary["penalties"]) == {
         "edges", "eta0", "eta", "guessed", "changed", "spent", "raised", "used_up"
@@ -162,7 +141,6 @@ def test_the_summary_says_what_happened():
     assert summary["metrics"]["log_likelihood_gap"] > 0
     assert summary["versions"]["dadmm"] == dadmm.__version__
     assert summary["versions"]["numpy"] == np.__version__
-    assert summary["mpi_library"] == "none (one process)"
     assert list(summary["hosts"].values()) == [1]
     assert summary["node_hosts"] == 4 * list(summary["hosts"])
     assert summary["edges_between_hosts"] == summary["bytes_between_hosts"] == 0
@@ -188,50 +166,8 @@ def test_results_are_overwritten_on_request():
     assert set(os.listdir(folder)) == {".lock", *names, "model.json", "summary.json"}
 
 
-def test_without_a_name_results_go_to_a_new_folder(capsys):
-    for _ in range(2):
-        assert main([str(word) for word in (*SHORT, "--topology", "ring")]) == 0
-    folders = sorted(str(path) for path in Path("runs").iterdir())
-
-    assert len(folders) == 2
-    assert all(re.match(r"runs/ppca-ring-snap-\d{8}-\d{6}", name) for name in folders)
-    said = capsys.readouterr().out.splitlines()
-    assert sorted(line for line in said if "results in" in line) == [
-        f"results in {name}" for name in folders
-    ]
-
-
-PRESET = """problem = "ppca"
-n_samples = 500
-topology = "cluster"
-scheme = "snap"
-budget0 = 32.0
-init = "independent"
-bound_angle = false
-record_edges = true
-"""
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [("--dry-run", PRESET), ("--help", "usage: "),
-     ("--version", f"dadmm {dadmm.__version__}\n")],
-)  # fmt: skip
-def test_looking_leaves_nothing_behind(word, said, capsys):
-    try:
-        code = main([word])
-    except SystemExit as leaving:
-        code = leaving.code
-    out, err = capsys.readouterr()
-
-    assert (code, err) == (0, "")
-    assert all(line in out for line in said.splitlines(keepends=True))
-    assert os.listdir() == []
-
-
 @pytest.mark.parametrize("words", [("--dry-run",), ("--help",), ("--max-iter", 3)])
-@pytest.mark.parametrize("streams", ["", "2>&1"])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("streams", "unbuffered"), [("", ""), ("2>&1", "1")])
 def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     """As after ``| head -2``: the run ends as usual, and its results are written."""
     command = [sys.executable, "-m", "dadmm.run", *map(str, words), "--out", "run"]
@@ -246,201 +182,64 @@ def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     assert Path("run/summary.json").exists() == ("--max-iter" in words)
 
 
-def make_sources(folder: Path) -> np.ndarray:
-    """Write the same samples in several ways, and return them."""
-    samples = np.random.default_rng(7).standard_normal((30, 5))
-    text = {"delimiter": ",", "fmt": "%.17g"}
-    np.save(folder / "all.npy", samples)
-    np.savez(folder / "two.npz", x=samples, y=np.zeros(3))
-    np.savetxt(folder / "head.csv", samples, header="a,b,c,d,e", comments="", **text)
-    for i, own in enumerate(np.array_split(samples, 3)):
-        np.save(folder / f"part-{i}.npy", own)
-    with socket(AF_UNIX) as plug:
-        plug.bind("socket.npy")  # a short path: the folder is the current one
-    for i in range(2):
-        np.save(folder / f"columns-{i}.npy", samples[:, : 3 + i])
-    labels = labels_of(len(samples))
-    np.savetxt(folder / "labels.csv", labels, fmt="%d")
-    np.savetxt(folder / "labelled.csv", np.column_stack([samples, labels]), **text)
-    return samples
-
-
-def labels_of(n: int) -> np.ndarray:
-    return np.arange(n) * 7 % 11 % 3
-
-
 @pytest.mark.parametrize(
     ("source", "labels"),
-    [
-        ("all.npy", None), ("two.npz::x", None), ("head.csv", None),
-        ("part-{rank}.npy", None), ("all.npy", "labels.csv"), ("labelled.csv", -1),
-    ],
-)  # fmt: skip
-def test_a_source_gives_the_same_as_the_shards(source, labels, tmp_path):
+    [("two.npz::x", None), ("part-{rank}.npy", None), ("two.npz::x", "labels.csv")],
+)
+def test_a_source_gives_the_same_as_the_shards(source, labels):
     """To the last bit, against `dadmm.solve` with samples from memory."""
-    samples = make_sources(tmp_path)
+    samples = np.random.default_rng(7).standard_normal((30, 5))
+    which = np.arange(30) * 7 % 11 % 3
+    np.savez("two.npz", x=samples, y=np.zeros(3))
+    np.savetxt("labels.csv", which, fmt="%d")
+    for i, own in enumerate(np.array_split(samples, 3)):
+        np.save(f"part-{i}.npy", own)
     chosen = () if labels is None else ("--labels", labels)
     words = ("--nodes", 3, "--n-components", 2, "--max-iter", 8, "--topology", "chain")
     folder = run("--data", source, *chosen, *words, "--scheme", "vp", "--eta0", 2)
 
-    which = None if labels is None else labels_of(len(samples))
-    problems = [PPCA(own, 2) for own in shard.split(samples, 3, which)]
+    split = shard.split(samples, 3, None if labels is None else which)
+    problems = [PPCA(own, 2) for own in split]
     settings = {"scheme": "vp", "eta0": 2.0, "max_iter": 8}
-    assert_found(folder, solve(problems, dadmm.Topology.chain(3), **settings))
+    result = solve(problems, dadmm.Topology.chain(3), **settings)
+    found, history = arrays_of(folder), table_of(folder / "history.csv")
+    parts = result.layout.views(result.theta)._asdict()
+    for name, part in (parts | {"eta": result.eta}).items():
+        assert_array_equal(found[name], part, err_msg=name)
+    for name in ("objective", "primal", "dual", "eta", "quiet"):
+        assert_array_equal(history[name], result.history[name].ravel(), err_msg=name)
     assert "angle_to_truth_degrees" not in summary_of(folder)["metrics"]
 
 
 def test_a_graph_file_decides_how_many_nodes_there_are():
-    """Without mpiexec, and unless --nodes contradicts it; the configuration says it."""
+    """The settings of the run have the number, as if it was given."""
     Path("path.edges").write_text("0 1\n1 2\n")
     folder = run("--topology", "path.edges", "--max-iter", 2)
-    other = run("--max-iter", 2, "--topology", "ring", out="other")
 
     assert summary_of(folder)["n_nodes"] == 3
     assert "nodes = 3\n" in (folder / "config.toml").read_text()
-    assert "nodes = 20\n" in (other / "config.toml").read_text()
-    assert main(["--topology", "path.edges", "--nodes", "4"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--data", "none.npy"], "cannot read none.npy: No such file or directory"),
-        (["--data", "socket.npy"], "cannot read socket.npy: it is a socket, not a"),
-        (["--data", "samples.doc"], "samples.doc is not a data file; use one of .csv"),
-        (["--labels", "0", "--data", "part-{rank}.npy"], "labels go neither with"),
-        (["--labels", "9", "--data", "all.npy"], "'9' for the labels"),
-        (["--nodes", "31", "--data", "all.npy"], "30 samples are too few for 31 nodes"),
-        (["--n-components", "5", "--data", "all.npy"], "less than the 5 dimensions"),
-        (["--topology", "ring.edges"], "cannot read the graph ring.edges: No such"),
-        (["--topology", "doughnut"], "unknown graph 'doughnut'; choose one of"),
-        (["--config", "none.toml"], "'none.toml' is neither a file in this folder nor"),
-        (["--eta0", "0"], "eta0 must be positive and finite, or "),
-        (["--out", "all.npy"], "all.npy is not a folder; choose another --out"),
-        (["--data", "columns-{rank}.npy", "--nodes", "2", "--n-components", "2"],
-         "node 1 has 4 columns but node 0 has 3; all nodes must have the same columns"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
-    make_sources(tmp_path)
-    files = sorted(os.listdir())
+def test_with_tolerance_0_two_halves_are_the_whole():
+    """Code 0 even if strict; the checkpoint is kept."""
+    words = (*SMALL, "--tolerance", "0", "--strict")
+    half = run(*words, "--max-iter", "6", out="half")
+    assert summary_of(half)["status"] == "max_iter"
+    assert main(["--resume", "half", "--max-iter", "12", "--quiet"]) == 0
+    whole = run(*words, "--max-iter", "12", out="whole")
 
-    assert said in refused(capsys, *words)
-    assert sorted(os.listdir()) == files
+    assert summary_of(half)["resumed_after"] == 6
+    assert_same_arrays(half / "result.npz", whole / "result.npz")
 
 
-def test_a_run_that_met_its_rule_says_so(capsys):
-    words = (*SMALL, "--tolerance", 0.05, "--out", "run", "--strict", "--bound-angle")
-    assert main([str(word) for word in words]) == 0
-    out, err = capsys.readouterr()
-    lines = out.splitlines()
-    found = summary_of(Path("run"))
+def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
+    monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
+    monkeypatch.setenv("DADMM_REPORT_COMMAND", "")  # it makes the page
+    main([*map(str, SHORT), "--tolerance", "1e-9", "--out", "my run"])
+    out = capsys.readouterr().out
 
-    for start in (
-        "ppca by snap in units on cluster, 4 nodes; MPI: none",
-        f"stationary (rule optimality, tolerance 0.05) after {found['iterations']} ",
-        "criterion met last: the ",
-        f"{found['penalties']['edges']} edge ends: eta ",
-        f"{found['messages']:,} messages between neighbours, {found['bytes']:,} bytes",
-        "besides parameters, a node sent to its neighbours sums for the units: ",
-        "nodes agree to ",
-        "largest angle to the true subspace: ",
-        "largest angle to the centralised solution: ",
-        "every node's subspace is within ",
-        "objective ",
-        "60 rows (15 at each node)",
-        "on these rows: explained fraction of the variance 0.",
-        "results in run",
-        "a page for your browser: python -m dadmm.report run",
-    ):
-        assert lines.pop(0).startswith(start)
-    assert lines == []
-    assert "converged" not in out
-    assert err == ""
-    assert found["subspace"]["why_not"] == ""
-    said = re.search(r"subspace is within (\S+) degrees", out)
-    bound = found["subspace"]["within_degrees"]
-    assert bound <= float(said[1]) < 1.1 * bound
-
-
-def test_a_run_from_merged_axes_says_so_first(capsys):
-    words = [*map(str, SMALL), "--init", "merged", "--out", "run", "--overwrite"]
-    assert main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
-    summary = summary_of(Path("run"))
-    found = summary["start"]
-
-    assert found["init"] == "merged"
-    assert lines[0].startswith("set-up merged summaries of rows over a tree")
-    assert f"{summary['iterations']} iteration" in lines[0]
-    angle = found["angle_to_result_degrees"]
-    assert f"the merged axes are {angle:.2g} degrees from the result" in lines
-    assert 0.0 < found["strictness"] <= 1.0
-    determined = "components 2 and 3 differ by"
-    assert any(determined in line for line in lines) == (found["gap"] < 0.1)
-    for more in ("--no-summaries", "--coordinates=raw"):
-        assert "init merged" in refused(capsys, *words, more)
-
-
-def test_with_tolerance_0_a_run_is_done_as_asked_and_can_be_resumed(capsys):
-    """Code 0 even if strict; the checkpoint is kept; two halves are the whole."""
-    words = [*map(str, SMALL), "--tolerance", "0", "--strict", "--out"]
-    assert main([*words, "half", "--max-iter", "6"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert summary_of("half")["status"] == "max_iter"
-    assert "resume with: python -m dadmm.run --resume half --max-iter N" in said
-    assert main(["--resume", "half", "--max-iter", "12"]) == 0
-    assert main([*words, "whole", "--max-iter", "12"]) == 0
-
-    assert summary_of("half")["resumed_after"] == 6
-    assert_same_arrays("half/result.npz", "whole/result.npz")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("--stopping", "objective"), ("--scheme", "nap", "--coupling", "own")],
-)
-def test_a_rule_that_proves_nothing_gives_stopped(words):
-    """A plateau is not a solution, and directed penalties change the optimum."""
-    found = summary_of(run(*SMALL, "--tolerance", 0.1, *words))
-
-    assert (found["status"], found["converged"]) == ("stopped", True)
-    assert found["why"]
-
-
-@pytest.mark.parametrize(("strict", "code"), [([], 0), (["--strict"], 3)])
-def test_not_converging_is_said_plainly(strict, code, capsys, monkeypatch):
-    """With the command to go on: that of this run, or of its launcher."""
-    words = [str(word) for word in (*SHORT, "--tolerance", 1e-9, "--out", "my run")]
-    again = "python -m dadmm.run --resume"
-    if strict:
-        again = "./launch/local -n 4 --resume"
-        monkeypatch.setenv("DADMM_RESUME_COMMAND", again)
-
-    assert main([*words, *strict]) == code
-    said = capsys.readouterr().out
-    rule = "(rule optimality, tolerance 1e-09)"
-    assert f"NOT converged {rule}: max_iter reached after 12 iterations" in said
-    assert f"resume with: {again} 'my run' --max-iter N" in said.splitlines()
-    assert summary_of("my run")["status"] == "not converged"
-
-
-def test_a_time_limit_stops_a_run_with_results(capsys):
-    words = (*SMALL, "--topology", "chain", "--tolerance", 0, "--max-seconds", 1e-9)
-    assert main([*map(str, words), "--out", "run"]) == 0
-
-    assert "tolerance 0): max_seconds reached after 6" in capsys.readouterr().out
-    assert summary_of(Path("run"))["reason"] == "max_seconds"
-
-
-def test_quiet_is_quiet_and_results_are_never_overwritten(capsys):
-    """Only errors are told; every byte stays as it was."""
-    folder = run(*SHORT)
-    assert capsys.readouterr() == ("", "")
-    before = contents(folder)
-    said = refused(capsys, *SHORT, "--quiet", "--out", "run")
-    assert said.startswith("dadmm: error: run is not empty; choose another --out, or -")
-    assert contents(folder) == before
+    assert "./launch/local -n 4 --resume 'my run' --max-iter N" in out
+    assert "browser" not in out
 
 
 def test_what_should_not_happen_is_not_hidden(monkeypatch):
@@ -480,18 +279,10 @@ def clock(monkeypatch):
         (6, "20%"),
         (20, "[##           ] 20%"),
         (60, "[##         ] 200/1000 20% in 0:04, 50/s, at most 0:16 left"),
-        (
-            80,
-            "200/1000 20% in 0:04, 50/s, at most 0:16 left, primal 5.0e-01 dual "
-            "2.5e-01",
-        ),
-        (
-            120,
-            "[####                ] 200/1000 20% in 0:04, 50/s, at most 0:16 left, "
-            "primal 5.0e-01 dual 2.5e-01, f 123",
-        ),
+        (120, "[####                ] 200/1000 20% in 0:04, 50/s, at most 0:16 left, "
+         "primal 5.0e-01 dual 2.5e-01, f 123"),
     ],
-)
+)  # fmt: skip
 def test_the_progress_line_is_rewritten_on_a_terminal(
     columns, said, clock, capsys, monkeypatch
 ):
@@ -513,25 +304,18 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
 def test_progress_elsewhere_is_a_line_a_minute(clock, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     clock[1] = 20.0
-    line = Progress(max_iter=1000)
-    for t in range(101, 108):  # resumed after iteration 100
-        line(t, RUN)
-    line.close()
+    for quiet in (False, True):
+        line = Progress(max_iter=1000, is_quiet=quiet)
+        for t in range(101, 108):  # resumed after iteration 100
+            line(t, RUN)
+        line.close()
     lines = capsys.readouterr().err.splitlines()
 
+    assert len(lines) == 3
     assert lines[0] == (
         "iteration 103/1000 10% in 1:20, 26.7 s each, at most 6:38:40 left, "
         "primal 5.0e-01 dual 2.5e-01, f 123"
     )
-    assert len(lines) == 3
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.4, "0:00"), (59, "0:59"), (61, "1:01"), (7300, "2:01:40")],
-)
-def test_durations_are_read_by_people(seconds, words):
-    assert progress.duration(seconds) == words
 
 
 INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -552,9 +336,10 @@ INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
 def test_a_second_interrupt_ends_at_once(ranked, arrivals, last, monkeypatch):
     """But not one that may be the same request, nor any USR1.
 
-    A rank may get one Ctrl-C from the terminal and, later, from mpiexec.
+    A rank may get one Ctrl-C from the terminal and, later, from mpiexec. At its end, it
+    ignores a late USR1, which mpiexec passes on to every rank.
     """
-    now, ended = [0.0], []
+    now, ended, before = [0.0], [], signal.getsignal(TERM)
     monkeypatch.setattr(progress, "monotonic", lambda: now[0])
     monkeypatch.setattr(os, "_exit", ended.append)
     if ranked:
@@ -569,33 +354,22 @@ def test_a_second_interrupt_ends_at_once(ranked, arrivals, last, monkeypatch):
         os.kill(os.getpid(), number)
     finally:
         signals.close()
+        late = signal.signal(USR1, signal.SIG_DFL)
 
     assert ended == [128 + number]
+    assert signal.getsignal(TERM) == before
+    assert (late == signal.SIG_IGN) == ranked
 
 
-def test_a_rank_that_has_finished_ignores_a_late_usr1(monkeypatch):
-    """mpiexec passes it on to every rank, and it must not kill the quick ones."""
-    monkeypatch.setenv("PMI_RANK", "0")
-    monkeypatch.setenv("PMI_SIZE", "2")
-    before = signal.getsignal(signal.SIGTERM)
-    signals = Signals()
-    signals.close()
-
-    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-@pytest.mark.parametrize("number", Signals.CAUGHT, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [INT, USR1], ids=lambda number: number.name)
 def test_a_signal_stops_a_run_with_results(number, tmp_path):
     """Code 0: to stop is not to fail."""
     words = (*SMALL, "--tolerance", 0, "--max-iter", 10**8, "--out", "run")
     job = python("-m", "dadmm.run", *words, cwd=tmp_path)
     job.wait_until((tmp_path / "run" / "parts" / "history-00000.csv").exists)
     job.signal(number)
-    ended = job.end()
 
-    assert ended.code == 0
-    assert "tolerance 0): stopped by a signal after" in ended.out
+    assert job.end().code == 0
     summary = summary_of(tmp_path / "run")
     assert summary["reason"] == "signal"
     history = table_of(tmp_path / "run" / "history.csv")
@@ -609,23 +383,16 @@ def test_output_that_cannot_grow_ends_the_run(tmp_path):
     ended = Job(["sh", "-c", script, sys.executable], tmp_path, variables()).end()
 
     assert ended.code == 2
-    sentence = "dadmm: error: cannot write to run: File too large; choose another --out"
-    assert ended.err.splitlines()[-1] == sentence
     assert len(ended.said) == 1
+    assert "cannot write to run" in ended.said[0]
     assert not (tmp_path / "run" / "summary.json").exists()
-
-
-def test_without_a_launcher_there_is_one_process(monkeypatch):
-    monkeypatch.setenv("PMI_RANK", "0")
-    monkeypatch.setenv("PMIX_SIZE", "many")
-
-    assert launch_link.rank_and_size() is None
-    assert isinstance(world.connect(), world.World)
 
 
 @pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)
 def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     monkeypatch.setenv(rank, "2")
+    monkeypatch.setenv(size, "many")
+    assert launch_link.rank_and_size() is None
+    assert isinstance(world.connect(), world.World)
     monkeypatch.setenv(size, "20")
-
     assert launch_link.rank_and_size() == (2, 20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from dadmm.predict import main as predict
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
 from tests.support.processes import mpiexec
+from tests.support.runs import refused, summary_of
 
 rng = np.random.default_rng(5)
 X, Y = rng.standard_normal((12, 3)), rng.standard_normal(12)
@@ -168,166 +168,143 @@ def test_columns_that_are_not_there_are_refused(settings, culprits):
 
 # three hospitals whose files differ in order, categories and gaps
 
-WARDS = (["A", "B"], ["A"], ["A", "C"])
+NAMES = ("age", "ward", "sex", "ill")
+WORDS = ("--problem", "logistic", "--data", "h-{rank}.csv", "--target", "ill",
+         "--tolerance", "1e-8", "--alpha", "0", "--nodes", "3")  # fmt: skip
 
 
 def hospitals() -> list[dict[str, list]]:
     """Return the columns of each file; None is a missing entry."""
     draw = np.random.default_rng(3)
     tables = []
-    for i, wards in enumerate(WARDS):
+    for i, wards in enumerate((["A", "B"], ["A"], ["A", "C"])):
         n = 20 + i
         age, ward = draw.integers(20, 80, n).tolist(), draw.choice(wards, n).tolist()
         sex = draw.choice(["F", "M"], n).tolist()
-        ill = (np.array(age) + 20 * draw.standard_normal(n) > 50).tolist()
+        ill = np.array(age) + 20 * draw.standard_normal(n) > 50
         for k in range(i):
-            age[3 * k] = None
-            sex[3 * k + 1] = None
-        ill = ["yes" if one else "no" for one in ill]
-        columns = {"age": age, "ward": ward, "sex": sex, "ill": ill}
-        names = sorted(columns, reverse=i == 1)
-        tables.append({name: columns[name] for name in names})
+            age[3 * k] = sex[3 * k + 1] = None
+        columns = (age, ward, sex, np.where(ill, "yes", "no").tolist())
+        tables.append(dict(zip(NAMES, columns, strict=True)))
     return tables
 
 
-def write_hospitals() -> None:
-    for i, table in enumerate(hospitals()):
-        rows = zip(*table.values(), strict=True)
-        lines = [",".join("" if x is None else str(x) for x in row) for row in rows]
-        Path(f"h-{i}.csv").write_text("\n".join([",".join(table), *lines, ""]))
+def write(path: str, table: dict[str, list], *, backwards: bool = False) -> None:
+    names = sorted(table, reverse=backwards)
+    rows = zip(*(table[name] for name in names), strict=True)
+    lines = [",".join("" if x is None else str(x) for x in row) for row in rows]
+    Path(path).write_text("\n".join([",".join(names), *lines, ""]))
 
 
-WORDS = ("--problem", "logistic", "--data", "h-{rank}.csv", "--target", "ill",
-         "--tolerance", "1e-8", "--quiet")  # fmt: skip
-
-
-def result_of(folder: str) -> dict:
-    return json.loads(Path(folder, "summary.json").read_text())
+@pytest.fixture
+def pooled():
+    """Write the files of three hospitals, and all of their rows in another."""
+    tables = hospitals()
+    for i, table in enumerate(tables):
+        write(f"h-{i}.csv", table, backwards=i == 1)
+    found = {name: [x for table in tables for x in table[name]] for name in NAMES}
+    write("all.csv", found)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("on_missing", "rows"), [("drop", [[1, 2, 0], [2, 4, 0]]),
+    ("on_missing", "gaps"), [("drop", [[1, 2, 0], [2, 4, 0]]),
                              ("mean", [[1, 0, 2], [2, 0, 4]])],
 )  # fmt: skip
-def test_three_hospitals_equal_their_pooled_table(on_missing, rows, capsys):
-    """Also standardised: then only the penalty differs, and here there is none."""
+def test_three_hospitals_equal_their_pooled_table(on_missing, gaps, pooled, capsys):
+    """The report says what was done to gaps, and what coefficients compare with."""
     linear = pytest.importorskip("sklearn.linear_model")
-    write_hospitals()
-    words = [*WORDS[:-1], "--on-missing", on_missing, "--nodes", "3", "--alpha", "0"]
-    assert main([*words, "--out", "plain"]) == 0
+    assert main([*WORDS, "--on-missing", on_missing, "--out", "run"]) == 0
     told = capsys.readouterr().out
-    assert main([*words, "--standardise", "--out", "standard"]) == 0
 
-    columns: dict[str, list] = {name: [] for name in ("age", "ward", "sex", "ill")}
-    for table in hospitals():
-        for name, values in table.items():
-            columns[name] += values
-    parts = [np.array([np.nan if x is None else x for x in columns["age"]], float)]
-    for name, words in (("sex", "M"), ("ward", "BC")):
-        for word in words:
-            parts.append(
-                np.array(
-                    [np.nan if x is None else x == word for x in columns[name]], float
-                )
-            )
-    pooled, y = np.column_stack(parts), np.array(columns["ill"])
+    parts = [[np.nan if x is None else x for x in pooled["age"]]]
+    for name, word in (("sex", "M"), ("ward", "B"), ("ward", "C")):
+        parts.append([np.nan if x is None else x == word for x in pooled[name]])
+    X, y = np.array(parts, float).T, np.array(pooled["ill"])
     if on_missing == "drop":
-        whole = ~np.isnan(pooled).any(axis=1)
-        pooled, y = pooled[whole], y[whole]
-    else:
-        pooled = np.where(np.isnan(pooled), np.nanmean(pooled, axis=0), pooled)
-    scale = pooled.std(axis=0)
+        whole = ~np.isnan(X).any(axis=1)
+        X, y = X[whole], y[whole]
+    X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    scale = X.std(axis=0)
     best = linear.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000)
-    best.fit(pooled / scale, y)
+    best.fit(X / scale, y)
     expected = [*(best.coef_[0] / scale), best.intercept_[0]]
-    for folder in ("plain", "standard"):
-        found = result_of(folder)
-        names = ["age", "sex=M", "ward=B", "ward=C", "intercept"]
-        assert list(found["coefficients"]) == names
-        if folder == "plain":
-            assert_allclose(list(found["coefficients"].values()), expected, rtol=1e-4)
-        assert found["gaps"] == {"on_missing": on_missing, "nodes": rows}
-    assert (
-        f"6 rows with missing entries {'dropped' if on_missing == 'drop' else ''}"
-        in told
-    )
-    assert "2 of node 1, 4 of node 2" in told
+    found = summary_of("run")
+    names = ["age", "sex=M", "ward=B", "ward=C", "intercept"]
+    assert list(found["coefficients"]) == names
+    assert_allclose(list(found["coefficients"].values()), expected, rtol=1e-4)
+    assert found["gaps"] == {"on_missing": on_missing, "nodes": gaps}
+    assert found["baseline"] == {"sex": "F", "ward": "A"}
+    assert found["positive_class"] == "yes"
+    for words in ("2 of node 1, 4 of node 2", "sex=F, ward=A", "probability of yes"):
+        assert words in told
+
+
+def both(words, tmp_path):
+    """Run a job on three ranks and in one process; return both results."""
+    given = [*words, "--quiet", "--out"]
+    ranks = [word for word in given if word not in ("--nodes", "3")]
+    assert mpiexec(3, "-m", "dadmm.run", *ranks, "mpi", cwd=tmp_path).code == 0
+    assert main([*given, "alone"]) == 0
+    assert summary_of("mpi").get("gaps") == summary_of("alone").get("gaps")
+    return np.load("mpi/result.npz"), np.load("alone/result.npz")
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("more", [("drop",), ("mean", "--standardise")])
-def test_hospitals_over_mpi_are_those_of_one_process(more, tmp_path):
-    write_hospitals()
-    words = [*WORDS, "--topology", "chain", "--on-missing", *more]
-    assert mpiexec(3, "-m", "dadmm.run", *words, "--out", "mpi", cwd=tmp_path).code == 0
-    assert main([*words, "--nodes", "3", "--out", "alone"]) == 0
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*WORDS, "--topology", "chain", "--on-missing", "mean", "--standardise"),
+        (*WORDS, "--on-missing", "drop", "--data", "all.csv"),
+        ("--problem", "ridge", "--data", "sparse.npz", "--nodes", "3"),
+        ("--problem", "ridge", "--data", "weighted.npz", "--weight", "w", "--nodes",
+         "3"),
+    ],
+    ids=["own files", "one file", "sparse", "weighted"],
+)  # fmt: skip
+def test_tables_over_mpi_are_those_of_one_process(words, pooled, tmp_path):
+    np.savez("weighted.npz", X=X, y=Y, w=np.abs(Y))
+    many, one = both(words, tmp_path)
 
-    with np.load("mpi/result.npz") as many, np.load("alone/result.npz") as one:
-        assert set(many.files) == set(one.files)
-        for name in ("coef", "intercept", "feature_names"):
-            assert_array_equal(many[name], one[name])
-    assert result_of("mpi")["gaps"] == result_of("alone")["gaps"]
+    assert set(many.files) == set(one.files)
+    for name in {"coef", "intercept", "feature_names"} & {*one.files}:
+        assert_array_equal(many[name], one[name])
+
+
+@pytest.mark.mpi
+def test_a_conflict_over_mpi_is_told_once(pooled, tmp_path):
+    Path("h-2.csv").write_text("age,ill,sex,ward\nold,no,F,A\nyoung,yes,F,A\n")
+    words = [*WORDS[:-2], "--on-missing", "drop", "--quiet"]
+    ended = mpiexec(3, "-m", "dadmm.run", *words, cwd=tmp_path)
+
+    assert ended.code == 2
+    assert ended.err.count("'age'") == 1
+    assert "Traceback" not in ended.err
 
 
 def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
     words = ["--n-components", "1", "--nodes", "3", "--quiet"]
-    np.save("dense.npy", BOTH)
-    for source in ("sparse.npz", "dense.npy"):
-        assert main([*words, "--data", source, "--out", source[:5]]) == 0
-    assert result_of("spars")["scores"] == result_of("dense")["scores"]
-    again = predict(["spars", "sparse.npz", "--out", "sparse.csv"])
-    assert again == predict(["dense", "dense.npy", "--out", "dense.csv"]) == 0
+    for source in ("sparse.npz", "last.npy"):
+        assert main([*words, "--data", source, "--out", source[:4]]) == 0
+    assert summary_of("spar")["scores"] == summary_of("last")["scores"]
+    assert predict(["spar", "sparse.npz", "--out", "sparse.csv"]) == 0
+    assert predict(["last", "last.npy", "--out", "dense.csv"]) == 0
     assert Path("sparse.csv").read_text() == Path("dense.csv").read_text()
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize("source", ["all.csv", "sparse.npz"])
-def test_a_single_file_over_mpi_is_that_of_one_process(source, tmp_path):
-    if source == "all.csv":
-        tables = hospitals()
-        names = ("age", "ward", "sex", "ill")
-        lines = [",".join(names)]
-        for table in tables:
-            for row in zip(*(table[name] for name in names), strict=True):
-                lines.append(",".join("" if x is None else str(x) for x in row))
-        Path("all.csv").write_text("\n".join(lines))
-    problem = "logistic" if source == "all.csv" else "ridge"
-    words = ["--problem", problem, "--data", source, "--quiet"]
-    words += ["--on-missing", "mean"] if source == "all.csv" else []
-    assert mpiexec(3, "-m", "dadmm.run", *words, "--out", "mpi", cwd=tmp_path).code == 0
-    assert main([*words, "--nodes", "3", "--out", "alone"]) == 0
-
-    with np.load("mpi/result.npz") as many, np.load("alone/result.npz") as one:
-        assert_array_equal(many["coef"], one["coef"])
-    assert result_of("mpi").get("gaps") == result_of("alone").get("gaps")
-
-
-@pytest.mark.mpi
-def test_a_conflict_over_mpi_is_one_sentence(tmp_path):
-    write_hospitals()
-    Path("h-2.csv").write_text("age,ill,sex,ward\nold,no,F,A\nyoung,yes,F,A\n")
-    words = [*WORDS, "--on-missing", "drop"]
-    ended = mpiexec(3, "-m", "dadmm.run", *words, cwd=tmp_path)
-
-    assert ended.code == 2
-    assert "column 'age' is text on node 2, but numbers on node 0; give" in ended.err
-    assert "Traceback" not in ended.err
-
-
-def test_a_dry_run_lists_names_and_categories_of_the_files_it_sees(capsys):
-    write_hospitals()
+def test_a_dry_run_lists_names_and_categories_of_the_files_it_sees(pooled, capsys):
     Path("h-1.csv").unlink()
-    assert main([*WORDS[:-1], "--features", "sex,ward", "--on-missing", "drop",
-                 "--dry-run"]) == 0  # fmt: skip
+    words = [*WORDS, "--features", "sex,ward", "--dry-run"]
+    assert main([*words, "--on-missing", "drop"]) == 0
     out = capsys.readouterr().out
 
-    assert '# - names of columns in h-0.csv: "sex", "ward", "ill"' in out
-    assert '# - categories of \'ward\' in h-2.csv: "A", "C"' in out
-    assert '# - classes of \'ill\' in h-0.csv: "no", "yes"' in out
+    assert 'h-0.csv: "sex", "ward", "ill"' in out
+    assert '\'ward\' in h-2.csv: "A", "C"' in out
+    assert '\'ill\' in h-0.csv: "no", "yes"' in out
     assert "h-1.csv" not in out
     assert "age" not in out.replace("messages", "").replace("average", "")
-    assert main([*WORDS[:-1], "--dry-run"]) == 2
-    assert "has no entry in 2 of 22 rows" in capsys.readouterr().err
+    assert main(words) == 2
+    assert "h-2.csv" in capsys.readouterr().err
 
 
 def test_names_do_not_control_the_terminal(capsys):
@@ -346,60 +323,34 @@ def test_names_do_not_control_the_terminal(capsys):
     assert max(map(len, Path("odd/summary.json").read_text().splitlines())) > 500
 
 
-def test_a_report_says_what_categories_and_classes_compare_with(capsys):
-    write_hospitals()
-    words = [*WORDS[:-1], "--on-missing", "drop", "--nodes", "3", "--out", "run"]
-    assert main(words) == 0
-    out = capsys.readouterr().out
-
-    assert "\ncategories compare with sex=F, ward=A\n" in out
-    assert "\na positive coefficient raises the probability of yes\n" in out
-    assert result_of("run")["baseline"] == {"sex": "F", "ward": "A"}
-    assert result_of("run")["positive_class"] == "yes"
-
-
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "culprits"),
     [
-        (["--nodes", "4"], "node 3: cannot read h-3.csv: No such file or directory; "
-         "check the path and the number of nodes"),
-        (["--nodes", "3", "--problem", "multinomial", "--problem-settings",
-          '{"n_classes": 3}'], "n_classes is 3, but the target has 2 classes; leave"),
+        (["--nodes", "4"], "node 3|h-3.csv"),
+        (["--problem", "multinomial", "--problem-settings", '{"n_classes": 3}'],
+         "n_classes|3|2"),
+        (["--data", "all.csv", "--on-missing", "error"], "'age'|3 of 63|row 20"),
+        (["--data", "odd.csv"], "'age'|'?'|row 63"),
     ],
 )  # fmt: skip
-def test_numbers_of_nodes_and_classes_that_do_not_go_are_refused(
-    words, sentence, capsys
-):
-    write_hospitals()
-    assert main([*WORDS, "--on-missing", "drop", *words]) == 2
+def test_what_does_not_fit_the_tables_is_refused(words, culprits, pooled, capsys):
+    """A single file is checked as a whole: rows are numbered as in the file."""
+    Path("odd.csv").write_text(Path("all.csv").read_text() + "?,no,F,A\n")
+    line = refused(capsys, *WORDS, "--on-missing", "drop", "--quiet", *words)
 
-    assert sentence in capsys.readouterr().err
-
-
-def test_a_single_file_is_checked_before_it_is_divided(capsys):
-    """So rows are numbered as in the file, and a node with few rows does not matter."""
-    Path("all.csv").write_text("a,y\n1,2\n3,4\n5,6\n,1\n")
-    words = ["--problem", "ridge", "--data", "all.csv", "--nodes", "2", "--quiet"]
-    assert main(words) == 2
-    told = capsys.readouterr().err
-    assert "error: column 'a' has no entry in 1 of 4 rows, first in row 3; use" in told
-    Path("all.csv").write_text("a,y\n1,2\n3,4\n5,6\n?,1\n")
-    assert main([*words, "--on-missing", "drop"]) == 2
-
-    assert "column 'a' has numbers, but '?' in row 3; leave" in capsys.readouterr().err
+    for word in culprits.split("|"):
+        assert word in line
 
 
-def test_a_run_is_not_resumed_with_other_categories(capsys):
+def test_a_run_is_not_resumed_with_other_categories(pooled, capsys):
     """Renamed categories leave the numbers as they were."""
-    write_hospitals()
-    words = [*WORDS, "--on-missing", "drop", "--nodes", "3", "--out", "run"]
+    words = [*WORDS, "--on-missing", "drop", "--quiet", "--out", "run"]
     assert main([*words, "--max-iter", "3", "--checkpoint-every", "1"]) == 0
     for i in range(3):
         path = Path(f"h-{i}.csv")
         path.write_text(path.read_text().replace("A", "AA"))
-    assert main(["--resume", "run", "--max-iter", "9"]) == 2
 
-    assert "is of another table" in capsys.readouterr().err
+    assert "another table" in refused(capsys, "--resume", "run", "--max-iter", "9")
 
 
 def test_weights_reach_a_problem_that_takes_them():

@@ -9,7 +9,13 @@ from dadmm import Layout
 from dadmm.core.errors import ProblemError
 from dadmm.data import datasets
 from dadmm.data.encoding import Rows
-from dadmm.problems import PPCA, PROBLEMS, builder
+from dadmm.problems import (
+    PPCA,
+    PROBLEMS,
+    LeastSquares,
+    LogisticRegression,
+    builder,
+)
 from dadmm.problems import Ridge as PooledRidge
 from dadmm.problems.contract import ProxStep
 from dadmm.testing import check_problem
@@ -183,20 +189,18 @@ def test_a_wrong_point_inside_a_domain_is_found():
     problem.at = lambda multiplier, centre, weight: Simplex.at(
         problem, multiplier, 0.5 * centre, weight
     )
-    with pytest.raises(ProblemError, match=r"found a slope of -|not to rise"):
+    with pytest.raises(ProblemError, match=r"slope|rise"):
         check_problem(problem)
 
 
-@pytest.mark.parametrize(
-    ("rise", "advice"), [(1e-8, "make it more accurate"), (1.0, "check signs")]
-)
+@pytest.mark.parametrize(("rise", "advice"), [(1e-8, "accurate"), (1.0, "signs")])
 def test_a_slight_rise_is_told_from_a_wrong_term(rise, advice):
     problem = PooledRidge(np.eye(2), np.ones(2), alpha=1.0, fit_intercept=False)
     best = np.full(2, 0.5)
     worse = best + np.array([np.sqrt(rise), 0.0])  # f has curvature 2
     taken = ProxStep(problem, best, None, np.zeros(2), 0.0, worse)
 
-    with pytest.raises(ProblemError, match=f" then {rise:.3g} more with .*; {advice}"):
+    with pytest.raises(ProblemError, match=advice):
         taken.check_descent()
 
 
@@ -266,98 +270,80 @@ BUFFER = np.empty(3)
 STACKED = {name: getattr(Ridge, name) for name in ("expect", "prox", "objectives")}
 STACKED["stack"] = classmethod(lambda cls, problems: StackOf(problems))
 FIXED_LAYOUT = property(lambda p: None, lambda p, value: None)
-# what is said of a class that differs from a good one by its methods
-FAULTS = {
-    "has no method prox(theta, stats, centre, weight), which returns the new (size":
-        {"prox": None},
-    "has no layout, a dadmm.Layout with at least one entry; set it in the constr":
-        {"layout": FIXED_LAYOUT},
-    ".init: expected an array of shape (3,), found shape (3, 1); layout.pack":
-        {"init": lambda p, rng: np.zeros((3, 1))},
-    ".init: expected the same point from the same seed, found another; draw ":
-        {"init": lambda p, rng: noise()},
-    ".expect: expected theta not to change, found it modified":
-        {"expect": lambda p, x: np.copyto(x, 2 * x)},
-    ".prox: expected theta not to change, found it modified":
-        {"prox": lambda p, x, *on: np.copyto(x, step(p, x, *on)) or x.copy()},
-    ".prox: expected centre not to change, found it modified":
-        {"prox": lambda p, x, s, c, w: np.copyto(c, w * c) or step(p, x, s, c, w)},
-    ".prox: expected a new array, found one that shares memory with theta":
-        {"prox": lambda p, x, *on: x},
-    ".prox: expected a new array, found that the result changed when prox":
-        {"prox": lambda p, *on: np.copyto(BUFFER, step(p, *on)) or BUFFER},
-    ".prox with weight 1: expected an array of shape (3,), found NoneType; layout.p":
-        {"prox": lambda p, *on: None},
-    ".prox with weight 1: expected float64, found float32; convert it":
-        {"prox": lambda p, *on: step(p, *on).astype(np.float32)},
-    ".prox with weight 0: expected finite numbers, found nan in part coef; guard":
-        {"prox": lambda p, x, s, c, w: step(p, x, s, c, w) * np.float64(w) / w},
-    ".prox: expected the same bits from the same arguments, found other bits":
-        {"prox": lambda p, *on: step(p, *on) + noise(1e-12)},
-    "with weight 1; check signs, and that objectives has all terms that prox has":
-        {"prox": lambda p, x, *on: x - 0.5 * (step(p, x, *on) - x)},
-    "prox seems to ignore the weight":
-        {"prox": lambda p, x, s, c, w: step(p, x, s, c, 0.0), **FAR},
-    "prox seems to take the proximal term 2 times":
-        {"prox": lambda p, x, s, c, w: step(p, x, s, c, 2.0 * w)},
-    "prox seems to take -centre for centre":
-        {"prox": lambda p, x, s, c, w: step(p, x, s, -c, w), **FAR},
-    "check that prox and objectives have the same terms, with all penalties":
-        {"objectives": lambda p, x, s: value(p, x) - 0.5 * p.alpha * (x**2).sum(1)},
-    "found a slope of -":
-        {"prox": shrink_twice,
-         "objectives": lambda p, x, s: (x**2 + 0.1 * np.abs(x)).sum(axis=1)},
-    ".objectives: expected an array of shape (3,), found shape (); return f of each":
-        {"objectives": lambda p, x, s: value(p, x).sum()},
-    ".objectives: expected finite values at the results of init and prox, found inf":
-        {"objectives": lambda p, x, s: value(p, x) + np.inf},
-    "whatever the other rows, found":
-        {"objectives": lambda p, x, s: value(p, x - x.mean(axis=0))},
-    "when asked again; sum over the last axis only, and keep no state":
-        {"objectives": count},
-    ".objectives: expected thetas not to change, found it modified":
-        {"objectives": lambda p, x, s: np.copyto(x, x - 1.0) or value(p, x)},
-    ".prox: expected the result to approach centre as weight grows, found it":
-        {"prox": lambda p, x, s, c, w: step(p, x, s, c, min(w, 100.0))},
-    ".stack: expected the same bits from prox of a stack and of a problem alone":
-        STACKED,
-}  # fmt: skip
+# the method that is named, and a word about its fault, of a class that differs from a
+# good one by its methods
+FAULTS = [
+    ("prox", "", {"prox": None}),
+    ("layout", "", {"layout": FIXED_LAYOUT}),
+    ("init", "(3, 1)", {"init": lambda p, rng: np.zeros((3, 1))}),
+    ("init", "seed", {"init": lambda p, rng: noise()}),
+    ("expect", "theta", {"expect": lambda p, x: np.copyto(x, 2 * x)}),
+    ("prox", "theta",
+     {"prox": lambda p, x, *on: np.copyto(x, step(p, x, *on)) or x.copy()}),
+    ("prox", "centre",
+     {"prox": lambda p, x, s, c, w: np.copyto(c, w * c) or step(p, x, s, c, w)}),
+    ("prox", "memory with theta", {"prox": lambda p, x, *on: x}),
+    ("prox", "again",
+     {"prox": lambda p, *on: np.copyto(BUFFER, step(p, *on)) or BUFFER}),
+    ("prox", "NoneType", {"prox": lambda p, *on: None}),
+    ("prox", "float32", {"prox": lambda p, *on: step(p, *on).astype(np.float32)}),
+    ("prox", "nan in part coef",
+     {"prox": lambda p, x, s, c, w: step(p, x, s, c, w) * np.float64(w) / w}),
+    ("prox", "bits", {"prox": lambda p, *on: step(p, *on) + noise(1e-12)}),
+    ("prox", "rise", {"prox": lambda p, x, *on: x - 0.5 * (step(p, x, *on) - x)}),
+    ("prox", "ignore the weight",
+     {"prox": lambda p, x, s, c, w: step(p, x, s, c, 0.0), **FAR}),
+    ("prox", "2 times", {"prox": lambda p, x, s, c, w: step(p, x, s, c, 2.0 * w)}),
+    ("prox", "-centre",
+     {"prox": lambda p, x, s, c, w: step(p, x, s, -c, w), **FAR}),
+    ("prox", "same terms",
+     {"objectives": lambda p, x, s: value(p, x) - 0.5 * p.alpha * (x**2).sum(1)}),
+    ("prox", "slope",
+     {"prox": shrink_twice,
+      "objectives": lambda p, x, s: (x**2 + 0.1 * np.abs(x)).sum(axis=1)}),
+    ("prox", "grows", {"prox": lambda p, x, s, c, w: step(p, x, s, c, min(w, 100.0))}),
+    ("objectives", "()", {"objectives": lambda p, x, s: value(p, x).sum()}),
+    ("objectives", "inf", {"objectives": lambda p, x, s: value(p, x) + np.inf}),
+    ("objectives", "rows", {"objectives": lambda p, x, s: value(p, x - x.mean(0))}),
+    ("objectives", "again", {"objectives": count}),
+    ("objectives", "thetas",
+     {"objectives": lambda p, x, s: np.copyto(x, x - 1.0) or value(p, x)}),
+    ("stack", "prox", STACKED),
+]  # fmt: skip
 OTHERS = [
-    ("in part v; ", Sweep, {"prox": old_values}),
-    (
-        "in part s; prox seems to take the proximal term 2 times",
-        Sweep,
-        {"move_s": lambda p, now, aim, w: Sweep.move_s(p, now, aim, 2.0 * w)},
-    ),
-    ("found a slope of -", Shares, {"prox": without_scales}),
-]
+    ("prox", "part v", Sweep, {"prox": old_values}),
+    ("prox", "part s",
+     Sweep, {"move_s": lambda p, now, aim, w: Sweep.move_s(p, now, aim, 2.0 * w)}),
+    ("prox", "slope", Shares, {"prox": without_scales}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("sentence", "base", "methods"),
-    [(sentence, Ridge, methods) for sentence, methods in FAULTS.items()] + OTHERS,
+    ("method", "word", "base", "methods"),
+    [(method, word, Ridge, methods) for method, word, methods in FAULTS] + OTHERS,
 )
-def test_a_fault_is_told_in_one_sentence(sentence, base, methods):
+def test_a_fault_is_told_with_its_method(method, word, base, methods):
     faulty = type("Faulty", (base,), methods)
     with pytest.raises(ProblemError) as caught:
         check_problem(faulty())
 
     said = str(caught.value)
     assert said.startswith("Faulty")
-    assert sentence in said
+    assert method in said
+    assert word in said
     assert "\n" not in said
 
 
 def test_a_part_that_is_held_must_be_named():
     """Else it counts as a part that is not optimal."""
-    with pytest.raises(ProblemError, match="in part mu; "):
+    with pytest.raises(ProblemError, match="part mu"):
         check_problem(PPCA(SAMPLES, 2, zero_mean=True))
 
 
 def test_a_part_that_is_named_must_be_held():
-    with pytest.raises(ProblemError, match="expected the fixed part mu not to change"):
+    with pytest.raises(ProblemError, match="part mu"):
         check_problem(PPCA(SAMPLES, 2), fixed=["mu"])
-    with pytest.raises(ProblemError, match="unknown part 'm'; the parts are W, mu, a"):
+    with pytest.raises(ProblemError, match="'m'"):
         check_problem(PPCA(SAMPLES, 2), fixed=["m"])
 
 
@@ -369,5 +355,59 @@ def test_the_tolerance_is_the_callers():
             return super().prox(theta, stats, centre, weight * (1 + 1e-3))
 
     check_problem(Sloppy(), rtol=1e-2)
-    with pytest.raises(ProblemError, match="found a slope"):
+    with pytest.raises(ProblemError, match="slope"):
         check_problem(Sloppy())
+
+
+X, Y = datasets.regression(30, 3)[:2]
+
+
+class Plain(LeastSquares):
+    """Least squares with a fault."""
+
+    @property
+    def kind(self):
+        return type(self), self.layout
+
+
+class Stretched(Plain):
+    def within(self, T):
+        return super().within(2.0 * T)
+
+
+class Narrow(Plain):
+    def within(self, T):
+        return super().within(T[:, :-1])
+
+
+class Moved(Plain):
+    def theta_of(self, T, z):
+        return super().theta_of(T, z) + 1.0
+
+
+class Steep(Plain):
+    def rows(self, theta, radius=0.0):
+        return 1.1 * super().rows(theta, radius)
+
+
+class Reckless(LogisticRegression):
+    """Its curvature at theta is claimed for points around it."""
+
+    def rows(self, theta, radius=0.0):
+        return 1.01 * super().rows(theta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (Stretched, "within"),
+        (Narrow, "4 parameters"),
+        (Moved, "theta_of"),
+        (Steep, "rows"),
+        (Reckless, "rows"),
+    ],
+)
+def test_a_fault_of_coordinates_is_told_with_its_method(kind, word):
+    y = (Y > 0).astype(float) if kind is Reckless else Y
+    with pytest.raises(ProblemError, match=word):
+        check_problem(kind(X, y))

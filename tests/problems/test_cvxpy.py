@@ -195,52 +195,36 @@ def minimise(objective, constraints=(), variables=(x,)):
 
 
 SQUARE = cp.sum_squares(x)
-ERRORS = {
-    "Cvxpy needs a cvxpy.Problem, got int": lambda: Cvxpy(3, [x]),
-    "Cvxpy minimises, but the problem is to maximise; write Minimize(-...)": (
-        lambda: Cvxpy(cp.Problem(cp.Maximize(-SQUARE)), [x])
-    ),
-    "Cvxpy needs a value of each parameter, but rate has none": minimise(
-        SQUARE + unset
-    ),
-    "is infeasible: no point satisfies its constraints": minimise(
-        SQUARE, [x >= 1, x <= 0]
-    ),
-    "is unbounded below in its private variables": minimise(SQUARE + cp.sum(z)),
-    "but problem.is_dcp() is False": minimise(cp.sum(cp.sqrt(x))),
-    "Cvxpy needs a problem with variables, but it has none": minimise(cp.Constant(1)),
-    "got none for 0 variables": minimise(SQUARE, variables=()),
-    "'z' in variables is not a variable of the problem, which has x": minimise(
-        SQUARE, variables=[z]
-    ),
-    "'x0' in variables is not a variable of the problem, which has x": minimise(
-        SQUARE, variables=["x"]
-    ),
-    "Cvxpy needs a list of variables or a dict from names to variables, got Variable": (
-        minimise(SQUARE, variables=x)
-    ),
-    "got x for 2 variables": (minimise(SQUARE, variables=[x, x])),
-    "without a leading underscore, got 'a b'": minimise(SQUARE, variables={"a b": x}),
-    "continuous real variables, but n is boolean, integer or complex": minimise(
-        cp.sum_squares(whole)
-    ),
-    "Cvxpy needs variables with different names, got x, z, z": minimise(
-        SQUARE + cp.sum_squares(z) + cp.sum_squares(cp.Variable(name="z"))
-    ),
-}
+TWICE = SQUARE + cp.sum_squares(z) + cp.sum_squares(cp.Variable(name="z"))
+ERRORS = [
+    ("int", lambda: Cvxpy(3, [x])),
+    ("maximise", lambda: Cvxpy(cp.Problem(cp.Maximize(-SQUARE)), [x])),
+    ("rate", minimise(SQUARE + unset)),
+    ("infeasible", minimise(SQUARE, [x >= 1, x <= 0])),
+    ("private", minimise(SQUARE + cp.sum(z))),
+    ("is_dcp", minimise(cp.sum(cp.sqrt(x)))),
+    ("variables", minimise(cp.Constant(1))),
+    ("variables", minimise(SQUARE, variables=())),
+    ("'z'", minimise(SQUARE, variables=[z])),
+    ("'x0'", minimise(SQUARE, variables=["x"])),
+    ("Variable", minimise(SQUARE, variables=x)),
+    ("x for 2", minimise(SQUARE, variables=[x, x])),
+    ("'a b'", minimise(SQUARE, variables={"a b": x})),
+    ("n is", minimise(cp.sum_squares(whole))),
+    ("x, z, z", minimise(TWICE)),
+]
 
 
-@pytest.mark.parametrize("sentence", ERRORS)
-def test_bad_input_gets_one_sentence(sentence):
-    with pytest.raises(ProblemError) as caught:
-        ERRORS[sentence]()
+@pytest.mark.parametrize(("culprit", "call"), ERRORS)
+def test_bad_input_is_named(culprit, call):
+    with pytest.raises(ProblemError, match=culprit) as caught:
+        call()
 
-    assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_package_gets_one_sentence(monkeypatch):
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "clarabel", None)
 
-    with pytest.raises(ProblemError, match=r"needs the package clarabel; .*\[cvxpy\]"):
+    with pytest.raises(ProblemError, match="clarabel"):
         minimise(SQUARE)()

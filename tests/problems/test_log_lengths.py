@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import multivariate_normal
+from numpy.testing import assert_allclose
 
 from dadmm.problems import PPCA
-from dadmm.problems.log_lengths import LogLengthPPCA
 
 D, M, KNEE, LONGEST, SCALE = 6, 3, 4.0, 90.0, 2.5
 
@@ -36,6 +34,8 @@ def test_the_model_is_the_same_in_both_coordinates():
     stats, its = problem.expect(theta), plain.expect(point)
     found = problem.objectives(theta[None], stats)
     assert_allclose(found, plain.objectives(point[None], its), rtol=1e-12)
+    found, wanted = problem.neg_log_likelihood(theta), plain.neg_log_likelihood(point)
+    assert_allclose(found, wanted, rtol=1e-12)
     rng = np.random.default_rng(1)
     turn = np.linalg.qr(rng.standard_normal((M, M)))[0]
     W = problem.layout.views(point).W
@@ -70,26 +70,6 @@ def test_slopes_are_derivatives(lengths):
     assert_allclose(back, gradient, rtol=1e-6, atol=1e-9 * np.abs(gradient).max())
 
 
-def test_the_value_of_a_step_is_the_likelihood_and_the_pull():
-    """Up to a constant; the density is that of scipy."""
-    problem, point, rows = made()
-    theta = problem.inside(point)
-    centre, weight = 1.1 * theta, 12.0
-    shorter = problem.layout.pack(W=0.3 * problem.layout.views(point).W, mu=0.0, a=0.4)
-    values, wanted = [], []
-    for each in (point, shorter):
-        W, _, a = problem.layout.views(each)
-        covariance = W @ W.T + np.eye(D) / a
-        density = multivariate_normal(np.zeros(D), covariance).logpdf(rows).sum()
-        own = problem.inside(each)
-        off = problem.layout.views(own - centre)
-        pull = np.vdot(off.W, off.W) + SCALE * float(off.a) ** 2
-        wanted.append(0.5 * weight * pull - density)
-        values.append(problem._value(own, problem.axes(own), centre, weight))
-
-    assert_allclose(values[1] - values[0], wanted[1] - wanted[0], rtol=1e-10)
-
-
 def test_steps_descend_to_a_stationary_point():
     problem, point, _ = made()
     theta = problem.inside(point)
@@ -105,22 +85,6 @@ def test_steps_descend_to_a_stationary_point():
     rest = problem.layout.views(problem.gradient(theta) + pull)
     assert np.abs(rest.W).max() < 1e-5
     assert abs(rest.a) < 1e-5
-
-
-def test_a_stack_has_the_bits_of_each_problem():
-    """Of nodes with unlike numbers of rows, one of which takes shorter steps."""
-    cases = [made(count, seed) for count, seed in ((9, 0), (30, 1), (12, 2))]
-    problems = [case[0] for case in cases]
-    theta = np.array([p.inside(point) for p, point, _ in cases])
-    centre, weights = theta[::-1] * [[0.2], [1.0], [1.5]], np.array([0.3, 2.0, 70.0])
-    stack = LogLengthPPCA.stack(problems)
-
-    found = stack.prox(theta, stack.expect(theta), centre, weights)
-
-    for k, p in enumerate(problems):
-        alone = p.prox(theta[k], p.expect(theta[k]), centre[k], weights[k])
-        assert_array_equal(found[k], alone)
-    assert problems[0].kind == problems[1].kind != PPCA(cases[0][2], M).kind
 
 
 def test_steps_make_no_component_longer_than_the_bound():

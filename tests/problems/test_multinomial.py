@@ -7,11 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn import linear_model
 
 import dadmm
-from dadmm import Layout, Topology
-from dadmm.core.errors import ProblemError
+from dadmm import Layout
 from dadmm.problems import LogisticRegression, MultinomialLogistic
 from tests.support.pooled import LONG, Pooled, class_rows
 
@@ -112,56 +110,6 @@ def test_two_classes_are_those_of_logistic_regression():
     assert_allclose(found.intercept, np.append(-intercept, intercept) / 2, rtol=1e-9)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.7])
-def test_a_network_finds_the_coefficients_of_scikit_learn(alpha):
-    """Nodes lack classes, and columns are in mixed units."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(200, 3)) * [1e-2, 1.0, 1e3] + [0.0, 5.0, 1e4]
-    scores = rng.normal(size=(200, 4)) + (
-        (X - X.mean(axis=0)) / X.std(axis=0)
-    ) @ rng.normal(size=(3, 4))
-    y = scores.argmax(axis=1)
-    parts = np.array_split(np.argsort(y, kind="stable"), 6)
-    problems = [MultinomialLogistic(X[i], y[i], 4, alpha / 6) for i in parts]
-
-    stopping = dadmm.Stopping(tolerance=1e-7)
-    found = dadmm.solve(problems, Topology.ring(6), stopping=stopping)
-
-    middle, scale = X.mean(axis=0), X.std(axis=0) if alpha == 0 else 1.0
-    model = linear_model.LogisticRegression(
-        C=1 / alpha if alpha else np.inf, solver="newton-cholesky", tol=1e-12,
-        max_iter=500,
-    ).fit((X - middle) / scale, y)  # fmt: skip
-    coef = model.coef_ / scale
-    intercept = model.intercept_ - coef @ middle
-    parts = found.layout.views(found.solution)
-    assert (found.status, found.certificate.open_directions) == ("certified", 0)
-    assert_allclose(parts.coef, coef, atol=1e-6 * np.abs(coef).max())
-    assert_allclose(parts.intercept, intercept - intercept.mean(), rtol=1e-6)
-    assert_allclose(parts.coef.sum(axis=0), 0.0, atol=1e-6 * np.abs(coef).max())
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(9, 2)), rng.integers(3, size=9)
-    problem = MultinomialLogistic(X, y, 3, alpha, fit_intercept=fit_intercept)
-    theta = rng.normal(size=problem.layout.size)
-    coef, intercept = np.split(theta, [6])
-    coef = 0.0 * coef if alpha else coef
-    level = intercept if fit_intercept else np.zeros(3)
-
-    found = problem.margins(theta)
-
-    u = X @ coef.reshape(3, 2).T + level
-    sides = [u[i, y[i]] - u[i, k] for i in range(9) for k in range(3) if k != y[i]]
-    assert_allclose(found, [min(sides), max(sides)], atol=1e-12)
-    T = rng.normal(size=(len(theta), len(theta)))
-    again = problem.within(T).margins(np.linalg.solve(T, theta))
-    assert_allclose(again, found, atol=1e-9)
-
-
 def test_saturated_starts_are_left():
     problem, known, x = make()
 
@@ -184,23 +132,3 @@ def test_the_shortest_minimiser_without_penalty():
 
     assert_allclose(x.coef[:, 0], x.coef[:, 2], rtol=1e-9)
     assert_allclose(x.coef.sum(axis=0), 0.0, atol=1e-9)
-
-
-def test_labels_and_the_number_of_classes_are_checked():
-    X = np.ones((3, 1))
-    for labels in ([0, 1, 3], [0, 1, 0.5], [-1, 0, 1]):
-        with pytest.raises(ProblemError, match="needs integer labels from 0 to 2, bec"):
-            MultinomialLogistic(X, labels, 3)
-    for n_classes in (1, 2.0, "3"):
-        with pytest.raises(ProblemError, match="n_classes must be"):
-            MultinomialLogistic(X, [0, 0, 0], n_classes)
-
-
-def test_a_node_may_lack_classes():
-    problem = MultinomialLogistic(np.eye(2), [1, 1], 4, 1.0)
-
-    x = problem.prox(np.zeros(12), None, np.zeros(12), 1.0)
-
-    intercept = problem.layout.views(x).intercept
-    assert intercept[1] > 0
-    assert_allclose(intercept[[0, 2]], intercept[[3, 3]], rtol=1e-12)

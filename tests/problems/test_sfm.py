@@ -126,53 +126,40 @@ MATRIX = "measurement_matrix"
 
 
 @pytest.mark.parametrize(
-    ("name", "tracks", "more", "sentence"),
+    ("name", "tracks", "more", "culprit"),
     [
-        ("other", np.ones((4, 5)), [], "measurement_matrix"),
-        (MATRIX, np.ones((5, 6)), [], "5 rows; tracks"),
+        ("other", np.ones((4, 5)), [], MATRIX),
+        (MATRIX, np.ones((5, 6)), [], "5 rows"),
         (MATRIX, np.ones((4, 3)), [], "3 points"),
-        (MATRIX, np.where(np.eye(4, 6), np.inf, 1.0), [],
-         "row 0, point 0 is inf; coordinates must be finite, or NaN"),
-        (MATRIX, np.ones((8, 6)), ["--nodes", "5"],
-         "4 frames are too few for 5 cameras"),
-        (MATRIX, np.ones((8, 6)), ["--n-components", "4"],
-         "n_components must be 3 for sfm, got 4"),
+        (MATRIX, np.where(np.eye(4, 6), np.inf, 1.0), [], "row 0, point 0"),
+        (MATRIX, np.ones((8, 6)), ["--nodes", "5"], "5 cameras"),
+        (MATRIX, np.ones((8, 6)), ["--n-components", "4"], "n_components"),
     ],
-)  # fmt: skip
-def test_bad_tracks_are_refused_in_one_sentence(
-    name, tracks, more, sentence, tmp_path, capsys
-):
+)
+def test_bad_tracks_are_refused(name, tracks, more, culprit, tmp_path, capsys):
     file = tmp_path / "tracks.npz"
     np.savez(file, **{name: tracks})
 
-    assert sentence in refused(capsys, "--problem", "sfm", "--data", file, *more)
+    assert culprit in refused(capsys, "--problem", "sfm", "--data", file, *more)
 
 
-@pytest.mark.parametrize(
-    ("rows", "start", "sentence"),
-    [
-        (np.ones((3, 5)), "frame", "x and y of each frame"),
-        (np.ones(4), "frame", "x and y of each frame"),
-        (np.ones((0, 5)), "frame", "x and y of each frame"),
-        (np.ones((4, 6)), "middle", "frame, random"),
-    ],
-)
-def test_rows_that_are_not_frames_and_other_starts_are_refused(rows, start, sentence):
-    with pytest.raises(dadmm.ProblemError, match=sentence):
-        StructureFromMotion(rows, start=start)
+@pytest.mark.parametrize("rows", [np.ones((3, 5)), np.ones(4), np.ones((0, 5))])
+def test_rows_that_are_not_frames_and_other_starts_are_refused(rows):
+    with pytest.raises(dadmm.ProblemError, match="rows"):
+        StructureFromMotion(rows)
+    with pytest.raises(dadmm.ProblemError, match="start"):
+        StructureFromMotion(np.ones((4, 6)), start="middle")
 
 
-def test_the_structure_is_drawn(tmp_path, monkeypatch, capsys):
+def test_the_structure_is_drawn(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
     from dadmm import plot
 
     monkeypatch.chdir(tmp_path)
     run.main(["--problem", "sfm", "--out", "cube", "--quiet", "--max-iter", "5"])
-    run.main(["--out", "plain", "--quiet", "--max-iter", "5"])
 
     assert plot.main(["cube", "--kind", "all"]) == 0
     assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000
-    assert plot.main(["plain", "--kind", "structure"]) == 2
-    assert "use one with --problem sfm" in capsys.readouterr().err
-    assert plot.main(["cube", "plain", "--kind", "structure"]) == 2
-    assert "one at a time" in capsys.readouterr().err
+    run.main(["--out", "plain", "--quiet", "--max-iter", "5"])
+    for folders in (["plain"], ["cube", "plain"]):
+        assert plot.main([*folders, "--kind", "structure"]) == 2

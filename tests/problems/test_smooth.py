@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -187,11 +189,11 @@ def test_wrong_gradients_are_found(name, units, factors):
     factors = WRONG_FACTORS[factors]
     function = FUNCTIONS[name](samples()[0] * UNITS[units], samples()[1])
 
-    with pytest.raises(ProblemError, match="the gradient is wrong") as caught:
+    with pytest.raises(ProblemError, match="gradient") as caught:
         Smooth(changed(function, factors), D)
 
     if np.ndim(factors):
-        assert f"its entry {np.argmax(factors != 1)} is " in str(caught.value)
+        assert f"entry {np.argmax(factors != 1)} " in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -199,7 +201,7 @@ def test_one_wrong_entry_of_many_is_found():
     function = logistic(*samples(n=500, d=300))[0]
     factors = np.where(np.arange(300) == 123, 1.2, 1.0)
 
-    with pytest.raises(ProblemError, match="its entry 123 is "):
+    with pytest.raises(ProblemError, match="entry 123"):
         Smooth(changed(function, factors), 300)
 
 
@@ -207,18 +209,15 @@ def test_a_term_that_vanishes_at_the_start_is_missed_elsewhere():
     X, y = samples()
     with_penalty, without = logistic(X, y, 1.0)[0], logistic(X, y, 0.0)[0]
 
-    with pytest.raises(ProblemError, match="the gradient is wrong"):
+    with pytest.raises(ProblemError, match="gradient"):
         Smooth(lambda w: (with_penalty(w)[0], without(w)[1]), D)
 
 
-def test_the_sentence_has_the_numbers():
+def test_the_error_has_the_numbers():
     with pytest.raises(ProblemError) as caught:
         Smooth(lambda x: (np.sum((x - 1) ** 2), x - 1), 1)
 
-    assert str(caught.value) == (
-        "value_and_gradient: the gradient is wrong: its entry 0 is -1, but differences "
-        "of the value give -2, at theta = [0]"
-    )
+    assert {"-1", "-2"} <= set(re.findall(r"-\d", str(caught.value)))
 
 
 def square(x):
@@ -229,53 +228,33 @@ def fails(x):
     raise KeyError("rate\nof")
 
 
-ERRORS = {
-    "size must be at least 1, got 0": lambda: Smooth(square, 0),
-    "size must be an integer, got 'x'": lambda: Smooth(square, "x"),
-    "convex must be true or false, got 'yes'": lambda: Smooth(square, 2, convex="yes"),
-    "Smooth: start must have shape (2,), got (3,)": (
-        lambda: Smooth(square, 2, start=np.ones(3))
-    ),
-    "value_and_gradient of Smooth must return two things, the value and the gradient, "
-    "got float64": lambda: Smooth(np.sum, 2),
-    "Smooth: the gradient of value_and_gradient must have shape (2,), got (1, 2)": (
-        lambda: Smooth(lambda x: (0.0, x[None]), 2)
-    ),
-    "the value of value_and_gradient must have shape (), got (2,)": (
-        lambda: Smooth(lambda x: (x, x), 2)
-    ),
-    "the gradient of value_and_gradient must be numbers": (
-        lambda: Smooth(lambda x: (0.0, ["a", "b"]), 2)
-    ),
-    "the value is inf at the start": lambda: Smooth(lambda x: (np.inf, x), 2),
-    "entry 1 of the gradient is nan at the start": (
-        lambda: Smooth(lambda x: (0.0, np.array([0.0, np.nan])), 2)
-    ),
-    "value_and_gradient of Smooth raised KeyError: 'rate\\nof', at theta = [0, 0]": (
-        lambda: Smooth(fails, 2)
-    ),
-    "Smooth uses a Hessian for convex problems only": (
-        lambda: Smooth(square, 2, hessian=lambda x: np.eye(2))
-    ),
-    "Smooth: what hessian returns must have shape (2, 2), got (2,)": (
-        lambda: Smooth(square, 2, hessian=lambda x: x, convex=True)
-    ),
-    "hessian of Smooth must return a symmetric matrix": (
-        lambda: Smooth(square, 2, hessian=lambda x: np.tri(2), convex=True)
-    ),
-    "f is not convex: the Hessian, scaled to diagonal 1, has the eigenvalue -1": (
-        lambda: Smooth(square, 2, hessian=lambda x: -np.eye(2), convex=True)
-    ),
-    "hessian(theta) @ v is wrong: its entry": (
-        lambda: Smooth(square, 2, hessian=lambda x: 2 * np.eye(2), convex=True)
-    ),
-}
+def bent(hessian, convex=True):
+    return lambda: Smooth(square, 2, hessian=lambda x: hessian, convex=convex)
 
 
-@pytest.mark.parametrize("sentence", ERRORS)
-def test_bad_input_gets_one_sentence(sentence):
-    with pytest.raises(ProblemError) as caught:
-        ERRORS[sentence]()
+ERRORS = [
+    ("size", lambda: Smooth(square, 0)),
+    ("size", lambda: Smooth(square, "x")),
+    ("convex", lambda: Smooth(square, 2, convex="yes")),
+    ("start", lambda: Smooth(square, 2, start=np.ones(3))),
+    ("float64", lambda: Smooth(np.sum, 2)),
+    ("gradient", lambda: Smooth(lambda x: (0.0, x[None]), 2)),
+    ("gradient", lambda: Smooth(lambda x: (0.0, ["a", "b"]), 2)),
+    ("value", lambda: Smooth(lambda x: (x, x), 2)),
+    ("value is inf", lambda: Smooth(lambda x: (np.inf, x), 2)),
+    ("entry 1", lambda: Smooth(lambda x: (0.0, np.array([0.0, np.nan])), 2)),
+    ("KeyError", lambda: Smooth(fails, 2)),
+    ("convex", bent(np.eye(2), convex=False)),
+    ("hessian", bent(np.ones(2))),
+    ("symmetric", bent(np.tri(2))),
+    ("eigenvalue", bent(-np.eye(2))),
+    ("hessian", bent(2 * np.eye(2))),
+]
 
-    assert sentence in str(caught.value)
+
+@pytest.mark.parametrize(("culprit", "call"), ERRORS)
+def test_bad_input_is_named(culprit, call):
+    with pytest.raises(ProblemError, match=culprit) as caught:
+        call()
+
     assert "\n" not in str(caught.value)

@@ -48,12 +48,16 @@ for (n, d, M), zero in product([(30, 5, 2), (4, 6, 2), (1, 4, 1)], (False, True)
 holed = [remove_entries(samples(20, 12, seed), 0.3, seed) for seed in range(4)]
 STACKS["missing"] = [IncompletePPCA(x, 2) for x in holed]
 STACKS["tracks"] = [LostTracks(x) for x in holed]
+STACKS["log lengths"] = [  # of unlike numbers of rows
+    PPCA(samples(n, 6, n), 2).with_log_lengths(4.0, 90.0, 2.5) for n in (9, 30, 12, 20)
+]
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_stacked_problems_give_the_same_bits(name):
     problems, rng = STACKS[name], np.random.default_rng(0)
-    theta = np.array([problem.init(rng) for problem in problems])
+    first = getattr(problems[0], "plain", problems[0])  # log lengths have no start
+    theta = np.array([first.init(rng) for _ in problems])
     centre = rng.normal(size=theta.shape)
     if not theta.any():  # a linear problem: from near and far
         theta = centre * np.array([[0.0], [1.0], [30.0], [300.0]])
@@ -74,6 +78,9 @@ def test_stacked_problems_give_the_same_bits(name):
         assert_array_equal(values[k], problem.objectives(rows[k], alone))
         first = stacked.objectives(rows[:, :1], stats)[k]
         assert_array_equal(first, problem.objectives(rows[k, :1], alone))
+        if hasattr(problem, "neg_log_likelihood"):
+            found = stacked.neg_log_likelihood(theta)[k]
+            assert_array_equal(found, problem.neg_log_likelihood(theta[k]))
 
 
 def test_only_problems_of_one_kind_are_stacked():

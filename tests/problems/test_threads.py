@@ -10,13 +10,7 @@ from dadmm import Topology, problems
 from tests.support.solving import solve
 
 X = np.random.default_rng(0).normal(size=(30, 4))
-Y = np.sign(X[:, 0])
-KINDS = ["LeastSquares", "Ridge", "Lasso", "ElasticNet", "Huber", "LogisticRegression"]
-MAKE = {name: lambda name=name: getattr(problems, name)(X, Y) for name in KINDS}
-MAKE["MultinomialLogistic"] = lambda: problems.MultinomialLogistic(X, Y > 0, 3)
-MAKE["PoissonRegression"] = lambda: problems.PoissonRegression(X, Y > 0)
-MAKE["PPCA"] = lambda: problems.PPCA(X, 2)
-MAKE["StructureFromMotion"] = lambda: problems.StructureFromMotion(X)
+SETTINGS = {"ppca": (2,), "multinomial": (3,)}
 
 
 def threads() -> set[int]:
@@ -47,19 +41,14 @@ def calls(monkeypatch):
         yield found
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_a_problem_is_made_with_one_thread(name, calls):
-    MAKE[name]()
-
-    assert calls
-    assert calls == [{1}] * len(calls)
+@pytest.mark.parametrize("name", problems.PROBLEMS)
+def test_a_problem_is_made_and_starts_with_one_thread(name, calls):
+    kind = problems.PROBLEMS[name]
+    targets = () if issubclass(kind, problems.PPCA) else (X[:, 0] > 0,)
+    made = kind(X, *targets, *SETTINGS.get(name, ()))
     assert threads() == {2}
 
-
-def test_a_start_is_drawn_with_one_thread(calls):
-    nodes = [problems.PPCA(X, 2) for _ in range(3)]
-    calls.clear()
-    solve(nodes, Topology.ring(3), max_iter=1)
+    solve([made] * 3, Topology.ring(3), max_iter=1)
 
     assert calls
     assert calls == [{1}] * len(calls)

@@ -22,9 +22,6 @@ from sklearn import linear_model
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dadmm.sklearn import (
@@ -79,31 +76,68 @@ def subspace(n=80, d=8, m=2, noise=0.3, seed=0):
     return 200.0 * rows + 5000.0
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (Ridge(3.0), linear_model.Ridge(3.0)),
-        (Lasso(0.4), linear_model.Lasso(0.4, tol=1e-14)),
-        (ElasticNet(0.3), linear_model.ElasticNet(0.3, tol=1e-14)),
-        (
-            ElasticNet(0.3, l1_ratio=0.9, topology="complete", n_nodes=5),
-            linear_model.ElasticNet(0.3, l1_ratio=0.9, tol=1e-14),
-        ),
-    ],
-)
-def test_regressions_are_those_of_scikit_learn(ours, theirs, fit_intercept):
-    """The same alpha means the same, with whatever number of nodes."""
-    X, y = regression()
-    theirs = clone(theirs).set_params(fit_intercept=fit_intercept).fit(X, y)
-    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
+NEWTON = {"tol": 1e-12, "solver": "newton-cholesky"}
+SPARSE = {"tol": 1e-14, "max_iter": 100_000}
+TWINS = [
+    (Ridge(3.0), {"tol": 1e-12}),
+    (Lasso(0.4), SPARSE),
+    (ElasticNet(0.3), SPARSE),
+    (ElasticNet(0.3, l1_ratio=0.9, topology="complete", n_nodes=5), SPARSE),
+    (PoissonRegressor(0.0), NEWTON),
+    (PoissonRegressor(0.5), NEWTON),
+    *[(LogisticRegression(C), NEWTON) for C in (0.1, 10.0, np.inf)],
+]
 
+
+def twin(ours, tight):
+    """Return the estimator of scikit-learn with the parameters of ours, but tight."""
+    known = {"alpha", "C", "l1_ratio", "fit_intercept"}
+    given = {k: v for k, v in ours.get_params().items() if k in known}
+    return getattr(linear_model, type(ours).__name__)(**given, **tight)
+
+
+def compare(ours, theirs, X, rows=None):
+    """Compare coefficients and all predictions of two estimators."""
+    rows = X if rows is None else rows
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    for method in ("decision_function", "predict_proba", "predict_log_proba"):
+        if hasattr(theirs, method):
+            found, wanted = getattr(ours, method)(rows), getattr(theirs, method)(X)
+            assert_allclose(found, wanted, atol=1e-5)
+    if hasattr(theirs, "classes_"):
+        assert_array_equal(ours.predict(rows), theirs.predict(X))
+    else:
+        assert_allclose(ours.predict(rows), theirs.predict(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("ours", "tight"), TWINS)
+def test_linear_models_are_those_of_scikit_learn(ours, tight, fit_intercept):
+    """The same alpha means the same, with whatever number of nodes."""
+    X, y = regression()
+    if isinstance(ours, PoissonRegressor | LogisticRegression):
+        X, y = labelled(5 if isinstance(ours, PoissonRegressor) else 2)
+    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
+    theirs = twin(ours, tight).fit(X, y)
+
+    compare(ours, theirs, X)
+    assert ours.result_.converged
     assert_array_equal(ours.coef_ == 0.0, theirs.coef_ == 0.0)
-    assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
-    alone = clone(ours).set_params(n_nodes=1, topology="ring").fit(X[:15], y[:15])
-    assert np.abs(alone.coef_ - ours.coef_).max() > 1e-2
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_more_classes_are_multinomial(fit_intercept):
+    """Labels are sorted, so that nodes have one or two classes each."""
+    X, y = labelled(3)
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], np.array(["ash", "birch", "cedar"])[y[order]]
+
+    ours = LogisticRegression(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
+
+    assert_array_equal(ours.classes_, ["ash", "birch", "cedar"])
+    assert ours.n_iter_.shape == (1,)
+    compare(ours, twin(ours, NEWTON).fit(X, y), X)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -128,86 +162,19 @@ def test_huber_regression_stands_where_no_force_is_left(fit_intercept):
     assert ours.outliers_[::7].all()
 
 
-@pytest.mark.parametrize("C", [0.1, 10.0, np.inf])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_logistic_regression_is_that_of_scikit_learn(C, fit_intercept):
-    X, y = labelled()
-    theirs = linear_model.LogisticRegression(
-        C=C, fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
-    ).fit(X, y)
-    ours = LogisticRegression(C, fit_intercept=fit_intercept, **TIGHT).fit(X, y)
-
-    assert ours.result_.converged
-    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
-    assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
-    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
-    assert_allclose(ours.predict_log_proba(X), theirs.predict_log_proba(X), atol=1e-5)
-    assert_array_equal(ours.predict(X), theirs.predict(X))
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_more_classes_are_multinomial(fit_intercept):
-    """Labels are sorted, so that nodes have one or two classes each."""
-    X, y = labelled(3)
-    order = np.argsort(y, kind="stable")
-    X, y = X[order], np.array(["ash", "birch", "cedar"])[y[order]]
-    theirs = linear_model.LogisticRegression(
-        fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
-    ).fit(X, y)
-
-    ours = LogisticRegression(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
-
-    assert_array_equal(ours.classes_, ["ash", "birch", "cedar"])
-    assert ours.n_iter_.shape == (1,)
-    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
-    assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
-    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
-    assert_array_equal(ours.predict(X), theirs.predict(X))
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_poisson_regression_is_that_of_scikit_learn(alpha, fit_intercept):
-    X, y = labelled(5)
-    theirs = linear_model.PoissonRegressor(
-        alpha=alpha, fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
-    ).fit(X, y)
-    ours = PoissonRegressor(alpha, fit_intercept=fit_intercept, **TIGHT).fit(X, y)
-
-    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
-    assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-5)
-    weights = np.arange(80.0)
-    assert_allclose(ours.score(X, y, weights), theirs.score(X, y, weights), rtol=1e-6)
-
-
-def pooled(kind):
-    """Return an estimator of scikit-learn with the parameters of ours, but tight."""
-    tight = {
-        Ridge: {"tol": 1e-12},
-        Lasso: {"tol": 1e-14, "max_iter": 100_000},
-        ElasticNet: {"tol": 1e-14, "max_iter": 100_000},
-    }.get(kind, {"tol": 1e-12, "solver": "newton-cholesky"})
-    return getattr(linear_model, kind.__name__)(**tight)
-
-
 @pytest.mark.parametrize("dense", [np.asarray, csr_matrix, csc_array])
-@pytest.mark.parametrize("kind", [kind for kind in LINEAR if kind != HuberRegressor])
-def test_weights_and_sparse_rows_are_those_of_scikit_learn(kind, dense):
+@pytest.mark.parametrize(("ours", "tight"), [*TWINS[:3], *TWINS[5:7]])
+def test_weights_and_sparse_rows_are_those_of_scikit_learn(ours, tight, dense):
     """Nodes may have no row of a positive weight; such rows count as absent."""
     X, y = labelled(3)
     X = np.where(X < 9.5, 0.0, X)
     weights = np.random.default_rng(2).uniform(0.1, 3.0, len(X))
     weights[:40], weights[50::9] = 0.0, 0.0
-    theirs = pooled(kind).fit(X, y, weights)
+    theirs = twin(ours, tight).fit(X, y, weights)
 
-    ours = kind(**TIGHT).fit(dense(X), y, weights)
+    ours = clone(ours).set_params(**TIGHT).fit(dense(X), y, weights)
 
-    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
-    assert_allclose(ours.predict(dense(X)), theirs.predict(X), rtol=1e-5, atol=1e-6)
+    compare(ours, theirs, X, dense(X))
     score = theirs.score(X, y, weights)
     assert_allclose(ours.score(dense(X), y, weights), score, atol=1e-6)
 
@@ -236,30 +203,27 @@ def test_a_warm_start_begins_where_the_last_fit_ended(kind):
     assert ours.n_iter_ < first / 2
     assert_allclose(ours.coef_, coef, atol=1e-4)
     assert kind(tolerance=1e-6).fit(X, y).fit(X, y).n_iter_ == first
-    with pytest.raises(dadmm.ConfigError, match="warm_start has 4 nodes with"):
+    with pytest.raises(dadmm.ConfigError, match="warm_start"):
         ours.fit(X[:, :2], y)
 
 
-def test_sending_says_which_messages_are_sent():
+def test_sending_and_options_go_to_the_solver():
     X, y = regression()
-    exact, fewer = Ridge().fit(X, y), Ridge(sending="float32").fit(X, y)
-    coarse = Ridge(sending=dadmm.Sending("quantised", bits=6)).fit(X, y)
-
-    for model in (fewer, coarse, Ridge(options={"payload": "float16"}).fit(X, y)):
+    exact = Ridge().fit(X, y)
+    for model in (
+        Ridge(sending="float32"),
+        Ridge(sending=dadmm.Sending("quantised", bits=6)),
+        Ridge(options={"payload": "float16"}),
+    ):
+        model.fit(X, y)
         assert_allclose(model.coef_, exact.coef_, atol=1e-3)
         assert (
             model.result_.traffic.bytes / model.n_iter_
             < exact.result_.traffic.bytes / exact.n_iter_
         )
-    assert "sending" in clone(coarse).get_params()
-
-
-def test_hopeless_scores_have_probabilities():
-    X, y = labelled(3)
-    ours = LogisticRegression(**QUICK).fit(X, y)
-
-    chances = ours.predict_proba(np.array([[1e6] * 4, [-1e6] * 4]))
-    assert_allclose(chances.sum(axis=1), 1.0)
+    ours = Ridge(options={"record": False, "eta0": 5.0}, scheme="fixed").fit(X, y)
+    assert len(ours.result_.history) == 0
+    assert (ours.result_.eta == 5.0).all()
 
 
 @pytest.mark.parametrize("n_nodes", [1, 4])
@@ -340,14 +304,6 @@ def test_missing_entries_are_left_out(share):
     assert np.sqrt(np.mean(errors**2)) < 0.6 * X[~seen].std()
 
 
-def test_a_column_that_nobody_sees_is_told():
-    """And one that a single node does not see is not."""
-    X = subspace()
-    X[:, 3] = np.nan
-    with pytest.raises(ValueError, match="feature 3 is missing in all rows"):
-        PPCA(2).fit(X)
-
-
 def test_nodes_are_no_more_than_rows_allow():
     """One row each for regressions, two for PPCA; a graph is taken as it is."""
     X, y = regression(6, 2)
@@ -357,62 +313,54 @@ def test_nodes_are_no_more_than_rows_allow():
     assert PPCA(1, n_nodes=20).fit(X).result_.topology.n_nodes == 3
     graph = dadmm.Topology.star(5)
     assert Ridge(topology=graph).fit(X, y).result_.topology is graph
-    with pytest.raises(ValueError, match="6 samples are too few for 7 nodes"):
+    with pytest.raises(ValueError, match="7 nodes"):
         Ridge(topology=dadmm.Topology.ring(7)).fit(X, y)
 
 
 @pytest.mark.parametrize(
-    ("estimator", "words"),
+    ("estimator", "culprit"),
     [
-        (Ridge(-1.0), "alpha must be at least 0"),
-        (Ridge(np.inf), "alpha must be at least 0 and finite"),
-        (LogisticRegression(0.0), "C must be above 0"),
-        (LogisticRegression("1"), "C must be a number"),
-        (PoissonRegressor(), "PoissonRegression needs y of at least 0, got -1"),
-        (Ridge(sending="int8"), "unknown payload 'int8'"),
-        (HuberRegressor(0.0), "delta must be above 0"),
-        (ElasticNet(l1_ratio=2.0), "l1_ratio must be from 0 to 1"),
-        (Ridge(n_nodes=0), "n_nodes must be at least 1"),
-        (Ridge(topology="tree"), "unknown graph 'tree'"),
-        (
-            Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)),
-            "4 nodes but the fit has 3",
-        ),
-        (Ridge(scheme="best"), "unknown scheme 'best'"),
-        (Ridge(options={"coupling": "none"}), "unknown coupling 'none'"),
-        (
-            PPCA(4),
-            "n_components must be less than",
-        ),
-        (PPCA(1.5), "n_components must be an integer, got 1.5"),
+        (Ridge(-1.0), "alpha"),
+        (Ridge(np.inf), "alpha"),
+        (LogisticRegression(0.0), "C"),
+        (LogisticRegression("1"), "C"),
+        (PoissonRegressor(), "y"),
+        (Ridge(sending="int8"), "payload"),
+        (HuberRegressor(0.0), "delta"),
+        (ElasticNet(l1_ratio=2.0), "l1_ratio"),
+        (Ridge(n_nodes=0), "n_nodes"),
+        (Ridge(topology="tree"), "graph 'tree'"),
+        (Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)), "4 nodes"),
+        (Ridge(scheme="best"), "scheme"),
+        (Ridge(options={"coupling": "none"}), "coupling"),
+        (PPCA(4), "n_components"),
+        (PPCA(1.5), "n_components"),
+        (PPCA(3), "noise"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(estimator, words):
+def test_mistakes_are_named(estimator, culprit):
     """In `fit`, as scikit-learn wants it, and of a kind that both sides know."""
     X, y = labelled()
-    y = 2 * y - 1
-    with pytest.raises(dadmm.DadmmError, match=words) as told:
-        estimator.fit(X, y)
-    assert "\n" not in str(told.value)
+    rows = 4 if culprit == "noise" else 80
+    with pytest.raises(dadmm.DadmmError, match=rf"\b{culprit}") as told:
+        estimator.fit(X[:rows], 2 * y[:rows] - 1)
+    assert isinstance(told.value, ValueError)
 
 
-def test_data_that_leave_no_noise_are_told():
+def test_data_that_leave_nothing_to_fit_are_told():
     X = subspace()
-    with pytest.raises(
-        ValueError, match="5 components leave no noise in n_samples = 6"
-    ):
-        PPCA(5).fit(X[:6])
-    with pytest.raises(ValueError, match="are equal"):
+    with pytest.raises(ValueError, match="equal"):
         PPCA(2).fit(np.ones((9, 4)))
-    with pytest.raises(ValueError, match="at least two classes, but all labels are of"):
+    with pytest.raises(ValueError, match="classes"):
         LogisticRegression().fit(X, np.ones(len(X)))
+    X[:, 3] = np.nan
+    with pytest.raises(ValueError, match="feature 3"):
+        PPCA(2).fit(X)
 
 
 def test_not_converging_is_a_warning_with_advice():
     X, y = regression()
-    with pytest.warns(
-        ConvergenceWarning, match="Ridge ended by max_iter after 3 iter"
-    ) as caught:
+    with pytest.warns(ConvergenceWarning, match="max_iter after 3") as caught:
         Ridge(max_iter=3).fit(X, y)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
@@ -439,16 +387,8 @@ def test_linear_estimators_are_certified_in_any_units(kind):
 
 def test_classes_that_can_be_separated_are_a_warning():
     X, _ = labelled()
-    with pytest.warns(ConvergenceWarning, match="ended by no_minimum .* use alpha > 0"):
+    with pytest.warns(ConvergenceWarning, match="no_minimum"):
         LogisticRegression(C=np.inf).fit(X, X[:, 0] > 10.0)
-
-
-def test_options_go_to_the_solver():
-    X, y = regression()
-    ours = Ridge(options={"record": False, "eta0": 5.0}, scheme="fixed").fit(X, y)
-
-    assert len(ours.result_.history) == 0
-    assert (ours.result_.eta == 5.0).all()
 
 
 def test_the_same_state_gives_the_same_bits():
@@ -492,14 +432,6 @@ def test_fitted_estimators_are_pickled_with_their_result(kind):
     assert not hasattr(clone(fitted), "result_")
 
 
-def test_estimators_work_in_pipelines():
-    X, y = labelled()
-    steps = make_pipeline(StandardScaler(), PPCA(3, **QUICK), LogisticRegression())
-
-    assert cross_val_score(steps, X, y, cv=3).mean() > 0.7
-    assert "ppca2" in steps[:-1].fit(X).get_feature_names_out()
-
-
 @pytest.mark.mpi
 def test_every_rank_ends_with_the_estimator_of_one_process():
     """Bit by bit; and mistakes of one rank are told by all: see estimators.py."""
@@ -507,12 +439,3 @@ def test_every_rank_ends_with_the_estimator_of_one_process():
 
     assert ended.code == 0, ended.err
     assert len(ended.out.splitlines()) == 7
-
-
-def test_the_warning_names_the_likely_cause():
-    """The sentence of a run."""
-    X, y = regression()
-    wide = X * np.logspace(0, 5, X.shape[1])
-    settings = {"alpha": 1e-3, "tolerance": 1e-13, "max_iter": 40}
-    with pytest.warns(ConvergenceWarning, match="times as much as column 0"):
-        Ridge(**settings, options={"coordinates": "raw"}).fit(wide, y)
