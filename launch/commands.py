@@ -21,6 +21,8 @@ from launch.environment import PROJECT
 from launch.job import has_results, run_job
 
 HELP = {"-h", "--help"}
+# Two files at a time: most tests keep one core busy, those over MPI all of them.
+WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 DIAGNOSE = (
     "usage: python launch diagnose RUN [FILE [COMMAND]], which are the folder of a "
     "run, the output of mpiexec or srun, and what resumes a run before its folder"
@@ -84,30 +86,24 @@ def setup(arguments: list[str]) -> int:
     return 0
 
 
-def slurm(arguments: list[str]) -> int:
-    """Run a job of Slurm."""
-    return batch_job("slurm", arguments)
-
-
-def pbs(arguments: list[str]) -> int:
-    """Run a job of PBS, whose qsub passes no arguments to a script."""
-    text = os.environ.get("DADMM_ARGS", "")
-    try:
-        arguments = [*shlex.split(text), *arguments]
-    except ValueError as error:
-        raise UsageError(
-            f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
-        ) from None
-    return batch_job("pbs", arguments)
-
-
-def batch_job(system: str, arguments: list[str]) -> int:
+def slurm(arguments: list[str], system: str = "slurm") -> int:
+    """Run a job of a batch system."""
     name, arguments = take_option(arguments, ("--mpi",), "")
     runtime = mpi.prepare(name, own=True, install=False)
     mpi.enter(runtime)
     from launch import batch
 
     return batch.run(system, arguments, name, runtime)
+
+
+def pbs(arguments: list[str]) -> int:
+    """Run a job of PBS, whose qsub passes no arguments to a script."""
+    text = os.environ.get("DADMM_ARGS", "")
+    try:
+        given = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"DADMM_ARGS is no shell command, {error}: {text}") from None
+    return slurm([*given, *arguments], "pbs")
 
 
 def sweep(arguments: list[str]) -> int:
@@ -151,10 +147,8 @@ def test(arguments: list[str]) -> int:
     # beside the tests; its output comes after theirs
     mypy = subprocess.Popen([runtime.python, "-m", "mypy"], cwd=PROJECT, **output)
     signal.signal(signal.SIGINT, lambda *_: None)  # the terminal's Ctrl-C ends pytest
-    # Two files at a time: most tests keep one core busy, those over MPI all of them.
     try:
-        workers = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-        code = runtime.call("pytest", *workers, *arguments)
+        code = runtime.call("pytest", *WORKERS, *arguments)
         print(mypy.communicate()[0], end="", flush=True)
     finally:
         mypy.kill()
@@ -173,8 +167,8 @@ def docs(arguments: list[str]) -> int:
     # -W: a warning is an error; -n: so is a reference without a target
     strict = ("-W", "--keep-going", "-n", "-q")
     code = runtime.call("sphinx", *strict, "-b", "html", "-c", "docs", ".", str(site))
-    workers = ("-n", "2", "--dist", "loadfile", "-q")
-    code = runtime.call("pytest", *workers, "tests/docs", "tests/examples") or code
+    tests = ("-q", "tests/docs", "tests/examples")
+    code = runtime.call("pytest", *WORKERS, *tests) or code
     if code == 0:
         print(f"site     {site / 'index.html'}")
     return code

@@ -15,7 +15,7 @@ from launch.runs import last_checkpoint, read_ranks
 
 BAD_INPUT, NOT_CONVERGED = 2, 3  # exit codes of dadmm.run that need no explanation
 CLEANUP = signal.SIGKILL  # with which MPICH and Intel MPI end the remaining ranks
-UNKNOWN = "for an unknown reason"
+UNKNOWN, MAYBE = "for an unknown reason", "was probably"
 HINTS = {
     signal.SIGKILL: "often the kernel, when memory runs out",
     signal.SIGSEGV: "an error in compiled code",
@@ -81,12 +81,12 @@ def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> st
         return f"{lost}, and its ranks with it"
     # dadmm's own report is more precise than that of an MPI
     found = (
-        exception(tail, ranks)
+        exception(tail, RAISED, ranks)
         or open_mpi(tail)
         or slurm(tail)
         or intel(tail, first)
         or mpich(tail)
-        or import_error(tail)
+        or exception(tail, TRACEBACK, ranks)  # from before dadmm runs
     )
     if found is None and first is None:
         return ""
@@ -147,40 +147,23 @@ def by_signal(rank: int | None, host: str, signum: int, was: str = "was") -> Fai
     return Failure(rank, host, f"{was} killed by {word}", signum if known else 0)
 
 
-def probably(signum: int, host: str = "") -> Failure:
-    """Return the failure of some rank that a signal seems to have ended."""
-    return by_signal(None, host, signum, "was probably")
-
-
-def exception(tail: str, ranks: Ranks) -> Failure | None:
-    """Return the first rank whose traceback dadmm has printed."""
-    # dadmm prints the node, which differs from the rank if ranks were placed
-    if not (mark := RAISED.search(tail)):
+def exception(tail: str, mark: re.Pattern[str], ranks: Ranks) -> Failure | None:
+    """Return the rank of the first traceback after a mark, by its last line."""
+    if not (found := mark.search(tail)):
         return None
-    node = mark[1]
-    rank = next((k for k, row in enumerate(ranks) if row["node"] == node), int(node))
-    last = exception_line(tail[mark.end() :]) or "see its message above"
-    return Failure(rank, "", f"failed: {last}")
-
-
-def import_error(tail: str) -> Failure | None:
-    """Return a traceback from before dadmm runs, as of an import."""
-    mark = TRACEBACK.search(tail)
-    last = exception_line(tail[mark.end() :]) if mark else ""
-    return Failure(what=f"failed: {last}") if last else None
-
-
-def exception_line(text: str) -> str:
-    """Return the last line of the traceback at the start of a text."""
-    last = ""
-    for line in text.splitlines():
+    rank, last = None, ""
+    if mark is RAISED:
+        # dadmm prints the node, which differs from the rank if ranks were placed
+        nodes = {row["node"]: k for k, row in enumerate(ranks)}
+        rank, last = nodes.get(found[1], int(found[1])), "see its message above"
+    for line in tail[found.end() :].splitlines():
         if line.startswith("dadmm: "):
             break
         if re.match(r"[A-Za-z_][\w.]*(: |$)", line):  # an exception has no indent
             last = line[:300]
         elif last and not re.match(r"\s|$|Traceback|During|The above", line):
             break
-    return last
+    return Failure(rank, "", f"failed: {last}") if last else None
 
 
 def open_mpi(tail: str) -> Failure | None:
@@ -223,7 +206,7 @@ def intel(tail: str, first: int | None) -> Failure | None:
     odd = [r for r in rows if (r[2] != CLEANUP if first is None else r[0] == first)]
     if first is not None and not odd:
         return Failure(first, "", f"exited by itself, {UNKNOWN}")
-    return by_signal(*odd[0]) if len(odd) == 1 else probably(CLEANUP)
+    return by_signal(*odd[0]) if len(odd) == 1 else by_signal(None, "", CLEANUP, MAYBE)
 
 
 def mpich(tail: str) -> Failure | None:
@@ -239,7 +222,7 @@ def mpich(tail: str) -> Failure | None:
         return by_signal(None, host, mixed)
     for signum in (0, signal.SIGSEGV):
         if mixed == CLEANUP | signum:
-            return probably(signum or CLEANUP, host)
+            return by_signal(None, host, signum or CLEANUP, MAYBE)
     return Failure(host=host, what=f"ended {UNKNOWN}") if code else None
 
 

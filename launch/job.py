@@ -118,12 +118,13 @@ def named_folder(arguments: list[str] | None, since: float) -> Path | None:
     """Return the folder that arguments name, if a run began in it since this time."""
     if not arguments:
         return None
-    from launch.runs import named_by  # it needs dadmm
+    from launch.runs import read_arguments  # it needs dadmm
 
-    folder = named_by(arguments)
+    given = read_arguments(arguments)
+    folder = given and (given.resume or given.config.out)
     with contextlib.suppress(OSError, ValueError):  # it does not exist
-        if folder and (folder / "config.toml").stat().st_mtime > since - SKEW:
-            return folder
+        if folder and Path(folder, "config.toml").stat().st_mtime > since - SKEW:
+            return Path(folder)
     return None
 
 

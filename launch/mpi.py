@@ -151,8 +151,11 @@ def default_variables(mpiexec: str, external: bool) -> dict[str, str]:
         # mpiexec pipes the output of ranks, so that they do not see the terminal
         variables["DADMM_PROGRESS"] = "live"
         variables["COLUMNS"] = str(shutil.get_terminal_size().columns)
-    if external and (library := library_folder(Path(mpiexec))):
-        variables["MPI4PY_LIBMPI"] = str(library)
+    if external:  # mpi4py finds a library in /usr itself
+        places = Path(mpiexec).parent.parent, Path(mpiexec).resolve().parent.parent
+        for library in [p / lib for p in places for lib in ("lib", "lib64")]:
+            if library.parent != Path("/usr") and any(library.glob("libmpi.*")):
+                variables.setdefault("MPI4PY_LIBMPI", str(library))
     # let Open MPI run as root and with more ranks than cores
     if found := re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", version_text(mpiexec)):
         root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -164,25 +167,12 @@ def default_variables(mpiexec: str, external: bool) -> dict[str, str]:
     return variables
 
 
-def library_folder(mpiexec: Path) -> Path | None:
-    """Return the folder of an MPI's library, or None where mpi4py finds it itself."""
-    for prefix in (mpiexec.parent.parent, mpiexec.resolve().parent.parent):
-        for folder in (prefix / "lib", prefix / "lib64"):
-            if prefix != Path("/usr") and any(folder.glob("libmpi.*")):
-                return folder
-    return None
-
-
 def version_text(mpiexec: str) -> str:
     """Return the output of ``mpiexec --version``, or "" if it fails."""
+    silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
-        return subprocess.check_output(
-            [mpiexec, "--version"],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=20,
-        )
+        command = [mpiexec, "--version"]
+        return subprocess.check_output(command, text=True, timeout=20, **silent)
     except (OSError, subprocess.SubprocessError):
         return ""
 

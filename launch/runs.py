@@ -115,14 +115,6 @@ def write_failure(folder: Path, sentence: str) -> None:
                 file.write(f"{sentence}\n".encode())
 
 
-def named_by(arguments: list[str]) -> Path | None:
-    """Return the folder that arguments of ``dadmm.run`` name, or None."""
-    given = read_arguments(arguments)
-    if given is None:
-        return None
-    return given.resume or (Path(given.config.out) if given.config.out else None)
-
-
 def read_arguments(arguments: list[str]) -> CommandLine | None:
     """Return the content of arguments of ``dadmm.run``; None if they have an error.
 

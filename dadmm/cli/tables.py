@@ -170,31 +170,24 @@ def _scatter(world: World, whole: Shards) -> Shards:
     def scatter(blocks: list[Any]) -> Any:
         return world.scatter(blocks or None)
 
-    X = scatter([_pack(rows.X) if sparse else rows.X for rows in every])
     y = weight = None
     if encoding.target is not None:
         y = scatter([np.array([rows.y]) for rows in every])[0]
     if encoding.weight is not None:
         weight = scatter([np.array([rows.weight]) for rows in every])[0]
-    own = Rows(_unpack(X) if sparse else X, y, weight)
+    if sparse:
+        from scipy.sparse import csr_array
+
+        data, columns, starts = (
+            scatter([np.array([getattr(rows.X, part)], float) for rows in every])[0]
+            for part in ("data", "indices", "indptr")
+        )
+        shape = len(starts) - 1, len(encoding.feature_names)
+        X = csr_array((data, columns.astype(int), starts.astype(int)), shape=shape)
+    else:
+        X = scatter([rows.X for rows in every])
+    own = Rows(X, y, weight)
     return Shards({world.rank: own}, None, encoding, whole.gaps)
-
-
-def _pack(rows: Any) -> Matrix:
-    """Return a sparse array as a row of numbers."""
-    sizes = [*rows.shape, rows.nnz]
-    parts = [sizes, rows.indptr, rows.indices, rows.data]
-    return np.concatenate(parts).astype(np.float64)[None]
-
-
-def _unpack(packed: Matrix) -> Any:
-    from scipy import sparse
-
-    n_rows, width, n_entries = packed[0, :3].astype(np.int64)
-    ends = np.cumsum([3, n_rows + 1, n_entries])
-    _, starts, columns, entries = np.split(packed[0], ends)
-    parts = (entries, columns.astype(np.int64), starts.astype(np.int64))
-    return sparse.csr_array(parts, shape=(n_rows, width))
 
 
 def shared_names(config: RunConfig) -> list[str]:

@@ -105,21 +105,10 @@ class Exchange:
     def shrink(self, last: int, plan: Plan) -> tuple[Exchange, list[int], int]:
         """Return an exchange without the failed ranks.
 
-        Parameters
-        ----------
-        last : int
-            The last iteration that this process has finished.
-        plan : callable
-            Takes the nodes that are left. Returns the nodes of this process's component
-            and their graph.
-
-        Returns
-        -------
-        exchange : Exchange
-        alive : list of int
-            The nodes that are left, of all components, by their previous numbers.
-        t : int
-            The last iteration that all of them have finished.
+        ``last`` is the last iteration that this process has finished. ``plan`` takes
+        the nodes that are left, and returns those of this process's component and their
+        graph. Also returned are the nodes that are left, of all components, and the
+        last iteration that all of them have finished.
         """
         raise NotImplementedError
 
@@ -130,13 +119,7 @@ class Exchange:
 class InProcessExchange(Exchange):
     """Swap the messages of all nodes by one gather of rows per field.
 
-    Parameters
-    ----------
-    topology : Topology
-    size : int
-        Entries of theta in a message.
-    nodes : ndarray of int, shape (n_nodes,), optional
-        Order of the rows; by default that of degrees.
+    ``nodes`` is the order of the rows, by default that of degrees.
     """
 
     def __init__(
@@ -154,7 +137,6 @@ class InProcessExchange(Exchange):
         self._posted: dict[str, Matrix] = {}
 
     def swap(self) -> None:
-        """Send every message that has a length."""
         # mode="clip" lets take write into the inbox without a buffer. Bytes beyond a
         # message's length are copied too, and are not read.
         for source, target in self._fields:
@@ -162,10 +144,8 @@ class InProcessExchange(Exchange):
         count(self._sent, self.lengths)
 
     def post(self, name: str, rows: Matrix) -> None:
-        """Share rows, one per node, with all nodes."""
         self._posted[name] = rows[self._node_order]
         self.collectives += 1, rows.nbytes
 
     def read(self, name: str) -> Matrix:
-        """Return the rows posted last."""
         return self._posted[name]

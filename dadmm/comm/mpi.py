@@ -8,18 +8,9 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from dadmm.comm import mpi_library
 from dadmm.comm.exchange import Exchange, Plan
-from dadmm.comm.mpi_library import (
-    MPI,
-    agree,
-    check_fault_tolerance,
-    duplicate,
-    find_hosts,
-    gather,
-    leave,
-    ranks_in,
-    waiting,
-)
+from dadmm.comm.mpi_library import MPI, agree
 from dadmm.comm.traffic import Counter, count, count_outside
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
@@ -49,16 +40,14 @@ class MPIExchange(Exchange):
     ----------
     comm : MPI.Comm
         Duplicated, so that messages of the caller do not interfere.
-    topology : Topology
-        With as many nodes as the communicator has ranks.
-    size : int
-        Entries of theta in a message.
-    survives : bool
-        Whether to continue when other ranks fail, which needs an MPI with ULFM.
+    topology, size
+        As in `Exchange`, with as many nodes as the communicator has ranks.
     wait : {"auto", "block", "poll"}
         How to wait: inside MPI ("block"), which is fastest when every rank has a core,
         or by testing and sleeping in turns ("poll"), which leaves the core to other
         ranks. "auto" polls if a host has more ranks than cores.
+    survives : bool
+        Whether to continue when other ranks fail, which needs an MPI with ULFM.
     """
 
     def __init__(
@@ -70,15 +59,15 @@ class MPIExchange(Exchange):
         survives: bool = False,
     ) -> None:
         if survives:
-            check_fault_tolerance()
+            mpi_library.check_fault_tolerance()
             self.rank_failure = (MPI.Exception,)
-        self._comm, rank = duplicate(comm), comm.rank
+        self._comm, rank = mpi_library.duplicate(comm), comm.rank
         self._made_of = size, wait, survives
         super().__init__(topology, size, np.array([rank]), by_row=True)
         peers = topology.indices[self.arcs]
         self._peers = peers.tolist()  # the rank at the other end of each row
-        hosts, crowded = find_hosts(self._comm)
-        self._wait = waiting(wait, crowded)
+        hosts, crowded = mpi_library.find_hosts(self._comm)
+        self._wait = mpi_library.waiting(wait, crowded)
         self._far = bool((hosts[peers] != hosts[rank]).any())
         copies = [self.outbox.rows.copy() for _ in range(2 * self._far)]
         self._buffers = (self.inbox.rows, self.outbox.rows, *copies)
@@ -157,19 +146,14 @@ class MPIExchange(Exchange):
 
     def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
         flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(-1)
-        found, _ = gather(self._comm, flat, everywhere)
+        found, _ = mpi_library.gather(self._comm, flat, everywhere)
         return found.reshape(-1, rows.shape[1])
 
     def all_finished(self, finished: bool) -> bool:
-        """Return whether all ranks have finished and none has failed.
-
-        A rank that has not finished revokes the communicator, so that ranks that wait
-        for messages raise.
-        """
         if not self.rank_failure:
             return finished
         if not finished:
-            self._comm.Revoke()
+            self._comm.Revoke()  # so that ranks that wait for messages raise
         return agree(self._comm, finished)
 
     def raise_failed(self) -> NoReturn:
@@ -180,7 +164,7 @@ class MPIExchange(Exchange):
         while True:
             everyone = self._comm.Shrink()
             try:
-                alive = ranks_in(everyone.Get_group(), self._comm)
+                alive = mpi_library.ranks_in(everyone.Get_group(), self._comm)
                 t = np.array([last])
                 count_outside(t)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
@@ -192,7 +176,7 @@ class MPIExchange(Exchange):
                 everyone.Revoke()
                 whole = False
             if agree(everyone, whole):
-                atexit.register(leave)
+                atexit.register(mpi_library.leave)
                 return exchange, alive, int(t[0])
 
     def _complete_requests(self) -> None:
@@ -212,7 +196,6 @@ class MPIExchange(Exchange):
         return self._sent
 
     def close(self) -> None:
-        """Free the requests and the communicator."""
         for pending in self._pending:
             self._wait(pending)
         self._wait(self._open)

@@ -51,22 +51,17 @@ class TreeReduction:
 
     The value of a node's subtree is ``merge(... merge(merge(own, first child's),
     second child's) ...)``, with the children in order of number. It does not depend on
-    which process hosts which node.
+    which process hosts which node. ``sent`` (n_edges, 2) counts what hosted nodes have
+    sent along ``topology.edges``.
 
     Parameters
     ----------
     topology : Topology
-        After failures, the graph of the remaining nodes: its tree is a new one.
     comm : MPI.Comm, optional
         With tags 1 to n_nodes - 1 free for messages of this class. By default all nodes
         are in this process.
     hosts : sequence of int, optional
         The rank of each node; every rank has one or more. By default rank i has node i.
-
-    Attributes
-    ----------
-    sent : ndarray of int, shape (n_edges, 2)
-        Messages and bytes that hosted nodes have sent along ``topology.edges``.
     """
 
     def __init__(
@@ -102,22 +97,13 @@ class TreeReduction:
     ) -> Any:
         """Return the merged values of all nodes, on every process.
 
-        Parameters
-        ----------
-        values : dict of int to object
-            By hosted node. Arrays of numbers, of any shape, are sent as they are; other
-            values as JSON, so tuples become lists.
-        merge : callable
-            Takes two values and returns one. It leaves its arguments unchanged.
-        finish : callable, optional
-            Takes the merged value and returns what the root sends down the tree. By
-            default this is the value itself.
+        ``values`` are by hosted node: arrays of numbers are sent as they are, other
+        values as JSON, so tuples become lists. ``merge`` takes two values and returns
+        one; it leaves its arguments unchanged. ``finish`` takes the merged value and
+        returns what the root sends down the tree, by default the value itself.
 
-        Raises
-        ------
-        MPI.Exception
-            If a neighbour in the tree fails, and MPI tolerates failures. Other ranks
-            may wait until the communicator is revoked.
+        If a neighbour in the tree fails, and MPI tolerates failures, MPI.Exception is
+        raised. Other ranks may wait until the communicator is revoked.
         """
         whole = None
         for i in reversed(self._hosted):

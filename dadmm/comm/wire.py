@@ -42,26 +42,10 @@ def length(payload: int, with_eta: bool) -> int:
 class Box:
     """The messages of all edges, as an array per field.
 
-    Parameters
-    ----------
-    n_edges : int
-    size : int
-        Number of entries of theta in a message.
-    by_row : bool
-        Whether each message is one row of ``rows``, ready to send; else each field is
-        an array of its own.
-
-    Attributes
-    ----------
-    eta : ndarray of shape (E,)
-    header : ndarray of uint64, shape (E,)
-    fields : structured ndarray of shape (E,)
-        The fields of the header.
-    payload : ndarray of uint8, shape (E, 8 size)
-    numbers : ndarray of shape (E, size)
-        The payload in double precision.
-    rows : ndarray of uint8, shape (E, width)
-        Whole messages, if ``by_row``.
+    With ``by_row``, each message is one row of ``rows`` (E, width), ready to send; else
+    each field is an array of its own. ``fields`` (E,) are those of the ``header`` (E,).
+    The ``payload`` (E, 8 size) is bytes, and ``numbers`` (E, size) the same bytes in
+    double precision.
     """
 
     def __init__(self, n_edges: int, size: int, by_row: bool = False) -> None:

@@ -87,10 +87,9 @@ class World:
     ) -> Any:
         """Return the values of all nodes merged, by default added, on every rank.
 
-        They are merged along a spanning tree of the graph, so the bits do not depend on
-        the processes; see `dadmm.comm.tree`. ``values`` are those of the nodes of this
-        process. With ``finish``, every rank gets what it returns for the merged values,
-        which only rank 0 has.
+        ``values`` are those of the nodes of this process. They are merged along a
+        spanning tree of the graph, so the bits do not depend on the processes; see
+        `TreeReduction.reduce`.
         """
         hosted = range(len(graph)) if self.comm is None else (self.rank,)
         with tree_of(graph, self.comm) as tree:
@@ -215,9 +214,15 @@ class Checks:
         if self._failed_at < 0:
             try:
                 return step()
-            except (DadmmError, MemoryError) as error:
-                self._failure = _as_input_error(error)
+            except DadmmError as error:
+                self._failure, self._failed_at = error, self._step
+            except MemoryError as error:
+                reason = str(error).partition("\n")[0] or "none is left"
                 self._failed_at = self._step
+                self._failure = DadmmError(
+                    f"there is not enough memory ({reason}); use fewer samples, "
+                    "dimensions or nodes per host"
+                )
         return None  # type: ignore[return-value]
 
     def compare(self, facts: Callable[[], identity.Facts]) -> None:
@@ -248,16 +253,6 @@ class Checks:
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
                 self._world.compare(self._facts[step])
         return [them["own"] for them in everyone]
-
-
-def _as_input_error(error: DadmmError | MemoryError) -> DadmmError:
-    if isinstance(error, DadmmError):
-        return error
-    reason = str(error).partition("\n")[0] or "none is left"
-    return DadmmError(
-        f"there is not enough memory ({reason}); use fewer samples, dimensions or "
-        "nodes per host"
-    )
 
 
 def _as_bytes(text: str) -> NDArray[np.uint8]:

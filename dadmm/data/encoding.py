@@ -315,25 +315,20 @@ class Encoding:
 
     def _check(self) -> None:
         """Raise if parts do not belong together."""
-        names, width = {one.name for one in self.columns}, len(self.feature_names)
-        classes = (0.0, 1.0) if self.classes is None else self.classes
-        arrays = [part for part in (self.means, self.scales) if part is not None]
-        rules = {
-            "columns must have different names": len(names) == len(self.columns) > 0,
-            "categories have names, and numbers have none": all(
-                bool(one.categories) == (one.kind == CATEGORY) for one in self.columns
-            ),
-            "classes must be at least two, and sorted": len(classes) > 1
-            and sorted({*classes}) == [*classes],
-            f"means and scales must be {width} numbers": all(
-                len(part) == width for part in arrays
-            ),
-            "scales must be positive, and need means": self.scales is None
-            or (self.means is not None and bool((self.scales > 0).all())),
+        width = len(self.feature_names)
+        kinds = [bool(one.categories) == (one.kind == CATEGORY) for one in self.columns]
+        same = len({one.name for one in self.columns}) < max(len(self.columns), 1)
+        means, scales, classes = self.means, self.scales, self.classes
+        wrong = {
+            "columns": same or not all(kinds),
+            "classes": classes is not None
+            and (len(classes) < 2 or sorted({*classes}) != [*classes]),
+            "means": means is not None and len(means) != width,
+            "scales": scales is not None
+            and (means is None or len(scales) != width or (scales <= 0.0).any()),
         }
-        for rule, holds in rules.items():
-            if not holds:
-                raise ShardError(f"{DAMAGED}: {rule}")
+        for name in (name for name, is_wrong in wrong.items() if is_wrong):
+            raise ShardError(f"{DAMAGED}: {name} do not fit the other fields")
 
 
 def row_gaps(X: Any) -> NDArray[np.bool_]:

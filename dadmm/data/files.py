@@ -37,10 +37,9 @@ class Reader(NamedTuple):
     table: Callable[[Path, Format, slice], Frame] | None = None
     """Takes the rows to return, of a format that has ``n_rows``."""
     array: Callable[[Path, str], tuple[Array, Names]] | None = None
-    """Takes the name of the array; also returns the names of the columns."""
+    """Takes the name of an array, which may be sparse; also returns its columns'."""
     n_rows: Callable[[Path], int] | None = None
     """Returns the number of rows, if rows can be read without the others."""
-    sparse: Callable[[Path], Any] | None = None  # returns a sparse array, or None
     archive: bool = False  # whether it has several arrays, by name
     needs_pyarrow: bool = False
 
@@ -98,11 +97,9 @@ def read_frame(
             frame = reader.table(file, how, wanted)
             if not frame.columns or not frame.n_rows:
                 raise _empty((frame.n_rows, len(frame.columns)))
-        elif reader.sparse is None or key or (found := reader.sparse(file)) is None:
-            some = ALL if reader.archive else wanted
-            frame = _read_arrays(reader, file, key, some, beside)
         else:
-            frame = Frame({}, False, found)
+            some = wanted if reader.n_rows else ALL
+            frame = _read_arrays(reader, file, key, some, beside)
         return frame if rows is None or reader.n_rows else frame.take(rows)
 
     return _open(path, None, read)
@@ -143,7 +140,8 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     >>> labels
     array([0, 1, 1, 0])
     """
-    return _open(path, key, lambda *found: _numbers(*found)[0])
+    found = _open(path, key, lambda *found: _numbers(*found)[0])
+    return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
 def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
@@ -270,7 +268,7 @@ def _open(
         ) from None
 
 
-def _numbers(reader: Reader, file: Path, key: str) -> tuple[Array, Names]:
+def _numbers(reader: Reader, file: Path, key: str) -> tuple[Any, Names]:
     """Return an array of numbers, and the names of its columns if it has them."""
     if reader.array is not None:
         array, names = reader.array(file, key)
@@ -289,7 +287,7 @@ def _numbers(reader: Reader, file: Path, key: str) -> tuple[Array, Names]:
             array = np.column_stack([*columns.values()])
     if array.dtype.kind not in "fiub":
         raise ShardError(f"it holds values of type {array.dtype}; save numbers")
-    if array.size == 0:
+    if 0 in array.shape:
         raise _empty(array.shape)
     return array, names
 
@@ -304,6 +302,8 @@ def _read_arrays(
     """Return a matrix, and the arrays that are further columns, as a table."""
     key = key or ("X" if beside else "")
     X, names = _numbers(reader, file, key)
+    if not isinstance(X, np.ndarray):
+        return Frame.of(X)
     frame = Frame.of(np.array(X[rows], dtype=np.float64, order="F"), names)
     for name in beside:
         assert reader.array is not None
@@ -341,20 +341,28 @@ def _read_npy(file: Path, _: str) -> tuple[Array, Names]:
     return np.lib.format.open_memmap(file, mode="r"), None  # never unpickles
 
 
-def _archive(file: Path) -> Any:
-    """Return the open arrays of a .npz file."""
+def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
     import zipfile  # slow to import, and rarely needed
 
     if not zipfile.is_zipfile(file):
         raise ValueError("it is not an archive of arrays")
-    return np.load(file, allow_pickle=False)
-
-
-def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
-    with _archive(file) as arrays:
+    with np.load(file, allow_pickle=False) as arrays:
+        if {"format", "shape", "data"} <= {*arrays.files} and key in ("", "X"):
+            return _read_sparse(file), None
         matrices = dict.fromkeys((n for n in arrays.files if n != NAMES), "")
         found = arrays[_choose_array(key, matrices)]
         return found, _names(arrays) if NAMES in arrays.files else None
+
+
+def _read_sparse(file: Path) -> Any:
+    """Return the sparse array that scipy has saved in a .npz file."""
+    from scipy import sparse
+
+    found = sparse.csr_array(sparse.load_npz(file))
+    found.check_format(full_check=True)
+    if found.ndim != 2:
+        raise ShardError(f"it holds a sparse array of shape {found.shape}")
+    return found
 
 
 def _names(arrays: Mapping[str, Array]) -> tuple[str, ...]:
@@ -369,22 +377,6 @@ def _names(arrays: Mapping[str, Array]) -> tuple[str, ...]:
             "np.array(names, dtype=str)"
         )
     return tuple(found.tolist())
-
-
-def _read_sparse(file: Path) -> Any:
-    """Return the sparse array that scipy has saved in a .npz file, or None."""
-    with _archive(file) as arrays:
-        if not {"format", "shape", "data"} <= set(arrays.files):
-            return None
-    from scipy import sparse
-
-    found = sparse.csr_array(sparse.load_npz(file))
-    found.check_format(full_check=True)
-    if found.dtype.kind not in "fiub" or found.ndim != 2:
-        raise ShardError(f"it holds values of type {found.dtype}; save numbers")
-    if 0 in found.shape:
-        raise _empty(found.shape)
-    return found.astype(np.float64)
 
 
 def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
@@ -433,7 +425,7 @@ READERS: dict[str, Reader] = {
         needs_pyarrow=True,
     ),
     ".npy": Reader(array=_read_npy, n_rows=lambda file: len(_read_npy(file, "")[0])),
-    ".npz": Reader(array=_read_npz, sparse=_read_sparse, archive=True),
+    ".npz": Reader(array=_read_npz, archive=True),
     ".mat": Reader(array=_read_mat, archive=True),
     ".txt": Reader(lambda file, how, _: read_txt(file, how)),
 }

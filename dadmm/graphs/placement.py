@@ -43,10 +43,8 @@ def crosses_hosts(
     graph: Topology, homes: Sequence[str] | Integers
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows of `graph.edges` that connect different hosts."""
-    i, j = graph.edges.T
     host = np.asarray(homes)
-    found: NDArray[np.bool_] = host[i] != host[j]
-    return found
+    return np.asarray(host[graph.sources] != host[graph.indices])
 
 
 def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integers]:

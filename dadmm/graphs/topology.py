@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,13 +93,7 @@ class Topology:
 
     @classmethod
     def from_edges(cls, n_nodes: int, edges: Iterable[Sequence[int]]) -> Topology:
-        """Return the graph of these edges, each given in one direction or in both.
-
-        Parameters
-        ----------
-        n_nodes : int
-        edges : iterable of pairs of int, or ndarray of shape (n_edges, 2)
-        """
+        """Return the graph of these pairs, each given in one direction or in both."""
         _check_count(n_nodes)
         pairs = as_pairs(edges)
         outside = pairs[((pairs < 0) | (pairs >= n_nodes)).any(axis=1)]
@@ -328,7 +321,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
         if n_nodes is None:
             raise TopologyError(f"a {name} graph needs a number of nodes; give --nodes")
         return GRAPHS[name](n_nodes, seed)
-    if Path(name).suffix not in graphfiles.READERS and not os.path.exists(name):
+    if Path(name).suffix not in graphfiles.READERS and not Path(name).exists():
         raise TopologyError(
             f"unknown graph {name!r}; choose one of {', '.join(sorted(GRAPHS))}, or "
             "give the path of a graph file"

@@ -45,6 +45,7 @@ class SolveKind(RunKind):
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
     plan: Plan  # set by `solve`
+    record: Any
 
     def prepare(
         self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
@@ -66,6 +67,11 @@ class SolveKind(RunKind):
         """Return the record of a checkpoint."""
         return self.RECORD(*(saved[name] for name in self.RECORD._fields))
 
+    def save(self, run: Run, **more: Any) -> None:
+        """Keep the record in the state of a run, with further numbers."""
+        known = (self.record._asdict() | more).items()
+        run.state.coordinates = {name: np.asarray(value) for name, value in known}
+
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose the record by sums over all nodes, and `enter` it."""
         raise NotImplementedError
@@ -74,8 +80,8 @@ class SolveKind(RunKind):
         """Set what the run is made of."""
         raise NotImplementedError
 
-    def conclude(self, run: Run, reason: str) -> Statement:
-        """Return the statement about a run that has ended for this reason."""
+    def statement(self, run: Run) -> Statement:
+        """Return what is known of the result of a run, but for its status."""
         raise NotImplementedError
 
     def slope(self, run: Run) -> Vector | None:
@@ -117,8 +123,9 @@ class SolveKind(RunKind):
             values = np.full(len(theta), np.nan)
         return float(run.total([np.array([value]) for value in values])[0])
 
-    def with_status(self, run: Run, reason: str, said: Statement) -> Statement:
-        """Return a statement with its status, and why no more can be said."""
+    def conclude(self, run: Run, reason: str) -> Statement:
+        """Return the statement about a run that has ended for this reason."""
+        said = self.statement(run)
         convex = all(getattr(own, "convex", False) for own in run.local.problems)
         if run.stopping.rule.tolerance == 0.0 and reason == "max_iter":
             status, why = "max_iter", said.why  # as many iterations as were asked for

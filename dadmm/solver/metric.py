@@ -39,6 +39,7 @@ class MetricKind(SolveKind):
 
     RECORD = Coordinates
     KEEPS_PARTS = False
+    record: Coordinates
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose coordinates by the curvatures of all nodes at their starts."""
@@ -74,18 +75,18 @@ class MetricKind(SolveKind):
         self._without = 0  # reviews that found no smaller bound
 
     def _change_to(self, coordinates: Coordinates) -> None:
-        self.coordinates = coordinates
+        self.record = coordinates
         for i, problem in self.problems.items():
             self.within[i] = problem.within(coordinates.map)
 
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
-        return by_row(rows, self.coordinates.inverse)
+        return by_row(rows, self.record.inverse)
 
     def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
         first = next(iter(self.problems.values()))
-        found: Matrix = first.theta_of(self.coordinates.map, rows)
+        found: Matrix = first.theta_of(self.record.map, rows)
         return found
 
     def _theta_at(self, centre: Vector) -> Vector:
@@ -102,17 +103,15 @@ class MetricKind(SolveKind):
         found = self.read(saved)
         self.changes, self._last = int(saved["changes"]), saved["last"].copy()
         self._best, self._without = float(saved["best"]), int(saved["without"])
-        if not np.array_equal(found.map, self.coordinates.map):
+        if not np.array_equal(found.map, self.record.map):
             self._change_to(found)
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
-        more = {
-            "changes": self.changes, "last": self._last, "best": self._best,
-            "without": self._without,
-        }  # fmt: skip
-        known = self.coordinates._asdict() | more
-        run.state.coordinates = {name: np.asarray(own) for name, own in known.items()}
+        changes, last = self.changes, self._last
+        self.save(
+            run, changes=changes, last=last, best=self._best, without=self._without
+        )
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
@@ -151,7 +150,7 @@ class MetricKind(SolveKind):
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
             return False
         self.changes, self._last = self.changes + 1, self._theta_at(centre)
-        coordinates, primal, dual = self.coordinates.changed(values, axes)
+        coordinates, primal, dual = self.record.changed(values, axes)
         self._change_to(coordinates)
         problems = [self.within[i] for i in run.names.tolist()]
         run.change_coordinates(t, problems, primal, dual)
@@ -169,7 +168,7 @@ class MetricKind(SolveKind):
         near = self.certificate.nominal_radius <= self.certificate.limit
         known = bool(np.isfinite(shortfall))
         # where the curvature does not settle there may be no minimum: go on to max_iter
-        doubtful = self.coordinates.margins and self.changes == MOST_CHANGES
+        doubtful = self.record.margins and self.changes == MOST_CHANGES
         if known or not doubtful:
             if self._without >= PATIENCE and (near or known):
                 return True
@@ -180,7 +179,7 @@ class MetricKind(SolveKind):
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
 
-    def conclude(self, run: Run, reason: str) -> Statement:
+    def statement(self, run: Run) -> Statement:
         """Return the statement; without subgradients it has no certificate."""
         centre, certificate = self._mean(run), None
         if self._is_exact:
@@ -193,8 +192,7 @@ class MetricKind(SolveKind):
         else:
             objective = self.objective_at(run, centre)
             why = self.no_minimum or NOT_EXACT
-        said = Statement(self._theta_at(centre), objective, certificate, why=why)
-        return self.with_status(run, reason, said)
+        return Statement(self._theta_at(centre), objective, certificate, why=why)
 
     def _why_not(self, certificate: Certificate) -> str:
         """Return why a certificate does not hold."""
@@ -217,7 +215,7 @@ class MetricKind(SolveKind):
 
     @property
     def _is_exact(self) -> bool:
-        return bool(self.coordinates.exact)
+        return bool(self.record.exact)
 
     def _mean(self, run: Run) -> Vector:
         total: Vector = run.total(list(run.state.theta))
@@ -225,7 +223,7 @@ class MetricKind(SolveKind):
 
     def _certify(self, run: Run, centre: Vector) -> bool:
         light = self._lightest(run, centre)
-        self.certificate = certify(run, centre, self.tolerance, self.coordinates, light)
+        self.certificate = certify(run, centre, self.tolerance, self.record, light)
         self.centre = centre
         return self.certificate.holds and self._is_exact
 
@@ -242,7 +240,7 @@ class MetricKind(SolveKind):
 
     def _has_no_minimum(self, run: Run, centre: Vector) -> bool:
         """Return whether the objective falls for ever along some direction."""
-        if not self.coordinates.margins:
+        if not self.record.margins:
             return False
         own, point = self.own(run), self._theta_at(centre)
 

@@ -11,28 +11,20 @@ from dadmm.admm.rule import Rule
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
 from dadmm.comm.sending import Sending
+from dadmm.core import schema
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.schema import (
-    FLAG,
-    Kind,
-    check_fields,
-    choice,
-    entry,
-    integer,
-    number,
-    of_type,
-)
+from dadmm.core.schema import FLAG, check_fields, choice, entry
 from dadmm.solver.rows import NODE_COLUMNS, Observe
 
 FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
-FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
+FUNCTIONS = schema.of_type("a dict of functions by name", Mapping).also(
     "a dict of functions by name", lambda given: all(map(callable, given.values()))
 )
 IS_COMM = "a communicator of mpi4py, such as MPI.COMM_WORLD, or Ranks"
-COMMUNICATOR = Kind(((IS_COMM, lambda given: hasattr(given, "Iallreduce")),))
+COMMUNICATOR = schema.Kind(((IS_COMM, lambda given: hasattr(given, "Iallreduce")),))
 
 
 @dataclass(frozen=True)
@@ -76,8 +68,8 @@ class Stopping:
     tolerance: float = Rule.tolerance
     absolute_tolerance: float = Rule.absolute_tolerance
     agreement: str = entry("neighbours", choice(AGREEMENTS))
-    max_iter: int = entry(1000, integer(1))
-    max_seconds: float | None = entry(None, number("positive", lambda x: x > 0))
+    max_iter: int = entry(1000, schema.integer(1))
+    max_seconds: float | None = entry(None, schema.number("positive", lambda x: x > 0))
 
     def __post_init__(self) -> None:
         _ = self.criteria  # checks the rule and its tolerances

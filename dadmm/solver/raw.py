@@ -81,7 +81,7 @@ class RawKind(SolveKind):
         run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
-    def conclude(self, run: Run, reason: str) -> Statement:
+    def statement(self, run: Run) -> Statement:
         """Return the statement; an error is bounded if all problems are exact."""
         (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
         if all_exact and layout.size == layout.shared_size and not self.plan.asked:
@@ -89,8 +89,7 @@ class RawKind(SolveKind):
             objective = certificate.objective
         else:
             objective = self.objective_at(run, centre)
-        said = Statement(centre, objective, certificate, why=self.plan.why)
-        return self.with_status(run, reason, said)
+        return Statement(centre, objective, certificate, why=self.plan.why)
 
     def slope(self, run: Run) -> Vector | None:
         """Return the gradient or disagreement over its limit, the larger, by node.

@@ -114,8 +114,7 @@ class InUnits(SolveKind):
 
     def adopt(self, run: Run) -> None:
         """Save the record in the state of the run; it does not change."""
-        known = self.record._asdict().items()
-        run.state.coordinates = {name: np.asarray(value) for name, value in known}
+        self.save(run)
 
     def verdict(self, t: int, run: Run) -> str:
         """Return "converged" if all nodes still meet the stopping rule.
@@ -155,7 +154,7 @@ class InUnits(SolveKind):
         """Return where the run started, given its solution, if all nodes know it."""
         return None
 
-    def conclude(self, run: Run, reason: str) -> Statement:
+    def statement(self, run: Run) -> Statement:
         """Return the statement; the angle is bounded if no entry is missing."""
         centre, _, self.complete = self.mean(run)
         objective = self.objective_at(run, centre)
@@ -165,8 +164,7 @@ class InUnits(SolveKind):
             W, whole = (self.layout.views(at).W for at in (run.points, solution))
             own, n_nodes = self.own(run), run.topology.n_nodes
             bound = bound_subspace(run.total, own, W, whole, n_nodes)
-        said = Statement(solution, objective, None, start, bound)
-        return self.with_status(run, reason, said)
+        return Statement(solution, objective, None, start, bound)
 
 
 class UnitsKind(InUnits):

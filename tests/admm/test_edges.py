@@ -92,22 +92,6 @@ def test_the_proximal_term_is_the_augmented_one(topology, size):
         assert node.weight == pytest.approx(2 * math.fsum(node.eta), rel=1e-14)
 
 
-def test_the_centre_is_that_of_the_paper(topology):
-    """(sum_j eta_ij (theta_i + theta_j) - 2 lambda_i) / (2 sum_j eta_ij)."""
-    run = anywhere(topology)
-    run.edges.move(ALL)  # the anchors are the midpoints now
-    run.edges.update_residuals(ALL)
-
-    run.edges.pull()
-
-    for node in nodes_of(run):
-        top = sum(
-            node.eta[k] * (node.theta + node.received[k]) - 2 * node.multipliers[k]
-            for k in range(len(node.eta))
-        )
-        assert_allclose(node.centre, top / (2 * sum(node.eta)), rtol=1e-12)
-
-
 def test_a_node_alone_has_no_proximal_term_and_is_its_own_mean():
     """Its problem is the centralised one, and its residuals are zero, not 0/0."""
     run = build(quadratics(1), Topology.chain(1))
@@ -161,27 +145,6 @@ def test_an_edge_that_is_not_live_does_not_move(topology):
         now, start = getattr(run.state, name), getattr(old, name)
         assert_array_equal(now[~live], start[~live])
         assert_allclose(now[live], getattr(full.state, name)[live], rtol=1e-13)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_two_ends_of_an_edge_stay_exactly_opposite(seed):
-    """lambda_ij == -lambda_ji and z_ij == z_ji to the last bit, on any graph."""
-    rng = np.random.default_rng(seed)
-    topology = random_graph(rng, 7)
-    run = anywhere(topology, 5, relaxation=1.6)
-    (i, j), state = topology.edges.T, run.state
-
-    for _ in range(30):
-        theta = rng.normal(size=(7, 5)) * 10.0 ** rng.integers(-8, 8)
-        proposals = 10.0 ** rng.uniform(-5, 7, size=len(i))
-        state.sent[...], state.received[...] = theta[i][run.arcs], theta[j][run.arcs]
-        state.eta[...] = (proposals + proposals[topology.reverse])[run.arcs]
-        run.edges.move(ALL)
-
-    multipliers, anchors = run.by_edge(state.multipliers), run.by_edge(state.anchors)
-    assert_array_equal(multipliers, -multipliers[topology.reverse])
-    assert_array_equal(anchors, anchors[topology.reverse])
-    assert np.abs(multipliers).max() > 0
 
 
 def test_coupled_penalties_are_the_mean_of_the_two_ends():

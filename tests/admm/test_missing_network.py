@@ -15,7 +15,6 @@ from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import check, split, split_frames
 from dadmm.problems import (
     PPCA,
-    IncompletePPCA,
     LostTracks,
     StructureFromMotion,
     metrics,
@@ -84,25 +83,6 @@ def test_the_network_is_as_good_as_em_on_pooled_data(missing, graph, tolerance):
     assert metrics.subspace_angle(views(theta).W, views(central).W) < 0.2
 
 
-def test_nodes_with_and_without_missing_entries_work_together():
-    """A column that one node never observes comes from its neighbours."""
-    samples, _ = dadmm.datasets.synthetic(200, 8, 2)
-    holed = samples.copy()
-    holed[:50, 0] = np.nan
-    central = centralised(holed)
-    problems = [PPCA(rows, 2) for rows in split(holed, 4)]
-
-    result = solve(problems, dadmm.Topology.ring(4), record=False)
-
-    assert [type(problem) for problem in problems] == [IncompletePPCA, *[PPCA] * 3]
-    assert result.converged
-    assert metrics.consensus_error(result.theta) < 1e-2
-    W = result.layout.views(central).W
-    assert metrics.subspace_angle(result.parts(0).W, W) < 0.2
-    best = error(samples, holed, central)
-    assert error(samples, holed, result.theta[0]) < 1.01 * best
-
-
 @pytest.mark.parametrize("lost", ["points", "block"])
 def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
     tracks, points = dadmm.datasets.turntable(20, 60)
@@ -140,12 +120,10 @@ def somewhere(tmp_path, monkeypatch):
 SMALL = ("--nodes", "4", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
 
 
-def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
+def test_a_run_fills_in_what_is_missing(tmp_path):
     assert main([*SMALL, "--missing-fraction", "0.2", "--out", "run"]) == 0
 
-    said = capsys.readouterr().out
     found = json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"]
-    assert "entries are missing; imputed" in said
     assert "angle_to_truth_degrees" in found
     assert "angle_to_centralised_degrees" not in found
     samples, _ = dadmm.datasets.synthetic(60, 6, 2)
@@ -166,60 +144,23 @@ def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
             assert arrays["latent"].shape == (15, 2)
 
 
-def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
-    assert main([*SMALL, "--missing-fraction", "0.2", "--out", "run", "--quiet"]) == 0
-    assert main([*SMALL, "--out", "run", "--overwrite", "--quiet"]) == 0
-
-    assert not list((tmp_path / "run").glob("imputed*"))
-
-
-def test_structure_from_motion_with_lost_tracks(capsys):
-    words = ["--problem", "sfm", "--missing-fraction", "0.1", "--out", "cube"]
-    assert main(words) == 0
-
-    assert "largest angle to the true subspace: 0." in capsys.readouterr().out
-    with np.load("cube/imputed-00004.npz") as arrays:
-        assert arrays["samples"].shape == (12, 100)
-        assert np.isfinite(arrays["samples"]).all()
-        assert np.abs(arrays["samples"] - 280).max() < 300  # in the picture
-    with np.load("cube/result.npz") as arrays:
-        assert np.abs(arrays["structure"].mean(axis=0)).max() < 1e-9
-
-
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
-    [
-        (np.s_[:, 3], "column 3 is missing in all samples of all nodes; drop it"),
-        (np.s_[15:30], "node 1: all entries of its 15 samples are missing; give it"),
-    ],
+    ("spoil", "culprit"), [(np.s_[:, 3], "column 3"), (np.s_[15:30], "node 1")]
 )
-def test_what_nobody_knows_is_one_sentence(spoil, sentence, capsys):
+def test_what_nobody_knows_is_refused(spoil, culprit, capsys):
     samples, _ = dadmm.datasets.synthetic(60, 6, 2)
     samples[spoil] = np.nan
     np.save("x.npy", samples)
 
-    assert sentence in refused(capsys, *SMALL, "--data", "x.npy")
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("1", "missing_fraction must be within [0, 1), got 1.0"),
-        ("nan", "missing_fraction must be within [0, 1), got nan"),
-        ("0.1 --data x.npy", "missing_fraction is for"),
-        ("0.1 --problem ridge", "missing_fraction is for"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(words, sentence, capsys):
-    assert sentence in refused(capsys, "--missing-fraction", *words.split())
+    assert culprit in refused(capsys, *SMALL, "--data", "x.npy")
 
 
 def test_infinite_values_are_refused_with_or_without_gaps():
     samples = np.ones((4, 3))
     samples[1, 2] = np.nan
     check(Rows(samples), 0, gaps=True)
-    with pytest.raises(dadmm.ShardError, match=r"row 1, column 2 is nan; .* fill or"):
+    with pytest.raises(dadmm.ShardError, match="row 1, column 2"):
         check(Rows(samples), 0)
     samples[2, 0] = np.inf
-    with pytest.raises(dadmm.ShardError, match=r"row 2, column 0 is inf; .* or NaN"):
+    with pytest.raises(dadmm.ShardError, match="row 2, column 0"):
         check(Rows(samples), 0, gaps=True)

@@ -125,26 +125,11 @@ def test_shared_and_whole_are_inverse():
     assert plain.whole(theta, theta) is theta
 
 
-def test_layouts_differ_by_what_is_private_or_scaled():
-    """So that two ranks cannot disagree about it unnoticed."""
-    shapes = {"a": (2,), "b": ()}
-    kinds = [Layout(shapes), Layout(shapes, ("b",)), Layout(shapes, (), {"b": 2.0})]
-
-    assert len(set(kinds)) == len({repr(kind) for kind in kinds}) == 3
-    assert eval(repr(kinds[2]), {"Layout": Layout}) == kinds[2]
-
-
 @pytest.mark.parametrize(
-    ("private", "scales", "sentence"),
-    [
-        (("a",), {}, "private parts must be the last of a, b, in that order, got a"),
-        (("c",), {}, "private parts must be the last of a, b, in that order, got c"),
-        (("b",), {"b": 2.0}, "only shared parts can have a scale (a), got one for 'b'"),
-        ((), {"c": 2.0}, "only shared parts can have a scale (a, b), got one for 'c'"),
-        ((), {"b": 0.0}, "the scale of 'b' must be positive, got 0.0"),
-    ],
+    ("private", "scales"),
+    [("a", {}), ("c", {}), ("b", {"b": 2.0}), ("", {"c": 2.0}), ("", {"b": 0.0})],
 )
-def test_bad_layouts_are_one_sentence(private, scales, sentence):
-    with pytest.raises(ProblemError) as caught:
-        Layout({"a": (2,), "b": ()}, private, scales)
-    assert str(caught.value) == sentence
+def test_bad_layouts_are_refused(private, scales):
+    """Private parts are the last, and only shared parts have a scale, above zero."""
+    with pytest.raises(ProblemError, match=private or next(iter(scales))):
+        Layout({"a": (2,), "b": ()}, tuple(private), scales)

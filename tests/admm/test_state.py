@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -66,19 +64,6 @@ def test_a_state_of_chosen_nodes_joins_to_the_whole(kind):
     assert_same(State.join(named[:1]), each[0])
 
 
-def test_chosen_rows_are_copies(kind):
-    """Later iterations do not change them."""
-    run = run_of(kind, 3)
-    chosen = run.snapshot()
-    kept = {name: array.copy() for name, array in chosen.flatten().items()}
-
-    with np.errstate(all="ignore"):
-        iterate(run, 6, start=3)
-
-    for name, array in chosen.flatten().items():
-        assert_array_equal(array, kept[name], err_msg=name)
-
-
 def test_a_restored_run_continues_with_the_same_bits(kind):
     whole = run_of(kind, 14)
     part, fresh = run_of(kind, 6), run_of(kind)
@@ -95,7 +80,3 @@ def without_seconds(state):
     """Return a state without what depends on the clock."""
     state.seconds[...] = 0.0
     return state
-
-
-def test_every_field_says_which_rows_it_has():
-    assert {field.metadata["of"] for field in fields(State)} == {"node", "edge", "run"}

@@ -12,7 +12,8 @@ import time
 from tests.support.processes import ROOT
 
 TEST, SLOW = f"{ROOT}/launch/test", {"DADMM_ALL": "1"}
-STATEMENTS = [sys.executable, "-m", "tests.properties.campaign", "--jobs", "2"]
+PROPERTIES = "tests.campaigns.properties.campaign"
+STATEMENTS = [sys.executable, "-m", PROPERTIES, "--jobs", "2"]
 FAULTS = [sys.executable, "-m", "tests.campaigns.faults"]
 STAGES: dict[str, tuple[list[str], dict[str, str]]] = {
     "suite, MPICH": ([TEST, "--mpi", "mpich", "--ignore", "tests/slurm"], SLOW),
@@ -22,7 +23,7 @@ STAGES: dict[str, tuple[list[str], dict[str, str]]] = {
     "statements": ([*STATEMENTS, "--cases", "2000"], {}),
     "statements, PPCA": ([*STATEMENTS, "--ppca", "--cases", "500"], {}),
     "statements, hard": ([*STATEMENTS, "--hard", "--cases", "500"], {}),
-    "bad inputs": ([*FAULTS[:-1], f"{FAULTS[-1]}.fuzz", "--cases", "3000"], {}),
+    "bad inputs": ([*FAULTS, "--inputs", "--cases", "3000", "--jobs", "2"], {}),
     "site": ([f"{ROOT}/launch/docs"], {}),
     "fault campaign": ([*FAULTS, "--cases", "200"], {}),
 }

@@ -65,22 +65,6 @@ def test_a_dropped_row_is_an_empty_line(capsys):
     assert "3 rows predicted by logistic, 1 of them empty" in capsys.readouterr().out
 
 
-def test_filled_gaps_of_a_subspace_have_the_names_of_their_columns():
-    rng = np.random.default_rng(0)
-    fit = {"W": rng.standard_normal((2, 1)), "mu": np.ones(2), "a": np.array(9.0)}
-    encoding = Encoding((Column("u", "number"), Column("v", "number")),
-                        on_missing="keep")  # fmt: skip
-    model = Model("ppca", encoding, fit, ORIGIN)
-    model.save("run/model.json")
-    Path("new.csv").write_text("v,u\n1,\n2,3\n")
-
-    header, *rows = run()
-
-    assert header == ["score0", "reconstruction_error", "u", "v"]
-    filled = model.impute({"u": [np.nan, 3.0], "v": [1.0, 2.0]})
-    assert_array_equal(np.array([row[2:] for row in rows], float), filled)
-
-
 @pytest.fixture
 def many(monkeypatch):
     """A model of two columns without names, eleven rows, and blocks of four rows."""
@@ -176,15 +160,6 @@ def test_an_output_that_cannot_be_written_is_refused(capsys, out, force):
 
     refused(capsys, "run", "new.csv", "--out", out, *force, main=main)
     assert contents(".") == before
-
-
-def test_a_new_category_is_ignored_if_asked():
-    Path("new.csv").write_text("sex,age\nX,30\n")
-
-    (row,) = run("--unknown", "ignore")[1:]
-
-    odds = logistic().predict_proba({"age": [30.0], "sex": ["F"]})
-    assert_array_equal(np.array(row[1:], float), odds[0])
 
 
 def test_separators_and_commas_can_be_said():

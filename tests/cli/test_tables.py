@@ -255,7 +255,7 @@ def both(words, tmp_path):
     "words",
     [
         (*WORDS, "--topology", "chain", "--on-missing", "mean", "--standardise"),
-        (*WORDS, "--on-missing", "drop", "--data", "all.csv"),
+        (*WORDS, "--on-missing", "mean", "--data", "all.csv"),
         ("--problem", "ridge", "--data", "sparse.npz", "--nodes", "3"),
         ("--problem", "ridge", "--data", "weighted.npz", "--weight", "w", "--nodes",
          "3"),

@@ -75,15 +75,13 @@ def test_what_one_message_leaves_is_bounded(payload, bits, unit):
 
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 def test_no_difference_is_sent_as_none(payload, bits):
-    one = build_codec(payload, LAYOUT, bits)
     (theta,) = walk(LAYOUT, 2, 1)
     said, heard = theta.copy(), theta.copy()
 
     with np.errstate(all="raise"):
-        send(one, theta, said, heard)
+        send(build_codec(payload, LAYOUT, bits), theta, said, heard)
 
-    assert_array_equal(said, theta)
-    assert_array_equal(heard, theta)
+    assert_array_equal([said, heard], [theta, theta])
 
 
 @pytest.mark.parametrize("payload", ["float32", "float16"])
@@ -150,5 +148,5 @@ def test_lengths_are_what_the_formats_say(payload, bits, length):
     assert build_codec(payload, ONE, bits).length <= 8
     assert build_codec("float64", PRIVATE).length == 8 * 7
     assert build_codec("quantised", PRIVATE, 8).length == 2 * 4 + 7
-    with pytest.raises(ConfigError, match=r"^unknown payload 'int8'; choose one of fl"):
+    with pytest.raises(ConfigError, match="int8"):
         build_codec("int8", LAYOUT)

@@ -26,7 +26,6 @@ def test_an_identity_repeats():
     )
 
     assert mine == again
-    assert mine == again
     assert list(mine) == ["version", "configuration", "graph"]
 
 
@@ -75,35 +74,17 @@ def test_schedules_differ_by_the_order_of_their_turns():
     assert identity.of_graph(same.union, same) == codes[0]
 
 
-def disagreement(everyone):
-    with pytest.raises(DadmmError) as raised:
-        identity.raise_difference(everyone)
-    return raised.value
-
-
 @pytest.mark.parametrize(
-    ("name", "kind", "sentence"),
-    [
-        ("dadmm", ConfigError, "rank 3 has dadmm y but rank 0 has dadmm x; install"),
-        ("numpy", ConfigError, "rank 3 has numpy y but rank 0 has numpy x; install"),
-        ("graph", TopologyError, "rank 3 has another graph or schedule than rank 0;"),
-        ("layout", ProblemError, "rank 3 has parameters y but rank 0 x; give every"),
-        ("eta0", ConfigError, "rank 3 has eta0 = y but rank 0 has x; start all ranks"),
-    ],
-)
-def test_the_sentence_says_who_and_what(name, kind, sentence):
-    error = disagreement([{name: "x"}] * 3 + [{name: "y"}])
-
-    assert type(error) is kind
-    assert str(error).startswith(sentence)
-
-
-def test_many_ranks_are_counted():
-    few = disagreement([{"seed": "0"}] + [{"seed": "1"}] * 4)
-    many = disagreement([{"seed": "0"}] + [{"seed": "1"}] * 999)
-
-    assert str(few).startswith("ranks 1, 2, 3 and 4 have seed = 1 but rank 0 has 0;")
-    assert str(many).startswith("ranks 1, 2, 3 and 996 others have seed = 1 but")
+    ("name", "kind"),
+    [("dadmm", ConfigError), ("numpy", ConfigError), ("graph", TopologyError),
+     ("layout", ProblemError), ("eta0", ConfigError)],
+)  # fmt: skip
+def test_the_fact_and_the_ranks_are_named(name, kind):
+    for others, who in ((1, "rank 1 "), (4, "ranks 1, 2, 3 and 4 "), (999, "996 ")):
+        with pytest.raises(DadmmError, match=who) as raised:
+            identity.raise_difference([{name: "x"}] + [{name: "y"}] * others)
+        assert type(raised.value) is kind
+    identity.raise_difference([{name: "x"}] * 3)
 
 
 RUN = ("-m", "dadmm.run", "--max-iter", 9, "--out", "run")
@@ -123,37 +104,30 @@ def refused(*groups, cwd) -> str:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "sentence"),
+    ("theirs", "culprit"),
     [
-        (("--scheme", "nap"), "ranks 2 and 3 have scheme = 'nap' but rank 0 has "),
-        (("--config", "a.toml"), "ranks 2 and 3 have eta0 = 2.5 but rank 0 has "),
-        (("--scheme", "npa"), "rank 2: unknown scheme 'npa'; choose one of"),
-        (("--dry-run",), "ranks 2 and 3 have --dry-run = True but rank 0 has False; s"),
-        (("--version",), "ranks 2 and 3 have --help or --version = True but rank 0 ha"),
+        (("--scheme", "nap"), "ranks 2 and 3 have scheme"),
+        (("--config", "a.toml"), "ranks 2 and 3 have eta0"),
+        (("--scheme", "npa"), "rank 2: unknown scheme 'npa'"),
+        (("--dry-run",), "ranks 2 and 3 have --dry-run"),
+        (("--version",), "ranks 2 and 3 have --help or --version"),
     ],
 )
-def test_other_settings_of_some_ranks_are_named(tmp_path, theirs, sentence):
+def test_other_settings_of_some_ranks_are_named(tmp_path, theirs, culprit):
     (tmp_path / "a.toml").write_text("eta0 = 2.5\n")
-    said = refused((2, *RUN), (2, *RUN, *theirs), cwd=tmp_path)
 
-    assert said.startswith(sentence)
+    assert culprit in refused((2, *RUN), (2, *RUN, *theirs), cwd=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("what", "sentence"),
-    [
-        ("dadmm", "rank 2 has dadmm 0.0.1 but rank 0 has dadmm "),
-        ("graph", "rank 2 has another graph or schedule than rank 0; "),
-    ],
-)
-def test_another_version_or_graph_of_one_rank_is_named(tmp_path, what, sentence):
+@pytest.mark.parametrize("what", ["dadmm", "graph"])
+def test_another_version_or_graph_of_one_rank_is_named(tmp_path, what):
     """Settings alike; a graph of five nodes, which is a ring in either numbering."""
     arguments = ("--topology", "ring", *RUN[2:])
     ours, theirs = (STRANGER, "none", *arguments), (STRANGER, what, *arguments)
+    said = refused((2, *ours), (1, *theirs), (2, *ours), cwd=tmp_path)
 
-    assert refused((2, *ours), (1, *theirs), (2, *ours), cwd=tmp_path).startswith(
-        sentence
-    )
+    assert "rank 2 " in said
+    assert what in said
 
 
 def test_ranks_alike_run_although_written_otherwise(tmp_path):

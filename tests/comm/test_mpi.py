@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -88,25 +87,19 @@ def misfortune(event: str, cwd: Path):
 
 
 @pytest.mark.parametrize(
-    ("event", "code", "words"),
-    [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
+    ("event", "code"), [("raise", 1), ("diverge", 2), ("SIGKILL", None)]
 )
-def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code, words):
+def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code):
     ended = misfortune(event, tmp_path)
 
+    assert not (tmp_path / "run" / "summary.json").exists()
+    if code is None:
+        assert ended.code != 0
+        return
     assert ended.code == code
-    assert words in ended.err
-    assert "rank 3" in ended.said[0]
-    assert len(ended.said) == 1
+    (said,) = ended.said
+    assert "rank 3" in said
     assert ended.err.count("Traceback") == (event == "raise")
-    assert not (tmp_path / "run" / "summary.json").exists()
-
-
-def test_a_killed_rank_ends_the_job(tmp_path):
-    ended = misfortune("SIGKILL", tmp_path)
-
-    assert ended.code != 0
-    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 @pytest.mark.parametrize("event", ["SIGINT", "SIGTERM", "SIGUSR1"])
@@ -163,7 +156,6 @@ def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
 
     assert [each.code for each in ended] == [2, 2, 2]
     assert [len(each.said) for each in ended] == [1, 0, 0]
-    assert "started 3 processes, but mpi4py sees only one" in ended[0].said[0]
     assert not any("Traceback" in each.err for each in ended)
     assert not list(tmp_path.iterdir())
 
@@ -173,66 +165,31 @@ def test_bad_input_ends_mpiexec_with_code_2(tmp_path):
     ended = mpiexec(3, "-m", "dadmm.run", "--topology", graph, cwd=tmp_path)
 
     assert (ended.code, ended.out) == (2, "")
-    assert ended.said == [
-        f"dadmm: error: the graph in {graph} has 20 nodes but the run has 3; "
-        "use -n 20 or --nodes 20"
-    ]
+    (said,) = ended.said
+    assert str(graph) in said
     assert "Traceback" not in ended.err
 
 
-class Case(NamedTuple):
-    """A command line and what is said about it."""
-
-    arguments: tuple
-    words: str
-    mount: str = ""  # that it needs
-
-
 DATA = ("--n-components", 2, "--data")
-BAD = {
-    "unknown scheme": Case(("--scheme", "vpp"), "unknown scheme 'vpp'; choose one of"),
-    "another number of nodes": Case(
-        ("--nodes", 7), "nodes is 7 but MPI started 4 processes"
-    ),
-    "a graph in two parts": Case(("--topology", "parts.edges"), "not connected"),
-    "no data file": Case((*DATA, "none.npy"), "cannot read none.npy: No such file"),
-    "an infinite value on one rank": Case(
-        (*DATA, "inf-{rank}.npy"), "rank 2: node 2: row 5, column 3 is inf; samples"
-    ),
-    "a column that no rank observes": Case(
-        (*DATA, "nan-{rank}.npy"), "column 3 is missing in all samples of all nodes"
-    ),
-    "other columns on one rank": Case(
-        (*DATA, "columns-{rank}.npy"), "node 1 has 5 columns but node 0 has 6"
-    ),
-    "no file on one rank": Case(
-        (*DATA, "missing-{rank}.npy"), "rank 3: node 3: cannot read missing-3.npy"
-    ),
-    "more than memory": Case(("--n-samples", 9 * 10**8), "use a smaller n_samples"),
-    "broken TOML": Case(("--config", "broken.toml"), "broken.toml is not valid TOML:"),
-    "a folder that is not empty": Case(
-        ("--out", "taken"), "taken is not empty; choose"
-    ),
-    "a folder in a file": Case(
-        ("--out", "ok.csv/run"), "cannot write to ok.csv/run: Not a directory; choose"
-    ),
-    "a read-only folder": Case(
-        ("--out", "readonly/run"), "cannot write to readonly/run: ", mount="readonly"
-    ),
-    "a disk that is full": Case(
-        ("--out", "full/run"), "full/run: No space left on device", mount="full"
-    ),
-    "a disk that fills during the run": Case(
-        ("--out", "small/run", "--record-edges", *FOREVER, "--max-seconds", 60),
-        "small/run: No space left on device",
-        mount="small",
-    ),
-    "a disk that fills at the end": Case(
-        ("--out", "smallish/run", "--tolerance", 0, "--max-iter", 150),
-        "smallish/run: No space left on device",
-        mount="smallish",
-    ),
+BAD = {  # command lines, and the culprit that is named
+    "unknown scheme": (("--scheme", "vpp"), "'vpp'"),
+    "another number of nodes": (("--nodes", 7), "-n 7"),
+    "a graph in two parts": (("--topology", "parts.edges"), "parts.edges"),
+    "no data file": ((*DATA, "none.npy"), "none.npy"),
+    "an infinite value on one rank": ((*DATA, "inf-{rank}.npy"), "rank 2: node 2: "),
+    "a column that no rank observes": ((*DATA, "nan-{rank}.npy"), "column 3"),
+    "other columns on one rank": ((*DATA, "columns-{rank}.npy"), "node 1"),
+    "no file on one rank": ((*DATA, "missing-{rank}.npy"), "rank 3: node 3: "),
+    "more than memory": (("--n-samples", 9 * 10**8), "n_samples"),
+    "a folder that is not empty": (("--out", "taken"), "taken"),
 }
+DISKS = {  # by the mount that is needed
+    "readonly": (),
+    "full": (),
+    "small": ("--record-edges", *FOREVER, "--max-seconds", 60),  # fills during the run
+    "smallish": ("--tolerance", 0, "--max-iter", 150),  # fills at the end
+}
+BAD |= {k: ((*more, "--out", f"{k}/run"), f"{k}/run") for k, more in DISKS.items()}
 SHORT = ("--max-iter", 12, "--n-components", 2, "--record-edges")
 SFM = ("--record-edges", "--problem", "sfm")
 GOOD = {
@@ -277,7 +234,6 @@ def folder(tmp_path_factory):
         np.save(path / f"nan-{k}.npy", np.where(np.arange(6) == 3, np.nan, own))
         own[5, 3] = np.inf if k == 2 else np.nan
         np.save(path / f"inf-{k}.npy", own)
-    (path / "broken.toml").write_text("eta0 = \n")
     (path / "parts.edges").write_text("0 1\n2 3\n")
     (path / "path.edges").write_text("0 2\n2 1\n1 3\n")
     (path / "turn-a.edges").write_text("0 1\n2 3\n")
@@ -315,14 +271,9 @@ def make_disks(path: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def reports(folder):
     """What every rank of one start did with every command line."""
-    cases = {
-        name: case.arguments
-        for name, case in BAD.items()
-        if not case.mount or (folder / case.mount).exists()
-    }
-    cases |= {
-        name: (*arguments, "--out", f"ranks/{name}") for name, arguments in GOOD.items()
-    }
+    absent = {name for name in DISKS if not (folder / name).exists()}
+    cases = {name: words for name, (words, _) in BAD.items() if name not in absent}
+    cases |= {name: (*words, "--out", f"ranks/{name}") for name, words in GOOD.items()}
     cases |= SPEAKING
     plain = {name: [str(word) for word in words] for name, words in cases.items()}
     (folder / "cases.json").write_text(json.dumps(plain))
@@ -340,7 +291,7 @@ def test_bad_input_is_one_sentence(reports, name):
     report, (line, end) = reports[name], reports[name]["err"][0].split("\n")
 
     assert line.startswith("dadmm: error: ")
-    assert BAD[name].words in line
+    assert BAD[name][1] in line
     assert end == ""
     assert report["err"][1:] == [""] * (RANKS - 1)
     assert report["codes"] == [2] * RANKS
@@ -381,9 +332,7 @@ def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatc
 
 def test_not_converging_is_code_3_where_it_matters(reports):
     assert reports["strict"]["codes"] == [3] * RANKS
-    said = reports["strict"]["out"]
-    assert "NOT converged (rule " in said
-    assert "): max_iter reached after 3 iterations" in said
+    assert "NOT converged" in reports["strict"]["out"]
 
 
 def test_a_time_limit_stops_all_ranks_with_results(reports, folder):

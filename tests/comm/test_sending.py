@@ -1,61 +1,194 @@
-"""What may be asked of the messages; anything else is refused in one sentence."""
+"""What may be asked of messages, when an edge sends, and what is counted."""
 
 from __future__ import annotations
 
+from itertools import count
+
+import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.comm.sending import Sending
+from dadmm.admm.edges import Edges
+from dadmm.comm.codec import PAYLOADS, build_codec
+from dadmm.comm.sending import REVISIT, Sending
+from dadmm.comm.wire import HEADER
 from dadmm.core.errors import ConfigError
-from dadmm.penalty import SCHEMES
+from dadmm.graphs.schedule import Schedule
+from dadmm.penalty import SCHEMES, build
 from tests.support.problems import quadratics
-from tests.support.runs import refused
 from tests.support.solving import solve
 
-# together with losses
-NOT_LOST = [{"payload": "float32"}, {"censor": 0.1}, {"edge_sleep": 0.1}]
+RING = Topology.ring(5)
+HEAD = HEADER.itemsize
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Where nothing may be left behind."""
-    monkeypatch.chdir(tmp_path)
-    yield
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("settings", NOT_LOST)
+@pytest.mark.parametrize(
+    "settings", [{"payload": "float32"}, {"censor": 0.1}, {"edge_sleep": 0.1}]
+)
 def test_what_is_sent_as_a_difference_cannot_be_lost(settings):
     Sending(**settings)
-    with pytest.raises(ConfigError, match=r"^drop_probability goes with whole .*0$"):
+    with pytest.raises(ConfigError, match="drop_probability"):
         Sending(drop_probability=0.1, **settings)
 
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "fixed"])
 def test_losses_go_with_one_scheme_only(scheme):
-    sentence = f"^drop_probability goes with the scheme fixed only, got '{scheme}'"
-    lossy = Sending(drop_probability=0.1)
-    with pytest.raises(ConfigError, match=sentence):
-        solve(quadratics(2), Topology.ring(2), scheme=scheme, sending=lossy)
+    with pytest.raises(ConfigError, match=f"'{scheme}'"):
+        solve(quadratics(2), Topology.ring(2), scheme=scheme, drop_probability=0.1)
 
 
-FLAGS = [
-    "--scheme=fixed --drop-probability=0.1 --payload=float16",
-    "--drop-probability=0.1",  # the scheme is snap
-    "--schedule=sometimes",
-    "--topology=ring,rign",
-    "--topology=ring,none.edges",
-]
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize(("censor", "decay"), [(0.3, 0.9), (2.0, 0.5), (1e-3, 0.98)])
+def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
+    payload, censor, decay
+):
+    """|theta - sent| > censor decay^t |theta|, and else a header alone."""
+    full = HEAD + build_codec(payload, quadratics(1, 3)[0].layout, 8).length
+    before, seen = [], set()
+
+    def watch(t, run):
+        sent = run.state.sent
+        for k, theta in enumerate(run.theta[run.incidence.node]):
+            if t > 1:
+                limit = censor * decay**t * np.linalg.norm(theta)
+                due = bool(np.linalg.norm(theta - before[-1][k]) > limit)
+                assert run.exchange.lengths[k] == (full if due else HEAD)
+                assert due or (sent[k] == before[-1][k]).all()
+                seen.add(due)
+        before.append(sent.copy())
+
+    sending = Sending(payload=payload, censor=censor, censor_decay=decay)
+    solve(
+        quadratics(5, 3), RING, sending=sending, tolerance=0, max_iter=40,
+        callbacks=[watch],
+    )  # fmt: skip
+
+    assert seen == {True, False} or censor < 0.01
 
 
-@pytest.mark.parametrize("flags", FLAGS)
-def test_the_command_line_refuses_what_does_not_fit(flags, capsys):
-    refused(capsys, *flags.split())
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 5, 10])
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_sleeping_edge_is_used_in_one_of_ten_turns(period, every, monkeypatch):
+    """By its own turns: whatever the schedule, it is woken; all others stay awake."""
+    rounds = [[] for _ in range(period)]
+    for k, edge in enumerate(((0, 1), (1, 2), (2, 3), (3, 4), (0, 4))):
+        rounds[k % period].append(edge)
+    cycle = period * every
+
+    def influence(self):  # the edge 0 - 1 moves neither end, and all others do
+        ends = RING.edges.tolist()
+        return np.array([1e-9 if {i, j} == {0, 1} else 1.0 + i for i, j in ends])
+
+    monkeypatch.setattr(Edges, "influence", influence)
+    result = solve(
+        quadratics(5, 3), RING, schedule=Schedule(5, rounds), tolerance=0,
+        sending=Sending(edge_sleep=0.1, send_every=every), max_iter=35 * cycle,
+        record_edges=True,
+    )  # fmt: skip
+    sent = result.history.edges["bytes"] > HEAD
+    woken, other = np.flatnonzero(sent[:, 0]), RING.edges.tolist().index([2, 3])
+
+    assert_array_equal(sent, sent[:, RING.reverse])
+    assert sent[:, other].sum() == 35
+    assert woken[0] == (every - 1) * period
+    # it may take a turn until both have said that they would sleep
+    assert (np.diff(woken[-3:]) == REVISIT * cycle).all()
 
 
-def test_an_integer_is_a_number():
-    """The threshold of censoring decays, so it is a float."""
-    runs = [solve(quadratics(5), Topology.ring(5), censor=one) for one in (1, 1.0)]
+def test_an_edge_sleeps_only_if_both_ends_would(monkeypatch):
+    """One end that is moved by it keeps it awake."""
+    iterations = count(1)
 
-    assert runs[0].iterations == runs[1].iterations
-    assert (runs[0].theta == runs[1].theta).all()
+    def influence(self):  # node 0 would sleep always, node 1 from 10 to 25
+        moved = np.ones(len(RING.edges))
+        moved[0] = 1e-9
+        moved[2] = 1e-9 if 10 <= next(iterations) < 25 else 1.0
+        return moved
+
+    monkeypatch.setattr(Edges, "influence", influence)
+    result = solve(
+        quadratics(5, 3), RING, sending=Sending(edge_sleep=0.5), tolerance=0,
+        max_iter=40, record_edges=True,
+    )  # fmt: skip
+    sent = result.history.edges["bytes"][:, [0, 2]] > HEAD  # 0 -> 1, 1 -> 0
+
+    assert RING.edges[[0, 2]].tolist() == [[0, 1], [1, 0]]
+    assert sent[:10].all()
+    assert not sent[12:18].any()
+    assert sent[36:].all()
+
+
+OPTIONS = [
+    {"payload": "float16"},
+    {"censor": 0.5, "censor_decay": 0.9},
+    {"send_every": 3},
+    {"edge_sleep": 0.6},
+    {"payload": "quantised", "bits": 3, "censor": 0.5, "edge_sleep": 0.6,
+     "send_every": 2},
+    {"drop_probability": 0.2, "send_every": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda it: "+".join(it))
+def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
+    if "drop_probability" in options:
+        scheme = "fixed"
+    schedule = Schedule.matchings(RING) if turns else None
+
+    result = solve(
+        quadratics(5, 3), RING, scheme=scheme, sending=Sending(**options),
+        schedule=schedule, tolerance=0, max_iter=40, record_edges=True,
+    )  # fmt: skip
+
+    sent = result.history.edges["bytes"]  # (iterations, E)
+    head = HEAD + 8 * build(scheme).couples
+    opening = HEAD + 8 + 24
+    traffic = result.traffic
+    assert_array_equal(traffic.edge_messages, (sent > 0).sum(axis=0) + 1)
+    assert_array_equal(traffic.edge_bytes, sent.sum(axis=0) + opening)
+    assert_array_equal(traffic.edge_silent, (sent == head).sum(axis=0))
+    by_node = [sent[:, RING.edges[:, 0] == i] for i in range(5)]
+    messages = np.array([(mine > 0).sum(axis=1) for mine in by_node]).T
+    assert_array_equal(result.history["messages"], messages)
+    assert_array_equal(result.history["bytes"], np.array(by_node).sum(axis=2).T)
+    assert traffic.lost == 0 or "drop_probability" in options
+    assert (traffic.edge_lost <= (sent > head).sum(axis=0)).all()
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("scheme", ["snap", "nap"])
+def test_a_node_alone_sends_nothing(payload, turns, scheme):
+    one = Topology.complete(1)
+    schedule = Schedule.matchings(one) if turns else None
+    sending = Sending(payload=payload, censor=0.1, edge_sleep=0.5, send_every=2)
+    (problem,) = quadratics(1)
+
+    result = solve([problem], one, scheme=scheme, sending=sending, schedule=schedule)
+
+    assert result.converged
+    assert result.traffic.messages == result.traffic.bytes == 0
+    assert_array_equal(result.theta[0].round(9), problem.b.round(9))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_run_that_sends_rarely_is_the_plain_one_in_slow_motion(scheme, every):
+    """Bit for bit: iterations in which nothing is sent teach no scheme anything."""
+    problems, plain, slow = quadratics(4, 3, seed=2), [], []
+    settings = {"scheme": scheme, "tolerance": 0, "t_max": 9, "budget0": 0.6}
+    ring = Topology.ring(4)
+
+    def record(rows):
+        return lambda t, run: rows.append(run.theta)
+
+    solve(problems, ring, max_iter=24, callbacks=[record(plain)], **settings)
+    solve(
+        problems, ring, max_iter=24 * every, callbacks=[record(slow)],
+        sending=Sending(send_every=every), **settings,
+    )  # fmt: skip
+
+    assert_array_equal(slow[every - 1 :: every], plain)

@@ -1,53 +1,63 @@
-"""What is counted against what travels between two hosts: bytes, messages and bits."""
+"""The bytes of a message, read by hand, and as they travel between two hosts."""
 
 from __future__ import annotations
 
+import math
+import struct
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from benchmarks.emulation.hosts import OVER_TCP, spread
 from benchmarks.emulation.network import AGENT, EmulatedNetwork
+from dadmm.comm import wire
+from dadmm.comm.wire import HEADER, NEVER, PAYLOAD, SLEEPY, Box
 from launch.mpi import command_on_hosts
 from tests.support.emulation import network
 from tests.support.processes import Job, find_mpiexec, variables
 from tests.support.runs import summary_of
 
-pytestmark = pytest.mark.mpi
 
-# Dimensions of D-PPCA whose messages have about 100, 1000, 10,000 and 100,000 bytes
-DIMENSIONS = (4, 60, 600, 6000)
+def test_a_message_is_as_long_as_its_table_says():
+    assert HEADER.itemsize == struct.calcsize("=IHBB") == 8
+    assert wire.length(40, with_eta=False) == 8 + 40
+    assert wire.length(40, with_eta=True) == 16 + 40
+    assert Box(3, 5, by_row=True).rows.shape == (3, 16 + 40)
+
+
+def test_the_fields_are_views_of_the_rows():
+    """What is written into them is what is sent, at the offsets of the table."""
+    box = Box(3, 4, by_row=True)
+
+    box.eta[1] = 2.5
+    box.fields[1] = 1234, 5, 7, PAYLOAD | SLEEPY
+    box.numbers[1] = [1.0, -2.0, 3.0, math.pi]
+
+    sent = struct.unpack("=dIHBB4d", box.rows[1].tobytes())
+    assert sent == (2.5, 1234, 5, 7, 3, 1.0, -2.0, 3.0, math.pi)
+    assert_array_equal(box.payload[1], box.rows[1, 16:])
+    assert not box.rows[[0, 2]].any()
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+def test_a_header_is_one_number_of_eight_bytes(by_row):
+    """Its words are read from the bytes that a neighbour wrote."""
+    box = Box(2, 1, by_row)
+
+    box.header[:] = wire.IDLE, np.frombuffer(struct.pack("=IHBB", 7, 3, 4, 2), "u8")[0]
+
+    assert box.fields.tolist() == [(NEVER, 0, 0, PAYLOAD), (7, 3, 4, SLEEPY)]
+
+
+DIMENSIONS = (4, 600, 6000)  # messages of about 100, 10,000 and 100,000 bytes
 FEW, MANY = 5, 105  # iterations
 
 
-class Sent(NamedTuple):
-    """What a run counted, and what the interfaces of both hosts sent meanwhile."""
-
-    messages: int
-    bytes: int
-    all_bytes: int
-
-    def beyond(self, shorter: Sent) -> Sent:
-        """Return what this run sent more: no set-up and no results, only iterations."""
-        return Sent(*(a - b for a, b in zip(self, shorter, strict=True)))
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> dict[int, tuple[Sent, Sent]]:
-    """A short and a longer run, by dimension."""
-    folder = tmp_path_factory.mktemp("wire")
-    with network(hosts=2) as pair:
-        return {
-            each: (run(pair, folder, each, FEW), run(pair, folder, each, MANY))
-            for each in DIMENSIONS
-        }
-
-
-def run(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int) -> Sent:
-    """Run a rank on each of two hosts for a number of iterations."""
+def sent(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int):
+    """Return what a run of two hosts counts, and what their interfaces send."""
     job = [sys.executable, "-P", "-m", "dadmm.run", "--topology", "chain"]
     job += ["--n-components", "1", "--dimension", str(dimension), "--n-samples", "40"]
     job += ["--tolerance", "0", "--max-iter", str(iterations), "--quiet"]
@@ -61,34 +71,25 @@ def run(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int) ->
     after = sum(host["tx_bytes"] for host in pair.counters())
     assert ended.code == 0, ended.err
     summary = summary_of(folder / "run")
-    return Sent(summary["messages"], summary["bytes"], after - before)
+    return np.array([summary["messages"], summary["bytes"], after - before])
 
 
-def test_interfaces_send_at_least_the_bytes_that_are_counted(runs):
-    """Nothing that is counted stays on its host."""
-    for pair in runs.values():
-        for sent in pair:
-            assert sent.all_bytes >= sent.bytes
-
-
-def test_iterations_send_the_bytes_that_are_counted_and_headers(runs, capsys):
+@pytest.mark.mpi
+def test_iterations_send_the_bytes_that_are_counted_and_headers(tmp_path):
     """Headers are 66 bytes for each 1448, and as much again if each segment is
     acknowledged by itself: between 1.0 and 1.1 bytes for a byte.
 
     Set-up and end differ by some 10,000 bytes from run to run. This is nothing beside
-    the largest messages and more than all of the smallest, so that the line is printed
-    and only the largest messages have a bound.
+    the largest messages and more than all of the smallest, so only the largest have a
+    bound.
     """
-    iterations = [many.beyond(few) for few, many in runs.values()]
-    messages = 2 * (MANY - FEW)  # one each way per iteration
-    for sent in iterations:
-        assert sent.messages == messages
-        assert sent.bytes % messages == 0
-    counted = [sent.bytes for sent in iterations]
-    travelled = [sent.all_bytes for sent in iterations]
-    slope, intercept = np.polyfit(counted, travelled, 1)
-    with capsys.disabled():
-        each = intercept / messages
-        print(f"\n{slope:.4f} bytes for a byte, {each:.0f} for a message")
+    with network(hosts=2) as pair:
+        for dimension in DIMENSIONS:
+            few, many = (sent(pair, tmp_path, dimension, t) for t in (FEW, MANY))
+            assert few[2] >= few[1]
+            assert many[2] >= many[1]
+            messages, counted, travelled = many - few
+            assert messages == 2 * (MANY - FEW)  # one each way per iteration
+            assert counted % messages == 0
 
-    assert 1.0 <= travelled[-1] / counted[-1] <= 1.15
+    assert 1.0 <= travelled / counted <= 1.15

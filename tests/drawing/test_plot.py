@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from functools import partial
@@ -14,12 +13,11 @@ pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
 from dadmm import run
 from dadmm.drawing import plot
-from dadmm.drawing.figures import DRAW, labels, title
+from dadmm.drawing.figures import DRAW, labels
 from dadmm.drawing.graph import moments, places
 from dadmm.drawing.paper import angles, points3d
-from dadmm.drawing.style import SCHEME_STYLE, save
+from dadmm.drawing.style import save
 from dadmm.graphs.topology import GRAPHS
-from dadmm.penalty import SCHEMES
 from dadmm.runs.stored import StoredRun
 from tests.support.runs import refused
 
@@ -122,26 +120,6 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
     assert names(runs["bare"], other) == ["default eta0", "eta0 = 2.5"]
 
 
-def test_runs_of_different_problems_have_short_names(runs, tmp_path):
-    other = make(tmp_path / "ridge", "--nodes", "6", "--problem", "ridge")
-    both = [StoredRun.read(runs["bare"]), StoredRun.read(other)]
-
-    assert [name.split(", ")[-1] for name in labels(both)] == ["ppca", "ridge"]
-    assert title(both).startswith("Different problems ")
-
-
-def test_a_setting_that_a_scheme_does_not_have_names_no_run(runs, tmp_path):
-    folder = tmp_path / "fixed"
-    make(folder, *RECORD, "--nodes", "6", "--scheme", "fixed", "--eta0", "2.5")
-    both = [StoredRun.read(runs["snap"]), StoredRun.read(folder)]
-
-    assert labels(both) == ["snap, default eta0", "fixed, eta0 = 2.5"]
-    for chosen, eta0 in ((both[:1], []), (both, ["$\\eta_0$ = 2.5"])):
-        (legend,) = DRAW["eta"](chosen, []).legends
-        names = [text.get_text() for text in legend.get_texts()]
-        assert [name for name in names if "eta" in name] == eta0
-
-
 def panels(folder):
     """Return the panels of a run's convergence, by title, and its legend's words."""
     figure = DRAW["convergence"]([StoredRun.read(folder)], [])
@@ -196,32 +174,6 @@ def test_other_rules_are_drawn_as_they_judge(tmp_path):
     assert list(panels(never)[0])[1:] == ["Disagreement", "Residual"]
     assert "limit of the stopping rule" not in panels(never)[1]
     assert "ended: iteration 12" in panels(never)[1]
-
-
-def test_a_run_of_before_is_drawn_as_it_was(tmp_path):
-    """Its history lacks what the rule judged, and its summary what came last."""
-    folder = tmp_path / "run"
-    make(folder, "--nodes", "3")
-    lines = (folder / "history.csv").read_text().splitlines()
-    old = [k for k, name in enumerate(lines[0].split(",")) if "limit" not in name]
-    rows = [[line.split(",")[k] for k in old] for line in lines]
-    (folder / "history.csv").write_text("".join(",".join(r) + "\n" for r in rows))
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["stopping"]
-    (folder / "summary.json").write_text(json.dumps(summary))
-    found, legend = panels(folder)
-
-    assert list(found)[1:] == ["Primal residual", "Dual residual"]
-    assert "tolerance 0.001" in legend
-
-
-def test_every_scheme_has_its_own_look():
-    assert set(SCHEME_STYLE) == set(SCHEMES)
-    styles = list(SCHEME_STYLE.values())
-    for sign in ("color", "marker"):
-        assert len({style[sign] for style in styles}) == len(SCHEMES)
-    dashes = [style["linestyle"] for style in styles if style["linestyle"] != "-"]
-    assert len(set(dashes)) == len(dashes)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -33,9 +33,8 @@ def rows_of(degrees):
 def test_a_reduction_has_the_bits_of_one_node_alone(degrees, m, ufunc):
     """Rows of nodes without edges stay unchanged."""
     rng, shape = np.random.default_rng(m), (m,) if m else ()
-    edges = rng.normal(size=(degrees.sum(), *shape)) * 10.0 ** rng.integers(
-        -5, 5, size=(degrees.sum(), *shape)
-    )
+    whole = degrees.sum(), *shape
+    edges = rng.normal(size=whole) * 10.0 ** rng.integers(-5, 5, size=whole)
     out = np.full((len(degrees), *shape), 7.0)
     incidence = Incidence(degrees)
     planned = incidence.reducer(ufunc, edges, np.full_like(out, 7.0))
@@ -59,10 +58,8 @@ def test_a_weighted_sum_has_the_bits_of_one_node_alone(degrees, m):
     weights, edges = np.zeros(degrees.sum()), np.zeros((degrees.sum(), m))
     out = np.full((len(degrees), m), 7.0)
     planned = Incidence(degrees).weighted_sum(weights, edges, out)
-    weights[...], edges[...] = (
-        rng.normal(size=len(weights)),
-        rng.normal(size=edges.shape),
-    )
+    weights[...] = rng.normal(size=len(weights))
+    edges[...] = rng.normal(size=edges.shape)
 
     planned()
 
@@ -72,10 +69,8 @@ def test_a_weighted_sum_has_the_bits_of_one_node_alone(degrees, m):
 
 
 def test_each_edge_has_the_row_of_its_node(degrees):
-    incidence, rows = (
-        Incidence(degrees),
-        np.random.default_rng(0).normal(size=(len(degrees), 3)),
-    )
+    incidence = Incidence(degrees)
+    rows = np.random.default_rng(0).normal(size=(len(degrees), 3))
     out = np.empty((degrees.sum(), 3))
 
     incidence.spread_into(rows, out)

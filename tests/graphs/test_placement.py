@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 
@@ -17,6 +16,7 @@ from dadmm.graphs.placement import count_crossing, place
 from dadmm.runs.config import RunConfig
 from tests.support.emulation import start_netem
 from tests.support.processes import PROGRAMS, ROOT, python
+from tests.support.runs import assert_same_arrays, summary_of
 
 GRAPHS = sorted(topology.GRAPHS)
 
@@ -106,18 +106,12 @@ def test_stored_rows_are_those_of_today():
         assert 1.0 < float(row["wire_bytes"]) / float(row["bytes"]) < 1.2
 
 
-@pytest.mark.parametrize(
-    ("settings", "chosen"),
-    [
-        ({}, "hosts"),
-        ({"data": "all.npy"}, "hosts"),
-        ({"data": "part-{rank}.npy"}, "ranks"),
-        ({"data": "part-{rank}.npy", "placement": "hosts"}, "hosts"),
-    ],
-)
-def test_files_of_ranks_stay_with_their_ranks(settings, chosen):
+def test_files_of_ranks_stay_with_their_ranks():
     """They may be on the disk of that rank's host alone, unless told otherwise."""
-    assert RunConfig(**settings).placement == chosen
+    parts = "part-{rank}.npy"
+    assert RunConfig(data="all.npy").placement == "hosts"
+    assert RunConfig(data=parts).placement == "ranks"
+    assert RunConfig(data=parts, placement="hosts").placement == "hosts"
 
 
 DEALT = ("--hosts", 2, "-n", 8, "--cyclic")
@@ -133,38 +127,29 @@ def test_a_placement_changes_no_bit(tmp_path):
         words = ("--placement", name, "--out", tmp_path / name, *RUN)
         ended = start_netem(*DEALT, "--", *words).end()
         assert ended.code == 0, ended.err
-        summaries[name] = json.loads((tmp_path / name / "summary.json").read_text())
+        summaries[name] = summary_of(tmp_path / name)
     alone = python("-m", "dadmm.run", "--nodes", 8, "--out", tmp_path / "alone", *RUN)
     assert alone.end().code == 0
 
-    with np.load(tmp_path / "alone" / "result.npz") as one:
-        for name, summary in summaries.items():
-            with np.load(tmp_path / name / "result.npz") as other:
-                assert set(one) == set(other)
-                for part in one:
-                    assert_array_equal(one[part], other[part])
-            assert summary["hosts"] == {"host0": 4, "host1": 4}
-            assert_between_hosts(summary, one["edges"], one["edge_bytes"])
+    one = tmp_path / "alone" / "result.npz"
+    with np.load(one) as arrays:
+        edges, edge_bytes = arrays["edges"], arrays["edge_bytes"]
+    for name, summary in summaries.items():
+        assert_same_arrays(one, tmp_path / name / "result.npz")
+        assert summary["hosts"] == {"host0": 4, "host1": 4}
+        homes = np.array(summary["node_hosts"])
+        far = homes[edges[:, 0]] != homes[edges[:, 1]]
+        assert summary["edges_between_hosts"] == far.sum() / 2
+        assert summary["bytes_between_hosts"] == edge_bytes[far].sum()
     placed, plain = summaries["hosts"], summaries["ranks"]
     assert plain["node_hosts"] == HOSTS
     assert placed["edges_between_hosts"] < plain["edges_between_hosts"]
     assert placed["bytes_between_hosts"] < plain["bytes_between_hosts"]
 
 
-def assert_between_hosts(summary, edges, edge_bytes):
-    """Check what crosses against the host of each node."""
-    homes = np.array(summary["node_hosts"])
-    far = homes[edges[:, 0]] != homes[edges[:, 1]]
-    assert summary["edges_between_hosts"] == far.sum() / 2
-    assert summary["bytes_between_hosts"] == edge_bytes[far].sum()
-
-
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("event", "code", "words"),
-    [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
-)
-def test_a_placed_node_that_fails_is_named(tmp_path, event, code, words):
+@pytest.mark.parametrize(("event", "code"), [("raise", 1), ("diverge", 2)])
+def test_a_placed_node_that_fails_is_named(tmp_path, event, code):
     """By its number, which is not that of mpiexec; and the job ends."""
     node = place(topology.build("random-geometric", 8), HOSTS)[3]
     script = PROGRAMS / "failing_rank.py"
@@ -173,7 +158,6 @@ def test_a_placed_node_that_fails_is_named(tmp_path, event, code, words):
     ended = start_netem(*DEALT, *job).end()
 
     assert ended.code in (code, 255), ended.err  # 255: Intel MPI
-    assert words in ended.err
     assert node != 3
     # Not in `said`: what Open MPI brings from another host may start within a line.
     assert re.findall(r"dadmm: (?:error: )?(rank \d+)", ended.err) == [f"rank {node}"]

@@ -42,23 +42,26 @@ def test_a_round_is_a_mask_of_the_edges_of_the_union():
     schedule = Schedule(4, [[(0, 1), (2, 3)], [(2, 1)], [(3, 2), (1, 2)]])
 
     assert schedule.period == 3
-    assert repr(schedule.union) == "<Topology of 4 nodes, 3 edges>"
+    assert schedule.union == Topology.chain(4)
     found = schedule.active_edges(schedule.union)  # of (0 1, 1 0, 1 2, 2 1, 2 3, 3 2)
     assert_array_equal(
         found, [[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]]
     )
 
 
-def test_only_the_union_must_be_connected():
+@pytest.mark.parametrize(
+    ("rounds", "culprit"),
+    [
+        ([[(0, 1)], [(2, 3)]], "node 2"),
+        ([[(0, 1)], [(1, 2)]], "node 3"),
+        ([], "none"),
+        ([[(0, 4)]], r"\(0, 4\)"),
+    ],
+)
+def test_only_the_union_must_be_connected(rounds, culprit):
     Schedule(4, [[(0, 1)], [], [(2, 3)], [(1, 2)]])
-    with pytest.raises(TopologyError, match="not connected"):
-        Schedule(4, [[(0, 1)], [(2, 3)]])
-    with pytest.raises(TopologyError, match="node 3 has no neighbours"):
-        Schedule(4, [[(0, 1)], [(1, 2)]])
-    with pytest.raises(TopologyError, match="at least one graph"):
-        Schedule(4, [])
-    with pytest.raises(TopologyError, match="leaves the nodes"):
-        Schedule(4, [[(0, 4)]])
+    with pytest.raises(TopologyError, match=culprit):
+        Schedule(4, rounds)
 
 
 def test_graphs_of_names_and_files_take_turns(tmp_path):
@@ -71,21 +74,17 @@ def test_graphs_of_names_and_files_take_turns(tmp_path):
 
     assert schedule.union == Topology.chain(4)
     assert [len(edges) for edges in schedule.rounds] == [4, 2]
-    mixed = Schedule.build(["ring", files[0]], 4)
-    assert mixed.union == Topology.ring(4)
+    assert Schedule.build(["ring", files[0]], 4).union == Topology.ring(4)
     random = Schedule.build(["erdos-renyi", "star"], 9, seed=3)
-    assert set(random.rounds[0]) == set(
-        map(tuple, Topology.erdos_renyi(9, seed=3).edges.tolist())
-    )
-    with pytest.raises(TopologyError, match=r"none\.edges: No such file"):
+    drawn = Topology.erdos_renyi(9, seed=3).edges.tolist()
+    assert random.rounds[0] == set(map(tuple, drawn))
+    with pytest.raises(TopologyError, match=r"none\.edges"):
         Schedule.build(["ring", str(tmp_path / "none.edges")], 4)
-    with pytest.raises(TopologyError, match="not connected"):
-        Schedule.build([files[0], files[0]], 4)
 
 
 def test_another_graph_than_the_union_is_refused():
     schedule = Schedule.matchings(Topology.ring(5))
-    with pytest.raises(TopologyError, match=r"pass schedule\.union$"):
+    with pytest.raises(TopologyError, match=r"schedule\.union"):
         solve(quadratics(5), Topology.chain(5), schedule=schedule)
 
 

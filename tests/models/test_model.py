@@ -130,18 +130,6 @@ def test_rows_that_are_dropped_have_no_prediction():
     assert np.isnan(model.predict_proba(table)).tolist() == [[0, 0], [1, 1], [0, 0]]
 
 
-def test_standardised_columns_give_parameters_in_the_units_of_the_table():
-    """Both predict the same; the table's are applied to the columns as they are."""
-    means, scales = np.array([40.0, 0.5]), np.array([10.0, 0.25])
-    model = logistic(means=means, scales=scales)
-    found = model.table_parameters
-
-    margins = np.log(model.predict_proba(TABLE)) @ [-1.0, 1.0]
-    X = np.array([[30.0, 0.0], [60.0, 1.0], [45.0, 0.0]])
-    assert_allclose(X @ found["coef"] + found["intercept"], margins, rtol=1e-12)
-    assert_allclose(found["coef"], [0.005, -4.0])
-
-
 def test_a_negative_mean_does_not_lower_the_bound_of_the_intercept():
     scaled = encoding(means=np.array([-3.0, 0.5]), scales=np.array([2.0, 1.0]))
     parts = {"coef": np.array([0.2, 0.1]), "intercept": np.array(1.0)}
@@ -203,11 +191,6 @@ def test_choices_of_the_fit_can_be_changed(tmp_path):
         load_model(tmp_path, on_missing="mean")
     with pytest.raises(ConfigError, match="keep"):
         load_model(tmp_path, on_missing="keep")
-
-
-def test_a_table_without_a_column_gets_one_sentence():
-    with pytest.raises(dadmm.DadmmError, match="'sex'"):
-        logistic().predict({"age": [1.0]})
 
 
 def test_a_result_becomes_a_model(rng):

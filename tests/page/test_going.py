@@ -117,17 +117,6 @@ def test_a_page_of_before_the_end_is_replaced_after_it(whole, going):
     assert "report.html" in RunFolder.open(going).names
 
 
-def test_before_the_first_iteration_there_is_a_page(whole, tmp_path):
-    folder = tmp_path / "new"
-    shutil.copytree(whole, folder)
-    unfinish(folder, 6, 0, edges=True)
-    page = page_of(folder)
-    assert "0 of at most 12 iterations" in page.words
-    assert "There are no complete iterations yet" in page.words
-    shutil.rmtree(folder / "parts")
-    assert "0 of at most 12 iterations" in page_of(folder).words
-
-
 def test_a_graph_that_cannot_be_built_again_is_one_sentence(tmp_path, capsys):
     edges = tmp_path / "own.edges"
     edges.write_text("0 1\n1 2\n")
@@ -137,21 +126,6 @@ def test_a_graph_that_cannot_be_built_again_is_one_sentence(tmp_path, capsys):
     assert read(folder).n_iterations == 4
     edges.unlink()
     assert "its graph cannot be built again" in sentence(capsys, folder)
-
-
-def test_a_graph_is_known_from_the_rows_of_its_edges(tmp_path):
-    edges = tmp_path / "own.edges"
-    edges.write_text("0 1\n1 2\n")
-    words = ("--topology", str(edges), "--nodes", "3", "--record-edges")
-    folder = make_run(tmp_path / "a", *words)
-    unfinish(folder, 3, 4, edges=True)
-    edges.unlink()
-    assert read(folder).topology.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
-
-
-def test_rows_that_are_not_rows_are_one_sentence(going, capsys):
-    (going / "parts" / "history-00000.csv").write_text("nonsense\n" * 20)
-    assert "cannot read the rows in" in sentence(capsys, going)
 
 
 def test_a_resumed_run_has_the_rows_of_before(whole, going):

@@ -52,14 +52,6 @@ def test_common_neighbours_are_those_of_networkx(name, chunk, dense, monkeypatch
     assert_array_equal(gap.common_neighbours(topology, some), want[some])
 
 
-def test_of_very_many_paths_the_number_is_expected(monkeypatch):
-    monkeypatch.setattr(gap, "MOST_DENSE", 0)
-    monkeypatch.setattr(gap, "MOST_PATHS", 10)
-
-    found = gap.common_neighbours(GRAPHS["complete"], ALL["complete"])
-    assert_allclose(found, np.full(72, 64 / 9))
-
-
 @pytest.mark.parametrize("name", list(GRAPHS)[1:])
 def test_the_resistance_is_a_bound_and_exact_where_it_is_said_to_be(name):
     """Against the pseudo-inverse of the Laplacian; bridges are those of networkx."""
@@ -115,11 +107,6 @@ def test_of_more_than_5000_nodes_it_is_by_the_diameter():
         exact = by_eigenvalues(small)
         assert_allclose(gap.slowness_by_diameter(small.diameter_bound), exact, rtol=0.2)
     assert gap.slowness(Topology.star(5001)) == gap.slowness_by_diameter(2)
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_one_edge_is_not_slow(n):
-    assert gap.slowness(Topology.chain(n)) == 1.0
 
 
 def test_both_ends_take_the_larger_proposal_or_else_a_guess():

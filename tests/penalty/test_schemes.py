@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm.graphs.incidence import Incidence
@@ -133,14 +133,6 @@ def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
         assert len(field) == degree
 
 
-def test_equal_objectives_leave_the_penalty_alone(scheme):
-    """tau is zero when no neighbour is better, though the paper's formula is 0/0."""
-    *_, last = follow(scheme, [sight(t, f_probe=[2.0] * 3) for t in range(1, 9)])
-
-    assert_array_equal(last["eta"], np.full(3, scheme.eta0))
-    assert_array_equal(last.get("spent", 0.0), np.zeros(3))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
     """Whatever a node sees, within 1e-6 to 1e6 times eta0, in float64 rows.
@@ -219,15 +211,6 @@ def test_the_penalty_moves_while_t_is_below_t_max(name, t_max):
     assert moved == [t for t in range(1, t_max) if t % 3]
 
 
-def test_vp_doubles_and_halves_by_its_own_residuals():
-    """All edges alike, from where they are, whatever the neighbours' objectives."""
-    scheme = build("vp", eta0=3.0)
-    state = begin(scheme, 2)
-    for primal, dual, eta in [(11, 1, 6), (11, 1, 12), (1, 1, 12), (1, 11, 6)]:
-        state = scheme.update(state, sight(primal=primal, dual=dual))
-        assert_array_equal(state["eta"], [eta, eta])
-
-
 @pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
 def test_doubling_and_halving_end_at_the_clamp(name):
     scheme = build(name, t_max=1000)
@@ -236,42 +219,6 @@ def test_doubling_and_halving_end_at_the_clamp(name):
 
     assert_array_equal(follow(scheme, up, 2)[-1]["eta"], [1e7, 1e7])
     assert_array_equal(follow(scheme, down, 2)[-1]["eta"], [1e-5, 1e-5])
-
-
-def test_ap_follows_tau_from_eta0():
-    """A better neighbour pulls harder, and the step is at most a factor of two."""
-    states = follow(build("ap"), [sight(1), sight(2)], 2)
-
-    assert_allclose(states[1]["eta"], [10 * 0.75, 10 * 1.5])
-    assert_array_equal(states[2]["eta"], states[1]["eta"])
-    for state in follow(build("ap"), together(wander(3))):
-        assert np.all((state["eta"] / 10 >= 0.5) & (state["eta"] / 10 <= 2.0))
-
-
-def test_nap_follows_tau_while_the_budget_lasts():
-    """It pays |tau| per iteration; at the budget the edge falls back to eta0."""
-    scheme = build("nap", budget0=1.0)  # edge 1 pays 1/2, edge 0 only 1/4
-    states = follow(scheme, [sight(t) for t in range(1, 6)], 2)
-
-    assert_allclose(states[3]["spent"], [0.75, 1.5])
-    assert_allclose([s["eta"][0] for s in states], [10, 7.5, 7.5, 7.5, 10, 10])
-    assert_allclose([s["eta"][1] for s in states], [10, 15, 10, 10, 10, 10])
-
-
-@pytest.mark.parametrize("name", ["vp_ap", "vp_nap"])
-def test_combined_schemes_multiply_balance_and_tau(name):
-    """From the edge's last penalty; balanced residuals leave it, but tau is paid."""
-    scheme = build(name)
-    state = begin(scheme, 2)
-    for primal, dual, eta in [
-        (11, 1, [15.0, 30.0]),
-        (1, 1, [15.0, 30.0]),
-        (1, 11, [5.625, 22.5]),
-    ]:
-        state = scheme.update(state, sight(primal=primal, dual=dual))
-        assert_allclose(state["eta"], eta)
-    if name == "vp_nap":
-        assert_allclose(state["spent"], [3 / 4, 3 / 2])
 
 
 def test_settings_at_the_end_of_their_range_are_allowed(scheme):
@@ -298,5 +245,5 @@ def test_a_scheme_that_returns_no_penalties_is_refused(answer):
             return answer(state)
 
     problems, ring = quadratics(3), dadmm.Topology.ring(3)
-    with pytest.raises(dadmm.ConfigError, match="update of the scheme Own"):
+    with pytest.raises(dadmm.ConfigError, match="Own"):
         dadmm.solve(problems, ring, scheme=Own())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
-from statistics import median
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +16,7 @@ from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES, SNAP
-from dadmm.penalty.snap import row_norms, spectral_ratio
-from dadmm.problems import PPCA, metrics
+from dadmm.problems import PPCA
 from tests.support import reference_snap
 from tests.support.problems import Quadratic, quadratics
 from tests.support.solving import solve
@@ -95,56 +92,12 @@ def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
     assert trigger > 0.0 or budget0 > 5.0 or found["raised"].max() > 0
 
 
-def test_between_two_updates_nothing_changes():
-    state = begin(SNAP(), np.zeros((1, 2)))
-    for t in (1, 2, 4, 5, 7):
-        assert SNAP().update(state, SimpleNamespace(t=t)) is state
-
-
-def test_an_edge_at_rest_neither_asks_nor_is_used_up():
-    scheme, rows = SNAP(budget0=0.0), np.ones((3, 1, 2))
-    found = follow(scheme, rows, rows)  # it moves in the first update only
-
-    assert_array_equal(found["eta"], np.full((4, 1), 2.0))
-    assert_array_equal(found["used_up"].ravel()[2:], [0.0, 0.0])
-
-
 def test_a_budget_without_end_pays_in_full():
     found = follow(SNAP(budget0=math.inf), *wander(0))
 
     assert np.isfinite(found["eta"]).all()
     assert found["spent"].max() > follow(SNAP(), *wander(0))["spent"].max()
     assert found["raised"].max() == 0.0
-
-
-def full(value):
-    return np.full(1, float(value))
-
-
-def test_where_only_one_side_has_moved_the_bound_decides():
-    assert spectral_ratio(full(0), full(1), full(1), full(1)) == 0.0
-    assert spectral_ratio(full(1), full(0), full(1), full(1)) == math.inf
-
-
-@pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
-def test_noise_has_no_spectral_ratio(size):
-    quiet, loud = full(0.5e-13 * size), full(2e-13 * size)
-
-    assert np.isnan(spectral_ratio(quiet, quiet, full(size), full(size)))
-    if size:
-        for turn, way in [(quiet, loud), (loud, quiet), (loud, loud)]:
-            assert spectral_ratio(turn, way, full(size), full(size)) == turn / way
-
-
-def test_a_row_has_the_same_length_wherever_it_lies_and_whichever_way_it_points():
-    """Bit for bit: both ends of an edge see each other's rows with other strides."""
-    rows, wide = np.random.default_rng(0).standard_normal((5, 7)), np.zeros((5, 11))
-    rows *= 10.0 ** np.arange(-2, 3)[:, None]
-    wide[:, 2:9] = -rows
-
-    assert_array_equal(row_norms(wide[:, 2:9]), row_norms(rows))
-    for k in range(5):
-        assert row_norms(wide[k : k + 1, 2:9])[0] == row_norms(rows)[k]
 
 
 KINDS = {
@@ -229,37 +182,6 @@ def test_other_units_give_the_same_raw_run(f, x):
 
         assert_allclose(other.theta, x * plain.theta, rtol=1e-6)
         assert_allclose(other.eta, f * plain.eta / x**2, rtol=rtol)
-
-
-@cache
-def dppca():
-    """Return the paper's synthetic problem and the subspace of all samples together."""
-    samples, _ = synthetic(500, 20, 5, seed=0)
-    problems = [PPCA(own, 5) for own in split(samples, 20)]
-    return problems, metrics.ppca_reference(samples, 5).W
-
-
-@pytest.mark.parametrize(
-    ("graph", "most"),
-    [
-        ("complete", 36),
-        ("cluster", 80),
-        pytest.param("ring", 100, marks=pytest.mark.slow),
-    ],
-)
-def test_the_papers_problem_takes_few_iterations(graph, most):
-    """Whole runs from independent starts; each penalty moves, from its budget."""
-    (problems, W), taken = dppca(), []
-    for seed in range(3):
-        topology = getattr(Topology, graph)(20)
-        result = solve(problems, topology, init="independent", seed=seed)
-        taken.append(result.iterations)
-
-        assert result.status == "stationary"
-        found = problems[0].layout.views(result.theta).W
-        assert metrics.subspace_angle(found, W).max() < 0.5
-        assert (result.penalties.spent > 0.0).all()
-    assert median(taken) <= 1.3 * most
 
 
 @pytest.mark.parametrize("stopping", ["optimality", "objective"])

@@ -24,7 +24,7 @@ from dadmm.problems import (
     lasso,
     linear,
 )
-from tests.properties.cases import draw
+from tests.campaigns.properties.cases import draw
 from tests.support.linear import NAMES, SIZES, Case, data, make
 
 WEIGHTS = [0.0, 1e-8, 1.0, 1e12]

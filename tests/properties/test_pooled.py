@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from tests.properties.cases import COUNTED, KINDS, draw
+from tests.campaigns.properties.cases import COUNTED, KINDS, draw
 from tests.support import linear
 from tests.support.pooled import LONG, NotProved, Pooled, class_rows
 

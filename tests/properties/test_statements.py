@@ -1,8 +1,6 @@
 """Whatever a run states is true: of random problems, on random graphs.
 
-More cases, as in `./launch/test --all`:
-``python -m tests.properties.campaign --cases 2000 --jobs 2``, and with ``--ppca``
-or ``--hard``.
+`./launch/test --all` judges more cases, by `tests.campaigns.properties.campaign`.
 """
 
 from dataclasses import replace
@@ -10,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.properties import ppca_cases, ppca_statements
-from tests.properties.campaign import judge, judge_hard, judge_ppca
-from tests.properties.cases import COUNTED, draw
-from tests.properties.command import false_lines
-from tests.properties.statements import Statements, false_statements
+from tests.campaigns.properties import ppca
+from tests.campaigns.properties.campaign import judge, judge_hard, judge_ppca
+from tests.campaigns.properties.cases import COUNTED, draw
+from tests.campaigns.properties.statements import (
+    Statements,
+    false_lines,
+    false_statements,
+)
 from tests.support.pooled import LONG, Pooled
 
 # cases in which a false statement was found once
@@ -55,15 +56,15 @@ def test_a_random_start_does_not_break_down_where_noise_is_low():
 
 
 def test_a_false_statement_about_ppca_is_noticed():
-    case = ppca_cases.draw(5)
+    case = ppca.draw(5)
     result = case.solve()
-    compared = ppca_statements.compare(case, result)
+    compared = ppca.compare(case, result)
     assert result.status == "stationary"
     assert result.start.gap > 0.1
 
     def found(truth=compared, **changed):
         made = replace(result, **changed)
-        return list(ppca_statements.false_statements(case, made, truth))
+        return list(ppca.false_statements(case, made, truth))
 
     bound, start = result.subspace_bound, result.start
     assert found() == []

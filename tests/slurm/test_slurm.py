@@ -89,6 +89,11 @@ class Slurm:
         assert (state, code) == ("COMPLETED", "0:0"), said
         return said
 
+    def started(self, job: str, run: str) -> None:
+        """Wait until all four ranks of a job write rows."""
+        parts = self.folder / run / "parts"
+        self.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
+
     def refuse(self, job: str) -> str:
         state, code, said = self.end(job)
         assert (state, code) == ("FAILED", "2:0"), said
@@ -165,13 +170,10 @@ def assert_same_results(found, wanted):
 
 
 def test_mpiexec_spans_both_nodes(slurm, expected):
-    arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "100"]
+    arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "50"]
     job = slurm.submit("-N2", "-n", 6, job=[*arguments, "--out", "runs/mpiexec"])
     said = slurm.succeed(job)
-    assert said.splitlines()[-1] == (
-        "dadmm: ended at max_iter, not converged, after 100 iterations; "
-        "results in runs/mpiexec"
-    )
+    assert "after 50 iterations; results in runs/mpiexec" in said.splitlines()[-1]
     second = (slurm.cluster.folder / "slurmd.n2.log").read_text()
     assert f"StepId={job}." in second
     result = slurm.folder / "runs/mpiexec/result.npz"
@@ -193,7 +195,7 @@ def test_a_sweep_is_an_array(slurm):
     """Finished tasks are not submitted again, and the table has all tasks."""
     (slurm.folder / "grid.toml").write_text(
         "ranks = 2\n[base]\nmax_iter = 30\n"
-        '[grid]\nscheme = ["auto", "vp"]\nseed = [0, 1]\n'
+        '[grid]\nscheme = ["snap", "vp"]\nseed = [0, 1]\n'
     )
     sweep = [ROOT / "launch" / "sweep"]
     run = [*sweep, "grid.toml", "--out", "runs/grid", "--at-most", 2]
@@ -216,14 +218,13 @@ def test_a_sweep_is_an_array(slurm):
     with open(slurm.folder / "runs/grid/table.csv") as file:
         rows = list(csv.DictReader(file))
     tasks = [row["scheme"] + row["seed"] for row in rows]
-    assert tasks == ["auto0", "auto1", "vp0", "vp1"]
+    assert tasks == ["snap0", "snap1", "vp0", "vp1"]
     assert {row["iterations"] for row in rows} == {"30"}
 
 
 def test_a_cancelled_job_leaves_no_process(slurm):
     job = slurm.submit("-N2", "-n", 4, job=[*SLOW, "--out", "runs/cancelled"])
-    parts = slurm.folder / "runs/cancelled/parts"
-    slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
+    slurm.started(job, "runs/cancelled")
     slurm.call("scancel", job)
 
     assert slurm.end(job)[0] == "CANCELLED"
@@ -233,15 +234,14 @@ def test_a_cancelled_job_leaves_no_process(slurm):
 def test_an_invalid_setting_is_an_error_before_ranks_start(slurm):
     job = slurm.submit("-n", 4, job=["--topology", "rink", "--scheme", "vpp"])
     said = slurm.refuse(job)
-    assert said.startswith("dadmm: unknown scheme 'vpp'; choose one of")
+    assert "vpp" in said
     assert len(said.splitlines()) == 1
 
 
 def test_a_missing_project_is_an_error(slurm):
     """Slurm runs a copy of the script outside the project."""
     job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
-    said = slurm.refuse(job)
-    assert "cannot find the project in '/nowhere'; submit from its folder" in said
+    assert "/nowhere" in slurm.refuse(job)
 
 
 def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
@@ -265,8 +265,7 @@ def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
 def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
     """As the next job has another number, and so another folder."""
     job = slurm.submit("-n", 4, job=SLOW)
-    parts = slurm.folder / f"runs/slurm-{job}/parts"
-    slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
+    slurm.started(job, f"runs/slurm-{job}")
     slurm.call("scancel", "--batch", "--signal=USR1", job)
     said = slurm.succeed(job)
     command = re.search(r"; run (sbatch -n 4 .*) to resume$", said.splitlines()[-1])[1]

@@ -15,7 +15,7 @@ from dadmm import Schedule, Sending, Topology
 from dadmm.core.errors import CheckpointError
 from dadmm.data import datasets, shard
 from dadmm.penalty import SCHEMES
-from dadmm.problems import PPCA, LogisticRegression
+from dadmm.problems import PPCA, Huber
 from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder, names_of_run
 from dadmm.solver import checkpoint
@@ -90,30 +90,6 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, scheme, how, coordi
 
     assert (whole.traffic.lost > 0) == (how == "lossy")
     assert_same(whole, interrupted(tmp_path, at, **settings), at)
-
-
-def test_a_run_is_resumed_before_and_after_a_change_of_the_metric(tmp_path):
-    """Of a logistic regression: penalties and budgets begin anew with it."""
-    rows = [block / block.std() for block in BLOCKS]
-    own = [LogisticRegression(x[:, 1:], x[:, 0] > 1.0, 0.1) for x in rows]
-    changed, bits = [], []
-
-    def watch(t, run):
-        changed.append(run.kind.changes)
-        bits.append(float(run.state.penalty["spent"].max()))
-
-    given = {"init": "shared", "tolerance": 0, "max_iter": 40}
-    whole = solve(own, RING, callbacks=[watch], **given)
-    first = changed.index(1)  # iteration first + 1 has it
-
-    assert whole.coordinates == "metric"
-    assert bits[first - 1] > bits[first] == 0.0
-    assert bits[-1] > 0.0
-    for at in (2, first - 1, first, first + 1, first + 2, first + 5):
-        keep = Checkpoints(tmp_path / str(at))
-        solve(own, RING, checkpoints=keep, **{**given, "max_iter": at})
-        keep = Checkpoints(tmp_path / str(at), resume=True)
-        assert_same(whole, solve(own, RING, checkpoints=keep, **given), at)
 
 
 @pytest.mark.parametrize("stopping", ["optimality", "residuals", "objective"])
@@ -193,57 +169,68 @@ def run(saved, tmp_path):
     return tmp_path / "run"
 
 
-def complaint(folder, **settings):
+def assert_refused(folder, culprit, **settings):
     settings = {"tolerance": 0} | settings
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError, match=culprit):
         ppca(checkpoints=Checkpoints(folder, resume=True), **settings)
-    return str(told.value)
 
 
-def test_files_that_are_not_there_are_named(run, tmp_path):
-    folder = tmp_path / "none"
-    assert complaint(folder).startswith(f"there is no checkpoint in {folder}")
-    shutil.copy(checkpoint.path_of(run, 20, 1), checkpoint.path_of(run, 20, 2))
-    assert "is of another node (1, and here it is 2)" in complaint(run)
-    checkpoint.path_of(run, 20, 3).unlink()
-    assert "that of iteration 20 lacks the file of node 3 of 6" in complaint(run)
+def rewrite(folder, node, change):
+    """Change the facts and arrays of a file; its checksum is right afterwards."""
+    file = checkpoint.path_of(folder, 20, node)
+    about, arrays = checkpoint.read(file)
+    checkpoint.write(file, *change(about, arrays))
+
+
+def without(arrays, name):
+    return {key: value for key, value in arrays.items() if key != name}
+
+
+CHANGES = {
+    "no rows": lambda about, arrays, name: arrays | {name: arrays[name][:0]},
+    "an axis": lambda about, arrays, name: arrays | {name: arrays[name][None]},
+    "texts": lambda about, arrays, name: arrays | {name: arrays[name].astype(str)},
+    "none": lambda about, arrays, name: without(arrays, name),
+}
 
 
 @pytest.mark.parametrize("name", ["theta", "penalty/eta", "eta", "stopping"])
-@pytest.mark.parametrize(
-    "change", [lambda x: x[:0], lambda x: x[None], lambda x: x.astype(str), None]
-)
+@pytest.mark.parametrize("change", CHANGES)
 def test_arrays_of_another_shape_or_type_are_refused(run, name, change):
-    """The checksum is right, as that of another version may be."""
-    file = checkpoint.path_of(run, 20, 5)
-    about, arrays = checkpoint.read(file)
-    if change is None:
-        del arrays[name]
-    else:
-        arrays[name] = change(arrays[name])
-    checkpoint.write(file, about, arrays)
-    sentence = f"the checkpoint in {file.parent} is not one of this run ("
-    assert complaint(run).startswith(sentence)
+    rewrite(run, 5, lambda *own: (own[0], CHANGES[change](*own, name)))
+    assert_refused(run, "00000020")
 
 
-def test_coordinates_of_another_shape_are_refused(capsys):
-    words = ["--problem", "huber", "--nodes", 3, "--quiet", "--tolerance", 0]
-    main(*words, "--max-iter", 4, "--out", "run")
-    for i in range(3):
-        file = checkpoint.path_of(Path("run"), 4, i)
-        about, arrays = checkpoint.read(file)
-        arrays["coordinates/condition"] = np.ones(2)
-        checkpoint.write(file, about, arrays)
-    said = refused(capsys, "--resume", "run", "--max-iter", 6)
-    assert "is not one of this run (coordinates have other shapes)" in said
+def test_coordinates_of_another_shape_are_refused(tmp_path):
+    problems = [Huber(block[:, 1:], block[:, 0]) for block in BLOCKS]
+    given = {"tolerance": 0, "max_iter": 20}
+    solve(problems, RING, checkpoints=Checkpoints(tmp_path), **given)
+    other = {"coordinates/condition": np.ones(2)}
+    for i in range(6):
+        rewrite(tmp_path, i, lambda about, arrays: (about, arrays | other))
+    with pytest.raises(CheckpointError, match="00000020"):
+        solve(problems, RING, checkpoints=Checkpoints(tmp_path, resume=True), **given)
 
 
-def test_facts_that_are_none_are_refused(run):
-    file = checkpoint.path_of(run, 20, 5)
-    checkpoint.write(file, ["x"], {"theta": np.zeros(3)})
-    assert "is not one of this run" in complaint(run)
-    checkpoint.write(file, {}, {"theta": np.array([None])})
-    assert "is not one of this run (" in complaint(run)
+@pytest.mark.parametrize(
+    ("change", "culprit"),
+    [
+        (lambda about, arrays: (["x"], arrays), "00000020"),
+        (lambda about, arrays: ({}, {"theta": np.array([None])}), "00000020"),
+        (lambda about, arrays: (about | {"format": 2}, arrays), "format 2"),
+        (lambda about, arrays: (about | {"node": 1}, arrays), "another node"),
+        (lambda about, arrays: (about | {"version": "0"}, arrays), "another version"),
+    ],
+)
+def test_facts_of_another_run_are_refused(run, change, culprit):
+    rewrite(run, 5, change)
+    assert_refused(run, culprit)
+
+
+def test_files_that_are_not_there_are_named(run, tmp_path):
+    assert_refused(tmp_path / "none", "none")
+    checkpoint.path_of(run, 20, 3).unlink()
+    assert_refused(run, "node 3")
 
 
 def test_a_damaged_file_is_noticed(run):
@@ -256,40 +243,20 @@ def test_a_damaged_file_is_noticed(run):
         damaged.append(bytes(data))
     for data in damaged:
         file.write_bytes(data)
-        sentence = f"the checkpoint {file} is damaged or cut short; remove"
-        assert complaint(run).startswith(sentence)
+        assert_refused(run, "node-00005.npz is damaged")
 
 
 @pytest.mark.parametrize(
-    ("change", "name"),
+    ("change", "culprit"),
     [
         ({"eta0": 11.0}, "configuration"),
         ({"sending": Sending(payload="float32")}, "configuration"),
         ({"schedule": SCHEDULES["matchings"]}, "graph"),
+        ({"max_iter": 19}, "max_iter"),
     ],
 )
-def test_another_run_is_refused(run, change, name):
-    assert f"is of another {name} (" in complaint(run, **change)
-
-
-def test_another_version_is_refused(run, monkeypatch):
-    said = complaint(run, max_iter=19)
-    assert said.endswith("max_iter is 19; raise max_iter to continue")
-    monkeypatch.setattr("dadmm.core.version.__version__", "9.9.9")
-    said = f"is of another version ({dadmm.__version__}, and here it is 9.9.9)"
-    assert said in complaint(run)
-
-
-def test_another_format_is_refused(run):
-    """Such as that of dadmm 0.1.0, whose states had other arrays."""
-    path = checkpoint.path_of(run, 20, 0)
-    about, arrays = checkpoint.read(path)
-    checkpoint.write(path, about | {"format": 2}, arrays)
-
-    assert complaint(run) == (
-        f"the checkpoint {path} has format 2, and this dadmm reads format "
-        f"{checkpoint.FORMAT} only; resume with the dadmm that wrote it, or start anew"
-    )
+def test_another_run_is_refused(run, change, culprit):
+    assert_refused(run, culprit, **change)
 
 
 def main(*words):
@@ -362,8 +329,7 @@ def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatc
         assert first["of_all_sessions"][name] == first[name]
         assert last[name] == pytest.approx(3 / 20 * first[name])
         assert last["of_all_sessions"][name] == pytest.approx(first[name] + last[name])
-    said = capsys.readouterr().out
-    assert " s since it was resumed after iteration 20 (a node's loop: " in said
+    assert "iteration 20 " in capsys.readouterr().out
 
 
 def list_as_over_mpi():
@@ -399,19 +365,6 @@ def test_halves_of_two_checkpoints_do_not_make_one():
     assert checkpoint.kept(Path("run")) == [15, 30]
 
 
-def test_a_run_that_died_in_its_last_files_brings_its_results():
-    common = (*ENDLESS, "--max-iter", 30)
-    main(*common, "--out", "whole")
-    main(*common, "--out", "run")
-    for name in ("summary.json", "result.npz"):
-        Path("run", name).unlink()
-
-    assert main("--resume", "run") == 0
-
-    assert_same_files()
-    assert summary_of("run")["metrics"] == summary_of("whole")["metrics"]
-
-
 def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
     """The merged rows count; those parts that are still there are not all of them."""
     common = (*ENDLESS, "--max-iter", 30)
@@ -433,22 +386,21 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):
     main(*COMMON, "--quiet", "--max-iter", 9, "--out", "run")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
-    assert "has ended (" in refused(capsys, "--resume", "done")
-    assert "cannot read none/config.toml" in refused(capsys, "--resume", "none")
-    said = refused(capsys, "--resume", "run", "--eta0", 3, "--max-iter", 20)
-    assert "eta0 is 3.0" in said
-    said = refused(capsys, "--resume", "run", "--no-compare-centralised")
-    assert "compare_centralised is False but was None" in said  # a column less
-    assert "leave out --out" in refused(capsys, "--resume", "run", "--out", "x")
-    said = refused(capsys, "--resume", "run", "--nodes", 7, "--max-iter", 20)
-    assert "nodes is 7 but was 5 when the run in run began" in said
-    said = refused(capsys, "--resume", "run", "--overwrite", "--max-iter", 20)
-    assert "overwrite" in said
-    assert "raise max_iter" in refused(capsys, "--resume", "run")
+    again = ("--resume", "run", "--max-iter", 20)
+    for culprit, *words in (
+        ("done", "--resume", "done"),
+        ("none/config.toml", "--resume", "none"),
+        ("max_iter", "--resume", "run"),
+        ("eta0", *again, "--eta0", 3),
+        ("compare_centralised", *again, "--no-compare-centralised"),  # a column less
+        ("--out", *again, "--out", "x"),
+        ("nodes", *again, "--nodes", 7),
+        ("overwrite", *again, "--overwrite"),
+    ):
+        assert culprit in refused(capsys, *words)
     file = checkpoint.path_of(Path("run"), 9, 2)
     file.write_bytes(b"")
-    said = refused(capsys, "--resume", "run", "--max-iter", 20)
-    assert "damaged or cut short" in said
+    assert str(file) in refused(capsys, *again)
     file.write_bytes(before[file])
     after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     assert after == before
@@ -472,8 +424,7 @@ def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind):
     rows = part.read_text()
     part.unlink()
 
-    said = refused(capsys, "--resume", "run", "--max-iter", 30)
-    assert "some rows of run up to iteration 20 are missing" in said
+    assert "rows" in refused(capsys, "--resume", "run", "--max-iter", 30)
 
     part.write_text(rows)
     assert main("--resume", "run", "--max-iter", 30) == 0
@@ -489,6 +440,4 @@ def test_other_data_are_refused(capsys):
     rows[17, 3] += 1e-9
     np.save("rows.npy", rows)
 
-    said = refused(capsys, "--resume", "run", "--max-iter", 20)
-
-    assert "node-00001.npz is of another data (" in said
+    assert "node-00001" in refused(capsys, "--resume", "run", "--max-iter", 20)

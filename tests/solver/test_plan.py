@@ -21,6 +21,13 @@ class Own(problems.PPCA):
         return super().prox(*given)
 
 
+class OwnStart(problems.PPCA):
+    """A start of its own."""
+
+    def init(self, rng):
+        return super().init(rng)
+
+
 class OwnLasso(problems.Lasso):
     """A step of its own, but the coordinates of its parent."""
 
@@ -36,6 +43,7 @@ NODES = {
     "lasso": [problems.Lasso(x, x[:, 0], 0.1) for x in ROWS],
     "wide": [problems.Ridge(np.ones((1, 400)), [1.0], 1.0)] * 3,
     "own_step": [Own(x, 2) for x in ROWS],
+    "own_init": [OwnStart(x, 2) for x in ROWS],
     "own_rows": [OwnLasso(x, x[:, 0], 0.1) for x in ROWS],
     "own": quadratics(3),
 }
@@ -67,6 +75,8 @@ TABLE = """
     wide      default      adaptive  raw     metric  -       raw
     own_step  default      adaptive  raw     -       -       raw
     own_step  merged       adaptive  -       -       -       -
+    own_init  default      adaptive  raw     -       -       raw
+    own_init  merged       adaptive  -       -       -       -
     own_rows  default      adaptive  raw     -       -       raw
     own       default      adaptive  raw     -       -       raw
     own       given        constant  raw     -       -       raw

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dadmm
-from dadmm import Checkpoints, Topology
+from dadmm import Topology
 from dadmm.graphs import topology
 from dadmm.problems import PPCA
 from dadmm.solver.subspace import bound_subspace
@@ -85,57 +85,33 @@ def test_the_bound_holds_at_any_point(seed):
     assert bounded > 0.7 * near > 0
 
 
-def test_without_a_gap_there_is_no_bound():
-    """Two equal components: every direction between them is as good."""
-    X = np.array(
-        [[2.0, 0, 0], [-2, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]
-    )
-    problems = [PPCA(X[:2], 1), PPCA(X[2:], 1)]
-    W = np.tile(np.eye(3)[:, :1], (2, 1, 1))
-    total, _ = total_of(Topology.chain(2))
-
-    found = bound_subspace(total, problems, W, W[0], 2)
-
-    assert found.angle == math.inf
-    assert found.why.startswith("the variance outside of the subspace may be as large")
+EYE = np.tile(np.eye(6)[:, :2], (2, 1, 1))
+SPREAD = np.array([9.0, 5.0, 1.0, 1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("W", "scale", "why"),
     [
-        (lambda W: W * [[[1.0, 0.0]]], "the columns of W are linearly dependent at a"),
-        (lambda W: W * np.nan, "W is not finite"),
-        (lambda W: W[:, ::-1], "the variance outside of the subspace may be as"),
-        (lambda W: W * [[[1.0]], [[-0.5]]] + np.eye(6)[:, 3:5] * [[[0]], [[1]]],
-         "the subspaces of the nodes differ by"),
+        (EYE * [[[1.0, 0.0]]], SPREAD, "dependent"),
+        (EYE * np.nan, SPREAD, "finite"),
+        (EYE[:, ::-1], SPREAD, "variance outside"),
+        (EYE, np.ones(6), "variance outside"),  # there is no gap
+        (EYE + np.eye(6)[:, 3:5] * [[[0.0]], [[1.0]]], SPREAD, "nodes differ"),
+        (EYE, 1e-170 * SPREAD, "underflow"),
+        (EYE, 1e160 * SPREAD, "overflow"),
     ],
-)  # fmt: skip
-def test_a_point_without_a_bound_says_why(change, why):
-    rng = np.random.default_rng(0)
-    blocks = rng.standard_normal((2, 20, 6)) * [9, 5, 1, 1, 1, 1]
-    W = change(np.tile(np.eye(6)[:, :2], (2, 1, 1)))
+)
+def test_a_point_without_a_bound_says_why(W, scale, why):
+    rows = np.random.default_rng(0).standard_normal((10, 6))
+    blocks = np.array([np.vstack([rows, -rows]), np.vstack([rows[:, ::-1], -rows])])
     total, _ = total_of(Topology.chain(2))
 
-    with np.errstate(invalid="ignore"):
-        found = bound_subspace(
-            total, [PPCA(own, 2) for own in blocks], W, W.mean(axis=0), 2
-        )
+    with np.errstate(invalid="ignore", over="ignore"):
+        own = [PPCA(block * scale, 2) for block in blocks]
+        found = bound_subspace(total, own, W, W.mean(axis=0), 2)
 
     assert found.angle == math.inf
-    assert found.why.startswith(why)
-
-
-@pytest.mark.parametrize("size", [1e-170, 1e160])
-def test_squares_that_are_not_numbers_give_no_bound(size):
-    rows = size * np.random.default_rng(0).standard_normal((9, 3))
-    total, _ = total_of(Topology.complete(1))
-
-    with np.errstate(over="ignore"):
-        found = bound_subspace(
-            total, [PPCA(rows, 1)], np.ones((1, 3, 1)), np.ones((3, 1)), 1
-        )
-
-    assert found.why == "the squares of the rows underflow or overflow"
+    assert why in found.why
 
 
 def of_run(seed, **settings):
@@ -189,20 +165,3 @@ def test_only_ppca_without_gaps_has_a_bound_and_not_without_sums():
     blocks[1, 2, 3] = np.nan
     holed = [PPCA(own, 1) for own in blocks]
     assert solve(holed, graph, max_iter=3).subspace_bound is None
-
-
-def test_a_resumed_run_has_the_same_bound(tmp_path):
-    blocks = np.random.default_rng(0).standard_normal((5, 9, 30)) * 1.2 ** -np.arange(
-        30
-    )
-    problems = [PPCA(own, 2) for own in blocks]
-    whole = solve(problems, Topology.ring(5), tolerance=1e-5)
-    for max_iter, resume in ((7, False), (1000, True)):
-        keep = Checkpoints(tmp_path / "run", every=5, resume=resume)
-        found = solve(
-            problems, Topology.ring(5), tolerance=1e-5, max_iter=max_iter,
-            checkpoints=keep,
-        )  # fmt: skip
-
-    assert found.subspace_bound == whole.subspace_bound
-    assert whole.subspace_bound.angle < 1.0

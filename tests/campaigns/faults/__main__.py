@@ -1,13 +1,16 @@
-"""Run randomised runs under faults, and judge every one of them.
+"""Run real runs under faults, or commands on bad inputs, and judge every one of them.
 
     python -m tests.campaigns.faults --cases 200 --seed 0 --out /tmp/faults
-    python -m tests.campaigns.faults --only kill:17 --out /tmp/again
+    python -m tests.campaigns.faults --only kill:17 --keep --out /tmp/again
+    python -m tests.campaigns.faults --inputs --cases 3000 --jobs 2
+    python -m tests.campaigns.faults --table /tmp/faults/results.csv
 
 Cases that are already in OUT/results.csv are passed over, so that a campaign that was
 ended goes on. Exit code 0: no case broke the rule; 1: some did; 2: bad arguments.
 """
 
 import argparse
+import csv
 import os
 import shutil
 import signal
@@ -15,64 +18,90 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from multiprocessing import Pool
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.campaigns.faults.cases import KINDS, Case, draw, sequence
-from tests.campaigns.faults.jobs import BANNERS, MPI, find_mpi, sweep
-from tests.campaigns.faults.judge import Play, Verdict
+from tests.campaigns.faults import cases, fuzz, judge
+from tests.campaigns.faults.bad_inputs import KINDS as INPUTS
+from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
 from tests.campaigns.faults.strikes import PRIVATE
-from tests.campaigns.faults.table import FAILURES, SKIPPED, append, read, table
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
+COLUMNS = (
+    "kind", "seed", "mpi", "ranks", "outcome", "struck", "starts", "seconds", "run",
+    "story",
+)  # fmt: skip
+FAILURES = (*judge.FAILURES, *fuzz.FAILURES)
+NOT_PRIVATE = "no mount namespace of our own: unshare --mount is not allowed"
+
+Row = Mapping[str, Any]
 
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--cases", type=int, default=200, help="how many")
+    add("--inputs", action="store_true", help="bad inputs, not faults")
+    add("--cases", type=int, default=200, help="how many, of all kinds in turn")
     add("--seed", type=int, default=0, help="of the whole campaign")
-    add("--kinds", default=",".join(KINDS), help="which faults, in turn")
+    add("--kinds", help="which faults or inputs, in turn")
     add("--only", help="these cases, as kind:seed, with commas")
     add("--mpi", choices=tuple(BANNERS), default="mpich")
     add("--jobs", type=int, default=1, help="cases at a time")
     add("--out", type=Path, help="folder of results.csv (default: a temporary one)")
     add("--pace", type=float, default=0.0, help="seconds added to each exchange")
     add("--keep", action="store_true", help="keep the folders of all cases")
+    add("--table", type=Path, help="print the table of this results.csv, and end")
     chosen = parser.parse_args(argv)
-    chosen.kinds = tuple(chosen.kinds.split(","))
-    unknown = set(chosen.kinds) - set(KINDS)
-    if unknown:
-        parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(KINDS)}")
+    known = [*(INPUTS if chosen.inputs else cases.KINDS)]
+    kinds = chosen.kinds.split(",") if chosen.kinds else known
+    first = chosen.seed * (1 if chosen.inputs else 100_000)
+    steps = len(kinds) if chosen.inputs else 1
+    names = [
+        f"{kinds[k % len(kinds)]}:{first + k // steps}" for k in range(chosen.cases)
+    ]
+    if chosen.only:
+        names = chosen.only.split(",")
+    chosen.pairs = [tuple(name.split(":")) for name in names]
+    if unknown := {kind for kind, _ in chosen.pairs} - {*INPUTS, *cases.KINDS}:
+        parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(known)}")
     return chosen
 
 
-def cases_of(chosen: argparse.Namespace) -> list[Case]:
-    if not chosen.only:
-        return sequence(chosen.cases, chosen.seed, chosen.kinds)
-    names = [name.split(":") for name in chosen.only.split(",")]
-    return [draw(kind, int(seed)) for kind, seed in names]
-
-
-def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
-    folder = chosen.out / "cases" / case.name.replace(":", "-")
+def play(work: tuple[str, int, argparse.Namespace]) -> Row:
+    """Play a case; return its row."""
+    kind, seed, chosen = work
+    began, folder = time.monotonic(), chosen.out / "cases" / f"{kind}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    began = time.monotonic()
-    verdict = Play(case, mpi, folder, NAME, chosen.pace).verdict()
-    if not chosen.keep and verdict.outcome not in FAILURES:
+    if kind in INPUTS:
+        row = fuzz.play(kind, seed, folder, chosen.out / "templates")
+    else:
+        row = play_fault(cases.draw(kind, seed), folder, chosen)
+    if not chosen.keep and row["outcome"] not in FAILURES:
         shutil.rmtree(folder, ignore_errors=True)
-    return row_of(case, mpi.name, verdict, time.monotonic() - began)
+    seconds = f"{time.monotonic() - began:.1f}"
+    story = " ".join(row["story"].split())
+    return row | {"kind": kind, "seed": seed, "seconds": seconds, "story": story}
 
 
-def play_one(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Play one case in a process of the pool."""
-    try:
-        return play(*arguments)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Row:
+    name = "openmpi" if case.kind == "loss" else chosen.mpi  # which needs ULFM
+    mpi = find_mpi(name)
+    if mpi is None:
+        place = f"DADMM_MPIEXEC, beside {sys.executable}, in DADMM_{name.upper()} or in"
+        verdict = judge.Verdict(
+            judge.SKIPPED, 0, 0, f"no {name} in {place} .venv-{name}"
+        )
+    elif case.kind == "full_disk" and not os.environ.get(PRIVATE):
+        verdict = judge.Verdict(judge.SKIPPED, 0, 0, NOT_PRIVATE)
+    else:
+        verdict = judge.Play(case, mpi, folder, NAME, chosen.pace).verdict()
+    saving = " ".join(case.saving)
+    run = f"{case.words}, {case.max_iter} iterations at most, {saving}"
+    return verdict._asdict() | {"mpi": name, "ranks": case.ranks, "run": run}
 
 
 def obey_the_pool() -> None:
@@ -81,72 +110,86 @@ def obey_the_pool() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
 
 
-def row_of(case: Case, mpi: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
-    row = verdict._asdict() | {"kind": case.kind, "seed": case.seed, "mpi": mpi}
-    row["story"] = " ".join(verdict.story.split())
-    saving = " ".join(case.saving)
-    run = f"{case.words}, {case.max_iter} iterations at most, {saving}"
-    return row | {"ranks": case.ranks, "seconds": f"{seconds:.1f}", "run": run}
-
-
-def play_all(
-    cases: Sequence[Case], chosen: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
+def play_all(due: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Row]:
     """Play cases, several at a time if asked; yield their rows as they come."""
-    found = {name: find_mpi(name) for name in {chosen.mpi, "openmpi"}}
-    due = []
-    for case in cases:
-        name = "openmpi" if case.kind == "loss" else chosen.mpi  # which needs ULFM
-        reason = "no mount namespace of our own: unshare --mount is not allowed"
-        if found[name] is None:
-            reason = (
-                f"no {name} in DADMM_MPIEXEC, beside {sys.executable}, in "
-                f"DADMM_{name.upper()} or in .venv-{name}"
-            )
-        elif case.kind != "full_disk" or os.environ.get(PRIVATE):
-            due.append((case, found[name], chosen))
-            continue
-        yield row_of(case, name, Verdict(SKIPPED, 0, 0, reason), 0.0)
-    if chosen.jobs == 1:
-        for arguments in due:
-            yield play(*arguments)
+    if jobs == 1:
+        yield from map(play, due)
         return
-    with Pool(chosen.jobs, obey_the_pool) as pool:
-        yield from pool.imap_unordered(play_one, due)
+    with get_context("fork").Pool(jobs, obey_the_pool) as pool:
+        yield from pool.imap_unordered(play, due)
 
 
-def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
-    """Return a line on a case, and what repeats it if it broke the rule."""
-    line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
-    if row["outcome"] in (*FAILURES, SKIPPED):
-        line += f": {row['story']}"
-    if row["outcome"] in FAILURES:
-        line += (
-            f"\n    again: python -m tests.campaigns.faults --mpi {chosen.mpi} "
-            f"--only {row['kind']}:{row['seed']} --keep --out /tmp/again"
-        )
-    return line
+def read(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a results file; none if there is no such file."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def append(path: Path, row: Row) -> None:
+    fresh = not path.exists()
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Return the table of a campaign in Markdown, one line per MPI and kind."""
+    counts: dict[tuple[str, ...], Counter[str]] = {}
+    for row in rows:
+        place = row.get("mpi", ""), row["kind"]
+        counts.setdefault(place, Counter())[row["outcome"]] += 1
+    total: Counter[str] = sum(counts.values(), Counter())
+    of_inputs = any(kind in INPUTS for _, kind in counts)
+    shown = fuzz.OUTCOMES if of_inputs else judge.OUTCOMES
+    lines = [
+        ("MPI", "case", "tried", *shown),
+        ("---", "---", *["---:"] * (1 + len(shown))),
+    ]
+    for (mpi, kind), found in [*counts.items(), (("", "all"), total)]:
+        numbers = [found[outcome] for outcome in shown]
+        cells = map(str, [sum(numbers), *numbers])
+        lines.append((mpi, kind.replace("_", " "), *cells))
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    idle = [f"{n} {word}" for word, n in total.items() if word not in shown]
+    return f"{text}\n\nNot counted: {', '.join(idle)}." if idle else text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments_of(argv)
+    if chosen.table:
+        print(table(read(chosen.table)))
+        return 0
     chosen.out = Path(chosen.out or tempfile.mkdtemp(prefix="dadmm-faults-")).resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)
     results = chosen.out / "results.csv"
     known = {(row["kind"], row["seed"]) for row in read(results)}
-    due = [c for c in cases_of(chosen) if (c.kind, str(c.seed)) not in known]
+    due = [(kind, int(seed), chosen) for kind, seed in chosen.pairs
+           if (kind, seed) not in known]  # fmt: skip
+    if any(kind in INPUTS for kind, _, _ in due):
+        fuzz.prepare(chosen.out)
     broken = 0
     try:
-        for k, row in enumerate(play_all(due, chosen), start=1):
+        for k, row in enumerate(play_all(due, chosen.jobs), start=1):
             append(results, row)
-            broken += row["outcome"] in FAILURES
-            print(f"{k}/{len(due)} {told(row, chosen)}", flush=True)
+            name, bad = f"{row['kind']}:{row['seed']}", row["outcome"] in FAILURES
+            broken += bad
+            line = f"{k}/{len(due)} {name} {row['outcome']} ({row['seconds']} s)"
+            if bad or row["outcome"] == judge.SKIPPED:
+                line += f": {row['run']}: {row['story']}"
+            if bad:
+                line += f"\n    again: --mpi {chosen.mpi} --only {name} --keep"
+            if bad or row["kind"] not in INPUTS:
+                print(line, flush=True)
     except KeyboardInterrupt:
         print("ended; the same command goes on", file=sys.stderr)
         return 130
     finally:
         sweep(NAME)
-    print(f"\n{table(read(results))}\nall cases: {results}")
+    print(f"\n{table(read(results))}\n\nall cases: {results}")
     return 1 if broken else 0
 
 
@@ -167,6 +210,7 @@ def in_private() -> None:
 
 
 if __name__ == "__main__":
-    in_private()
+    if "--inputs" not in sys.argv:
+        in_private()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     sys.exit(main())

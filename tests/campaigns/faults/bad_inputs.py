@@ -55,7 +55,7 @@ NETWORK = {
 }  # fmt: skip
 SETTINGS: dict[str, Any] = {
     "problem": "ppca", "nodes": 3, "max_iter": 3, "n_components": 1, "n_samples": 24,
-    "dimension": 4, "topology": "ring", "scheme": "auto", "tolerance": 1e-3,
+    "dimension": 4, "topology": "ring", "scheme": "snap", "tolerance": 1e-3,
     "seed": 1, "quiet": True, "checkpoint": False, "out": "out", "record_edges": True,
     "payload": "float64", "noise_variance": 0.2, "problem_settings": "{}",
 }  # fmt: skip

@@ -19,7 +19,7 @@ PROBLEMS = {
 }  # fmt: skip
 GRAPHS = ("ring", "complete", "chain", "star", "ring,star", "erdos-renyi")
 SCHEMES = (
-    "auto", "fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance",
+    "snap", "fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance",
 )  # fmt: skip
 SENDING = {
     "everything": (),
@@ -102,7 +102,7 @@ def _draw_convex(kind: str, seed: int, rng: np.random.Generator) -> Case:
     """Return a run that survivors can bring to the optimum of their own data."""
     ranks = int(rng.integers(4, 7))
     problem, graph = pick(rng, ("ridge", "huber", "logistic")), pick(rng, GRAPHS)
-    scheme = pick(rng, ("auto", "fixed", "nap"))
+    scheme = pick(rng, ("snap", "fixed", "nap"))
     words: list[Any] = ["--problem", problem, "--topology", graph, "--scheme", scheme]
     words += ["--n-samples", 30 * ranks, "--dimension", 4, "--data-seed", seed]
     words += ["--alpha", float(ranks), "--max-iter", 3000, "--tolerance", 1e-7]
@@ -112,8 +112,3 @@ def _draw_convex(kind: str, seed: int, rng: np.random.Generator) -> Case:
         kind, seed, ranks, 3000, every, tuple(map(str, words)), saving,
         f"{problem} {graph} {scheme}",
     )  # fmt: skip
-
-
-def sequence(n: int, seed: int, kinds: tuple[str, ...] = KINDS) -> list[Case]:
-    """Return n cases, kind by kind in turn."""
-    return [draw(kinds[k % len(kinds)], seed * 100_000 + k) for k in range(n)]

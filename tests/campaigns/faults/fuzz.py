@@ -1,36 +1,27 @@
 """Give bad inputs to the commands of dadmm, and judge every end.
 
-    python -m tests.campaigns.faults.fuzz --cases 3000 --jobs 2
-    python -m tests.campaigns.faults.fuzz --only parquet:17 --keep --out /tmp/again
-
-Each case is a process of its own with limits of memory and time. Exit code 0: no case
-broke the rule; 1: some did; 2: bad arguments.
+Each case is a process of its own with limits of memory and time.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import resource
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[_name] = "1"  # before numpy is loaded: processes are forked
 os.environ["MPLBACKEND"] = "Agg"
 
-from tests.campaigns.faults.bad_inputs import KINDS, draw, make_templates  # noqa: E402
+from tests.campaigns.faults.bad_inputs import draw, make_templates  # noqa: E402
 from tests.support.runs import contents  # noqa: E402
 
 COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
@@ -48,6 +39,7 @@ TRACEBACK, HANG, TOUCHED = "tracebacks", "hangs", "touched files"
 CODE, UNCLEAR = "wrong exit codes", "unclear sentences"
 FAILURES = (TRACEBACK, HANG, TOUCHED, CODE, UNCLEAR)
 REFUSED, ACCEPTED = "refused", "accepted"
+OUTCOMES = (REFUSED, ACCEPTED, *FAILURES)
 
 
 class Ended(NamedTuple):
@@ -56,16 +48,6 @@ class Ended(NamedTuple):
     code: int | None  # negative: by a signal; None: its time was up
     out: str
     err: str
-
-
-class Verdict(NamedTuple):
-    """What came of a case."""
-
-    kind: str
-    seed: int
-    outcome: str
-    command: str
-    story: str
 
 
 def judge(ended: Ended, touched: Sequence[str], strict: bool = False) -> str:
@@ -87,15 +69,14 @@ def judge(ended: Ended, touched: Sequence[str], strict: bool = False) -> str:
     return REFUSED if errors else ACCEPTED
 
 
-def play(kind: str, seed: int, root: Path, keep: bool = False) -> Verdict:
+def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
     """Write the files of a case, run its command, and judge its end."""
-    home = root / f"{kind}-{seed}"
     work, outside = home / "work", home / "outside"
     for folder in (work, outside / "folder"):
         folder.mkdir(parents=True)
     (outside / "kept.txt").write_text("kept\n")
     (outside / "folder" / "kept.npy").write_bytes(b"kept")
-    case = draw(kind, seed, work, root / "templates")
+    case = draw(kind, seed, work, templates)
     before = snapshot(home)
 
     def start() -> int:
@@ -107,11 +88,9 @@ def play(kind: str, seed: int, root: Path, keep: bool = False) -> Verdict:
     after = snapshot(home)
     touched = sorted(k for k in before | after if before.get(k) != after.get(k))
     outcome = judge(ended, touched, "--strict" in case.argv)
-    if not keep:
-        shutil.rmtree(home, ignore_errors=True)
-    words = " ".join([f"dadmm.{case.command}", *case.argv])
+    words = repr(" ".join([f"dadmm.{case.command}", *case.argv]))[:300]
     story = "; ".join([f"code {ended.code}", *touched, ended.err[-3000:].strip()])
-    return Verdict(kind, seed, outcome, words, story)
+    return {"outcome": outcome, "run": words, "story": story}
 
 
 def snapshot(home: Path) -> dict[str, object]:
@@ -177,97 +156,18 @@ def load() -> None:
     gc.freeze()  # processes share the memory of modules
 
 
-def table(verdicts: Iterable[Verdict]) -> str:
-    """Return the table of a campaign in Markdown, one line per kind."""
-    counts: dict[str, Counter[str]] = {}
-    for verdict in verdicts:
-        counts.setdefault(verdict.kind, Counter())[verdict.outcome] += 1
-    total: Counter[str] = sum(counts.values(), Counter())
-    shown = (REFUSED, ACCEPTED, *FAILURES)
-    lines = [("input", "cases", *shown), ("---", *["---:"] * (1 + len(shown)))]
-    order = [kind for kind in KINDS if kind in counts]
-    for kind, found in [*((k, counts[k]) for k in order), ("all", total)]:
-        cells = [found.total(), *(found[outcome] for outcome in shown)]
-        lines.append((kind.replace("_", " "), *map(str, cells)))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--cases", type=int, default=2000, help="how many, of all kinds in turn")
-    add("--seed", type=int, default=0, help="of the first case of each kind")
-    add("--kinds", default=",".join(KINDS), help="which inputs")
-    add("--only", help="these cases, as kind:seed, with commas")
-    add("--jobs", type=int, default=1, help="cases at a time")
-    add("--out", type=Path, help="folder of the cases (default: a temporary one)")
-    add("--keep", action="store_true", help="keep the folders of all cases")
-    chosen = parser.parse_args(argv)
-    names = chosen.only or chosen.kinds
-    chosen.pairs = [name.partition(":")[::2] for name in names.split(",")]
-    unknown = {kind for kind, _ in chosen.pairs} - set(KINDS)
-    if unknown:
-        parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(KINDS)}")
-    return chosen
-
-
-def cases_of(chosen: argparse.Namespace) -> list[tuple[str, int]]:
-    if chosen.only:
-        return [(kind, int(seed)) for kind, seed in chosen.pairs]
-    kinds = [kind for kind, _ in chosen.pairs]
-    places = [divmod(k, len(kinds)) for k in range(chosen.cases)]
-    return [(kinds[which], chosen.seed + k) for k, which in places]
-
-
-def _play(arguments: tuple[str, int, Path, bool]) -> Verdict:
-    return play(*arguments)
-
-
-def play_all(
-    cases: Sequence[tuple[str, int]], root: Path, keep: bool = False, jobs: int = 1
-) -> Iterator[Verdict]:
-    """Play cases, several at a time if asked; yield the verdicts as they come."""
-    templates = root / "templates"
-    if not templates.exists():
-        templates.mkdir(parents=True)
-
-        def make() -> int:
-            make_templates(templates)
-            return 0
-
-        ended = in_process(make, root)  # a process of its own: it starts threads
-        if ended.code != 0:
-            raise RuntimeError(f"the templates cannot be written: {ended.err}")
-    due = [(kind, seed, root, keep) for kind, seed in cases]
-    if jobs == 1:
-        yield from map(_play, due)
-        return
-    with get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap(_play, due, chunksize=4)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments_of(argv)
+def prepare(root: Path) -> None:
+    """Load what the cases need, and write the files that they damage."""
     load()
-    root = Path(chosen.out or tempfile.mkdtemp(prefix="dadmm-fuzz-")).resolve()
-    found = []
-    try:
-        for verdict in play_all(cases_of(chosen), root, chosen.keep, chosen.jobs):
-            found.append(verdict)
-            if verdict.outcome in FAILURES:
-                name = f"{verdict.kind}:{verdict.seed}"
-                print(
-                    f"{name} {verdict.outcome}: {verdict.command[:300]!r}\n"
-                    f"{verdict.story}\n    again: python -m tests.campaigns."
-                    f"faults.fuzz --only {name} --keep --out /tmp/again",
-                    flush=True,
-                )
-    finally:
-        if not chosen.keep:
-            shutil.rmtree(root, ignore_errors=True)
-    print(table(found))
-    return int(any(verdict.outcome in FAILURES for verdict in found))
+    templates = root / "templates"
+    if templates.exists():
+        return
+    templates.mkdir(parents=True)
 
+    def make() -> int:
+        make_templates(templates)
+        return 0
 
-if __name__ == "__main__":
-    sys.exit(main())
+    ended = in_process(make, root)  # a process of its own: it starts threads
+    if ended.code != 0:
+        raise RuntimeError(f"the templates cannot be written: {ended.err}")

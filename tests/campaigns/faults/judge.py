@@ -24,17 +24,14 @@ from dadmm.runs.config import RunConfig
 from tests.campaigns.faults.cases import Case
 from tests.campaigns.faults.jobs import MPI, Ended, Job
 from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
-from tests.campaigns.faults.table import (
-    CLEAR,
-    HANG,
-    LOST,
-    MISSED,
-    SURVIVED,
-    UNCLEAR,
-    WRONG,
-)
 from tests.support.solving import solve
 
+SURVIVED, CLEAR, UNCLEAR = "survived", "clear error", "unclear error"
+HANG, WRONG, LOST = "hang", "wrong result", "data lost"
+FAILURES = (UNCLEAR, HANG, WRONG, LOST)
+OUTCOMES = (SURVIVED, CLEAR, *FAILURES)
+MISSED = "missed"  # the fault found nobody; such a case counts for nothing
+SKIPPED = "skipped"  # it cannot be tried here
 FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do
 LATE = ("signal", "max_iter")
 STARTS = 12  # of one case at most

@@ -14,7 +14,7 @@ import numpy as np
 
 import dadmm
 from dadmm import problems
-from tests.properties.statements import STATUSES
+from tests.campaigns.properties.statements import STATUSES
 from tests.support.pooled import LONG, NotProved, Pooled, rotate
 
 FAMILIES = (
@@ -37,7 +37,6 @@ class Hard:
     alpha: float  # of each node
     n_nodes: int
     dependent: int | None = None  # a column that others determine, up to rounding
-    flag = "hard"
 
     def __str__(self) -> str:
         n, p = self.X.shape

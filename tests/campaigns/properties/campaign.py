@@ -1,12 +1,12 @@
 """Solve random problems, and check every statement of every run.
 
-    python -m tests.properties.campaign --cases 2000 --jobs 2
-    python -m tests.properties.campaign --ppca --cases 500 --jobs 2
-    python -m tests.properties.campaign --hard --cases 500 --jobs 2
-    python -m tests.properties.campaign --only 17
+    python -m tests.campaigns.properties.campaign --cases 2000 --jobs 2
+    python -m tests.campaigns.properties.campaign --ppca --cases 500 --jobs 2
+    python -m tests.campaigns.properties.campaign --hard --cases 500 --jobs 2
+    python -m tests.campaigns.properties.campaign --only 17
 
 The problems are convex, or with --ppca PPCA. With --hard they are convex and at the
-edge of double precision, and compared with exact minima (`hard_cases.py`). Each other
+edge of double precision, and compared with exact minima (`hard.py`). Each other
 run is compared with the solution over the rows of all nodes in extended precision
 (`tests/support/pooled.py` and `subspaces.py`). Exit code 0: all statements are true; 1:
 some are false.
@@ -29,15 +29,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import dadmm
-from tests.properties import command, hard_cases, ppca_cases, ppca_statements
-from tests.properties.cases import COUNTED, draw
-from tests.properties.statements import (
-    false_statements,
-    is_right,
-    of_result,
-    of_version_0_1,
-    repeat,
-)
+from tests.campaigns.properties import hard, ppca, statements
+from tests.campaigns.properties.cases import COUNTED, draw
+from tests.campaigns.properties.statements import false_statements, is_right, of_result
 from tests.support.pooled import NotProved
 
 COMMANDS = 10  # one case of so many is also run on the command line
@@ -64,37 +58,40 @@ class Verdict(NamedTuple):
         )
 
 
-def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
+def described(case: Any, flag: str = "") -> str:
+    """Return a case in words, with the command that repeats it."""
+    again = f"python -m tests.campaigns.properties.campaign --only {case.seed}{flag}"
+    return f"{case}\n    repeat: {again}"
+
+
+def judge(seed: int, max_iter: int = 1000) -> Verdict:
     """Solve a case, and check what the run states."""
     start, case = time.monotonic(), draw(seed, max_iter)
-    pooled = case.pooled()
+    pooled, words = case.pooled(), described(case)
     try:
         best = pooled.minimum()
     except NotProved:
-        return Verdict(seed, str(case), SKIPPED, False, False, 0, 0.0, {})
-    words = f"{case}\n    repeat: {repeat(case, old)}"
+        return Verdict(seed, words, SKIPPED, False, False, 0, 0.0, {})
     try:
-        result = case.solve(**({} if old else {"coordinates": case.coordinates}))
+        result = case.solve(coordinates=case.coordinates)
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
         return Verdict(seed, words, REFUSED, best.exists, False, 0, 0.0, {})
-    said = of_version_0_1(result) if old else of_result(result)
+    said = of_result(result)
     false = false_statements(said, pooled, best)
     right = is_right(said, pooled, best)
-    if not old and seed % WARM_STARTS == 0:
+    if seed % WARM_STARTS == 0:
         with suppress(dadmm.DadmmError):  # a sentence instead of a result
-            again = of_result(
-                case.solve(coordinates=case.coordinates, warm_start=result)
-            )
-            found = false_statements(again, pooled, best)
+            again = case.solve(coordinates=case.coordinates, warm_start=result)
+            found = false_statements(of_result(again), pooled, best)
             false |= {f"warm start: {name}": text for name, text in found.items()}
-    if not old and seed % COMMANDS == 0 and command.accepts(case):
+    if seed % COMMANDS == 0 and statements.accepts(case):
         with tempfile.TemporaryDirectory() as folder:
-            report = command.run(command.arguments(case, Path(folder)))
-            summary = command.of_run(Path(folder, "run"))
+            report = statements.run(statements.arguments(case, Path(folder)))
+            summary = statements.of_run(Path(folder, "run"))
         found = false_statements(summary, pooled, best)
         false |= {f"summary: {name}": text for name, text in found.items()}
-        false |= command.false_lines(report, summary, pooled, best)
+        false |= statements.false_lines(report, summary, pooled, best)
     spent = time.monotonic() - start
     return Verdict(
         seed, words, said.status, best.exists, right, result.iterations, spent, false,
@@ -103,60 +100,56 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
 
 def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
     """Solve a case of PPCA, and check what the run states."""
-    start, case = time.monotonic(), ppca_cases.draw(seed, max_iter)
-    words = f"{case}\n    repeat: {repeat(case)}"
+    start, case = time.monotonic(), ppca.draw(seed, max_iter)
+    words = described(case, " --ppca")
     try:
         result = case.solve()
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
         return Verdict(seed, words, REFUSED, True, False, 0, 0.0, {})
-    found = ppca_statements.compare(case, result)
-    false = ppca_statements.false_statements(case, result, found)
+    found = ppca.compare(case, result)
+    false = ppca.false_statements(case, result, found)
     if seed % COMMANDS == 0 and case.coordinates == "auto":
         with tempfile.TemporaryDirectory() as folder:
-            flags = ppca_statements.arguments(case, Path(folder))
-            report, run = command.run(flags), Path(folder, "run")
-            false |= ppca_statements.false_lines(case, report, run, found)
-    right, spent = ppca_statements.is_right(case, found), time.monotonic() - start
+            report = statements.run(ppca.arguments(case, Path(folder)))
+            false |= ppca.false_lines(case, report, Path(folder, "run"), found)
+    right, spent = ppca.is_right(case, found), time.monotonic() - start
     status = f"{result.status}, {result.ending.init}"
     return Verdict(seed, words, status, True, right, result.iterations, spent, false)
 
 
-def judge_hard(seed: int) -> Verdict:
+def judge_hard(seed: int, max_iter: int = 1000) -> Verdict:
     """Solve a case at the edge of double precision, and check what the run states."""
-    start, case = time.monotonic(), hard_cases.draw(seed)
-    words = f"{case}\n    repeat: {repeat(case)}"
+    start, case = time.monotonic(), hard.draw(seed)
     status, iterations, false = REFUSED, 0, {}
     with warnings.catch_warnings(), suppress(dadmm.DadmmError):
         warnings.simplefilter("ignore")  # of overflow
         result = case.solve()
         status, iterations = result.status, result.iterations
         try:
-            false = hard_cases.false_statements(case, result)
+            false = hard.false_statements(case, result)
         except NotProved:
             status = SKIPPED
     right, spent = status == "certified" and not false, time.monotonic() - start
+    words = described(case, " --hard")
     return Verdict(seed, words, status, True, right, iterations, spent, false)
 
 
-def judge_one(arguments: tuple[int, int, bool, bool, bool]) -> Verdict:
+JUDGES = {"convex": judge, "ppca": judge_ppca, "hard": judge_hard}
+
+
+def judge_one(arguments: tuple[str, int, int]) -> Verdict:
     """Judge a case in a process of the pool; an error is a false statement, too."""
-    seed, max_iter, old, ppca, hard = arguments
+    kind, seed, max_iter = arguments
     try:
-        if hard:
-            return judge_hard(seed)
-        return judge_ppca(seed, max_iter) if ppca else judge(seed, max_iter, old)
+        return JUDGES[kind](seed, max_iter)
     except Exception:
-        case: Any = ppca_cases.draw(seed, max_iter) if ppca else draw(seed, max_iter)
-        case = hard_cases.draw(seed) if hard else case
-        words = f"{case}\n    repeat: {repeat(case, old)}"
         false = {"error": traceback.format_exc()}
-        return Verdict(seed, words, "error", True, False, 0, 0.0, false)
+        return Verdict(seed, f"{kind} {seed}", "error", True, False, 0, 0.0, false)
 
 
 def judge_all(seeds: Sequence[int], chosen: argparse.Namespace) -> Iterator[Verdict]:
-    rest = (chosen.max_iter, chosen.old, chosen.ppca, chosen.hard)
-    work = [(seed, *rest) for seed in seeds]
+    work = [(chosen.kind, seed, chosen.max_iter) for seed in seeds]
     if chosen.jobs == 1:
         yield from map(judge_one, work)
         return
@@ -172,9 +165,10 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--only", help="these seeds, with commas")
     add("--max-iter", type=int, default=1000, help="of runs that are not cut short")
     add("--jobs", type=int, default=1, help="cases at a time")
-    add("--ppca", action="store_true", help="PPCA in place of convex problems")
-    add("--hard", action="store_true", help="problems at the edge of double precision")
-    add("--old", action="store_true", help="check what version 0.1.0 states")
+    kinds = {"ppca": "PPCA", "hard": "convex problems at the edge of double precision"}
+    for name, what in kinds.items():
+        add(f"--{name}", dest="kind", action="store_const", const=name, help=what)
+    parser.set_defaults(kind="convex")
     return parser.parse_args(argv)
 
 
@@ -182,9 +176,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments_of(argv)
     last = chosen.first + chosen.cases
     seeds: Sequence[int] = range(chosen.first, last)
-    if chosen.first < COUNTED and not (
-        chosen.ppca or chosen.hard
-    ):  # a fifth are the last two kinds
+    if chosen.first < COUNTED and chosen.kind == "convex":
+        # a fifth are the last two problems
         more = chosen.cases // 5
         counted = range(COUNTED + chosen.first, COUNTED + chosen.first + more)
         seeds = [*range(chosen.first, last - more), *counted]
@@ -201,11 +194,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         failed += bool(verdict.false)
         if verdict.status in GOOD:
             iterations.append(verdict.iterations)
-        if (
-            verdict.false
-            or chosen.only
-            or (verdict.status == REFUSED and not chosen.hard)
-        ):
+        refused = verdict.status == REFUSED and chosen.kind != "hard"
+        if verdict.false or chosen.only or refused:
             print(f"{verdict}\n    {verdict.status}, {verdict.iterations} iterations")
             sys.stdout.flush()
     print("\n| status | runs | right |\n|---|---:|---:|")

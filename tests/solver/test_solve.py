@@ -1,0 +1,350 @@
+"""`dadmm.solve`: where a run starts, what it gives back, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Layout, Topology
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError
+from dadmm.problems import LeastSquares, Ridge
+from dadmm.solver.rows import NODE_COLUMNS
+from tests.support.problems import Quadratic, quadratics
+from tests.support.solving import solve
+from tests.support.tables import KINDS, table
+
+RING = Topology.ring(5)
+CHAIN = Topology.chain(4)  # its diameter is 3
+
+
+def starts(**settings):
+    """Return the parameters that five nodes start from, as their E-steps see them."""
+    seen, problems = [], quadratics(5)
+    for problem in problems:
+        problem.expect = lambda theta: seen.append(theta.copy())
+    solve(problems, RING, max_iter=1, scheme="nap", **settings)  # needs no curvature
+    return np.array(seen[:5])  # the others are at the solution
+
+
+@pytest.mark.parametrize("init", ["shared", "independent"])
+def test_drawn_starts_depend_on_the_seed(init):
+    drawn = starts(seed=3, init=init)
+
+    assert len(np.unique(drawn, axis=0)) == (1 if init == "shared" else 5)
+    assert_array_equal(drawn, starts(seed=3, init=init))
+    assert np.all(drawn != starts(seed=4, init=init))
+
+
+def test_given_starts_are_used_and_left_alone():
+    """The first iteration is the proximal step of the paper from there."""
+    problems, theta0 = quadratics(4), np.arange(8.0).reshape(4, 2)
+    kept = theta0.copy()
+
+    settings = {"init": theta0, "max_iter": 1}
+    result = solve(problems, CHAIN, scheme="nap", eta0=2.0, **settings)
+
+    assert_array_equal(theta0, kept)
+    assert_array_equal(starts(init=np.eye(5, 2)), np.eye(5, 2))
+    for i, near in enumerate(CHAIN.neighbours):
+        pull = sum(2.0 * (theta0[i] + theta0[j]) for j in near)
+        A, b = problems[i].A, problems[i].b
+        step = np.linalg.solve(A + 4.0 * len(near) * np.eye(2), A @ b + pull)
+        assert_allclose(result.theta[i], step, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["nap", "snap"])
+def test_a_problem_that_works_in_place_does_not_reach_the_given_starts(scheme):
+    """Each node has parameters of its own from the beginning; a survey has copies."""
+    problems, theta0 = quadratics(4), np.ones((4, 2))
+    for problem in problems:
+        problem.prox = lambda theta, stats, centre, weight: np.multiply(
+            theta, 0.5, out=theta
+        )
+
+    result = solve(problems, CHAIN, scheme=scheme, init=theta0, max_iter=2)
+
+    assert_array_equal(theta0, np.ones((4, 2)))
+    assert_array_equal(result.theta, np.full((4, 2), 0.25))
+
+
+def test_the_result_names_its_parts():
+    problems = quadratics(5)
+    result = solve(problems, RING, max_iter=20)
+
+    assert result.theta.shape == (5, 2)
+    assert result.layout == Layout.of(x=(2,))
+    assert_array_equal(result.parts(3).x, result.theta[3])
+    assert result.eta.shape == (len(RING.edges),)
+    values = [p.objectives(result.theta[[i]], None)[0] for i, p in enumerate(problems)]
+    assert_allclose(result.objectives, values, rtol=1e-14)
+
+
+def test_the_history_has_a_row_per_node_and_iteration():
+    sums = {"sum": lambda theta: theta.sum(), "first": lambda theta: theta[0]}
+    result = solve(quadratics(5), RING, max_iter=30, tolerance=0, observe=sums)
+    history = result.history
+
+    assert len(history) == 30
+    assert history.columns[:-2] == NODE_COLUMNS
+    assert history.columns[-2:] == ("sum", "first")
+    assert all(history[column].shape == (30, 5) for column in history.columns)
+    assert_array_equal(history["objective"][-1], result.objectives)
+    assert_allclose(history["sum"][-1], result.theta.sum(axis=1))
+    assert_array_equal(history["first"][-1], result.theta[:, 0])
+    assert history.edges is None
+    for name, total in result.seconds._asdict().items():
+        if name != "observe":  # its column is one iteration behind
+            assert_allclose(history[f"{name}_seconds"].sum(axis=0), total)
+            assert total.shape == (5,)
+    with pytest.raises(KeyError, match="angle"):
+        history["angle"]
+
+
+def test_more_than_a_thousand_nodes_are_recorded_if_asked():
+    problems, graph = quadratics(1) * 1001, Topology.star(1001)
+    settings = {"max_iter": 2, "tolerance": 0}
+
+    for history in (
+        solve(problems, graph, **settings).history,
+        solve(quadratics(5), RING, record=False, **settings).history,
+    ):
+        assert len(history) == 0
+        with pytest.raises(KeyError, match="record"):
+            history["primal"]
+    asked = solve(problems, graph, record=True, **settings).history
+    assert asked["primal"].shape == (2, 1001)
+
+
+def test_the_history_of_edges_shows_how_one_penalty_comes_about():
+    """What both ends set after iteration t, its mean is used in t + 2 by both."""
+    settings = {"scheme": "ap", "max_iter": 12, "tolerance": 0, "record_edges": True}
+    result = solve(quadratics(5), RING, **settings)
+    own = solve(quadratics(5), RING, **settings, coupling="own")
+
+    def by_node(eta):
+        return np.add.reduceat(eta, RING.indptr[:-1], axis=1) / RING.degrees
+
+    edges = result.history.edges
+    assert edges.columns == ("eta", "spent", "budget", "raised", "used_up", "bytes")
+    assert edges["eta"].shape == (12, 10)
+    assert_array_equal(edges["eta"][-1], result.eta)
+    coupled = 0.5 * (edges["eta"] + edges["eta"][:, RING.reverse])
+    assert_allclose(result.history["eta"][2:], by_node(coupled)[:-2], rtol=1e-14)
+    assert_array_equal(result.history["eta"][:2], np.full((2, 5), 10.0))
+    assert_allclose(own.history["eta"][1:], by_node(own.history.edges["eta"])[:-1])
+
+
+@pytest.mark.parametrize("topology", [RING, CHAIN, Topology.complete(5)])
+def test_traffic_is_one_message_per_directed_edge_and_iteration(topology):
+    """And one to begin with, which has the penalty beside header and theta."""
+    result = solve(quadratics(len(topology)), topology, max_iter=17, tolerance=0)
+
+    assert result.traffic.messages == len(topology.edges) * 18
+    each = 8 * (1 + 1 + 2) + 17 * 8 * (1 + 2)
+    assert result.traffic.bytes == len(topology.edges) * each
+    assert_array_equal(result.traffic.edge_messages, np.full(len(topology.edges), 18))
+    assert result.traffic.collectives == result.traffic.collective_bytes == 0
+
+
+def test_global_agreement_is_counted_apart():
+    """One double per node and iteration; the last iteration only reads."""
+    result = solve(quadratics(5), RING, agreement="global")
+
+    assert result.traffic.messages == len(RING.edges) * (result.iterations + 1)
+    assert result.traffic.collectives == result.iterations - 1
+    assert result.traffic.collective_bytes == result.traffic.collectives * 5 * 8
+    assert not result.history["quiet"].any()  # the neighbours' words stay out of it
+
+
+@pytest.mark.parametrize(("scheme", "n_probes"), [("fixed", 0), ("vp", 0), ("nap", 2)])
+@pytest.mark.parametrize("probe", ["midpoint", "neighbour"])
+def test_objectives_are_asked_for_once_and_only_where_needed(scheme, n_probes, probe):
+    """At the node's own parameters first, then at each probe; all in one call.
+
+    At the end they are asked for at the solution.
+    """
+    tried, problems = [], quadratics(5)
+    ask = problems[0].objectives
+
+    def note(rows, stats):
+        tried.append(rows.copy())
+        return ask(rows, stats)
+
+    problems[0].objectives = note
+    result = solve(problems, RING, scheme=scheme, probe=probe, max_iter=1)
+
+    (own, *others), last = tried
+    assert_array_equal(last[0], result.solution)
+    near = result.theta[[1, 4]][:n_probes]
+    assert_array_equal(own, result.theta[0])
+    assert len(others) == n_probes
+    for row, theta in zip(others, near, strict=True):
+        assert_array_equal(row, theta if probe == "neighbour" else (own + theta) / 2)
+
+
+SIX = Topology.ring(6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_left_to_do_if_nothing_changed(kind):
+    problems = table(kind, 6)
+    first = solve(problems, SIX)
+
+    again = solve(problems, SIX, warm_start=first)
+    on_a_star = solve(problems, Topology.star(6), warm_start=first)
+
+    assert again.status == on_a_star.status == "certified"
+    assert again.iterations == 0
+    assert on_a_star.iterations <= 4 + 2 * 2
+    assert again.traffic.messages == len(SIX.edges)  # those with the start
+
+
+def test_a_problem_without_metric_needs_only_the_time_to_agree():
+    problems = quadratics(6)
+    first = solve(problems, SIX, tolerance=1e-6)
+
+    again = solve(problems, SIX, tolerance=1e-4, warm_start=first)
+
+    assert again.iterations <= 2 + 4 + 2 * SIX.diameter
+
+
+def rows(n, alpha):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, 4)) * [1e-3, 1.0, 1e3, 1.0] + [0, 10, 0, 0]
+    y = X @ [1e3, 1.0, 1e-3, 0.0] + rng.standard_normal(n)
+    parts = np.array_split(np.arange(n), 6)
+    return [Ridge(X[part], y[part], alpha) for part in parts]
+
+
+def test_the_next_penalty_and_more_rows_take_fewer_iterations():
+    first = solve(rows(240, 1.0), SIX, tolerance=1e-5)
+    for problems in (rows(240, 1.1), rows(246, 1.0)):
+        cold = solve(problems, SIX, tolerance=1e-5)
+        warm = solve(problems, SIX, tolerance=1e-5, warm_start=first)
+
+        assert warm.status == cold.status == "certified"
+        assert warm.iterations < cold.iterations
+        bound = warm.certificate.coefficients + cold.certificate.coefficients
+        assert (np.abs(warm.solution - cold.solution) <= bound).all()
+
+
+def test_duals_sum_to_zero_and_are_minus_the_gradients():
+    problems = rows(240, 0.0)
+    result = solve(problems, SIX, tolerance=1e-7)
+
+    duals = np.array([result.duals[i] for i in range(6)])
+    assert np.abs(duals.sum(axis=0)).max() < 1e-9 * np.abs(duals).max()
+    for problem, dual in zip(problems, duals, strict=True):
+        F, target = problem.equations
+        gradient = (F @ result.solution - target) @ F
+        assert dual == pytest.approx(-gradient, rel=1e-3, abs=1e-3 * np.abs(dual).max())
+
+
+def test_a_warm_start_that_does_not_fit_is_refused():
+    first = solve(rows(240, 1.0), SIX)
+    other = [LeastSquares(np.eye(2), np.ones(2)) for _ in range(6)]
+    for problems, given in (
+        (rows(240, 1.0), {"warm_start": first.theta}),
+        (rows(240, 1.0), {"warm_start": first, "init": "independent"}),
+        (other, {"warm_start": first}),
+    ):
+        with pytest.raises(ConfigError, match="warm_start"):
+            solve(problems, SIX, **given)
+
+
+OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
+
+SETTINGS = [  # values out of range: see test_config.py
+    ("eta0", {"eta0": "best"}),
+    ("coordinates", {"coordinates": "full"}),
+    ("bound_angle", {"bound_angle": 1}),
+    ("max_iter", {"max_iter": 2.5}),
+    ("max_iter", {"max_iter": 10**12}),
+    ("tolerance", {"tolerance": 10**400}),
+    ("tolerance", {"tolerance": Fraction(1, 3)}),
+    ("stopping", {"stopping": np.ones(2)}),
+    ("payload", {"sending": []}),
+    ("scheme", {"scheme": []}),
+    ("scheme", {"scheme": "auto"}),
+    ("wait", {"wait": np.ones(2)}),
+    ("record", {"record": "no"}),
+    ("record edges", {"record_edges": 1}),
+    ("observe", {"observe": ["x"]}),
+    ("primal", {"observe": {"primal": np.sum}}),
+    ("comm", {"comm": "world"}),
+    ("checkpoints", {"checkpoints": "a"}),
+    ("callbacks", {"callbacks": print}),
+    ("callbacks", {"callbacks": [1]}),
+    ("callback", {"callbacks": [lambda t, run: 0.0]}),
+]
+PROBLEMS = [
+    ("init", {"init": np.zeros((5, 3))}),
+    ("init", {"init": [[1.0], []]}),
+    ("without comm", {"problems": None}),
+    ("node 4", {"problems": [*quadratics(4), 3]}),
+    ("without comm", {"problems": OTHER}),
+    ("node 4", {"problems": [*quadratics(4), OTHER]}),
+]
+
+
+def refuse(error, culprit, **given):
+    """Check that a run on five nodes is refused in one line that names the culprit."""
+    with pytest.raises(error, match=culprit) as caught:
+        solve(**{"problems": quadratics(5), "topology": RING, **given})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("culprit", "given"), SETTINGS)
+def test_a_setting_that_is_unknown_or_out_of_range_is_refused(culprit, given):
+    refuse(ConfigError, culprit, **given)
+
+
+@pytest.mark.parametrize(("culprit", "given"), PROBLEMS)
+def test_problems_that_do_not_fit_the_call_are_refused(culprit, given):
+    refuse(ProblemError, culprit, **given)
+
+
+@pytest.mark.parametrize("n", [0, 4, 6])
+def test_a_graph_of_another_size_is_refused(n):
+    refuse(TopologyError, f"5 nodes but {n}", problems=quadratics(n))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_objective_without_a_value_ends_the_run(value):
+    problems, calls = quadratics(5), []
+
+    def fail_late(rows, stats):
+        calls.append(rows)
+        return np.full(len(rows), value if len(calls) > 3 else 1.0)
+
+    problems[2].objectives = fail_late
+    culprit = f"node 2: .* {value} in iteration 4"
+    given = {"tolerance": 0, "max_iter": 9, "scheme": "fixed"}
+    refuse(ProblemError, culprit, problems=problems, **given)
+
+
+def test_the_result_of_one_node_says_nothing_of_others():
+    """As on a rank with gather="none"."""
+    whole = solve(quadratics(5), RING)
+    own = replace(whole, theta=whole.theta[2:3], nodes=np.array([2]))
+
+    assert (own.of(2) == whole.of(2)).all()
+    for other in (1, 3, -1):
+        with pytest.raises(ConfigError, match=f"node {other}"):
+            own.of(other)
+
+
+def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused():
+    """Two bytes count hops; a collective needs no counter."""
+    n = 65_536
+    problems, graph = quadratics(1) * n, Topology.chain(n)
+    settings = {"max_iter": 1, "record": False, "scheme": "fixed"}
+
+    with pytest.raises(ConfigError, match="65535"):
+        solve(problems, graph, **settings)
+    assert solve(problems, graph, agreement="global", **settings).iterations == 1
