@@ -45,6 +45,12 @@ def run_command(command: Callable[[list[str]], int], arguments: list[str]) -> in
             print(error.tail, file=sys.stderr)
         print_message(str(error))
         return 2 if isinstance(error, UsageError) else 1
+    except ModuleNotFoundError as error:
+        print_message(
+            f"{sys.executable} has no {error.name}, which dadmm needs; install it "
+            "there, or use the environment that ./launch/setup makes"
+        )
+        return 1
     except ValueError as error:
         errors = sys.modules.get("dadmm.core.errors")
         if errors is None or not isinstance(error, errors.DadmmError):

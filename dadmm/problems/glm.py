@@ -54,7 +54,6 @@ class GeneralisedLinear(LinearProblem):
 
     stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")
-    within = LinearProblem.within  # by the methods of this class
     _rows: Matrix  # (m, n, p)
     _weights: Matrix  # (m, 1, n)
     _held: Matrix  # (m, r, p)
@@ -153,6 +152,10 @@ class GeneralisedLinear(LinearProblem):
             setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
         found._prepare()
         return found
+
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        return self._mapped(type(self), T)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

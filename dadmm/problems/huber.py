@@ -64,7 +64,6 @@ class Huber(LinearProblem):
     delta: float = entry(1.35, number("above 0 and finite", lambda x: 0 < x < math.inf))
     alpha: float = entry(0.0, FINITE)
     mapped = ("_X", "_held")
-    within = LinearProblem.within  # by the methods of this class
 
     def _adopt(self, given: Design) -> None:
         # v h(r) is h of r times the root of v, with a delta times the root of v
@@ -95,6 +94,10 @@ class Huber(LinearProblem):
             share = self._reach / np.maximum(errors, self._reach)
             kept = np.sqrt(share)[:, None] * self._X
         return np.vstack([kept, self._held])
+
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        return self._mapped(Huber, T)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

@@ -73,7 +73,7 @@ class ElasticNet(LeastSquares):
         With absolute values, T must be square and invertible.
         """
         if not self.needs_inverse:
-            return self._mapped(LeastSquares, T)
+            return super().within(T)
         if T.shape[0] != T.shape[1]:
             raise ProblemError(
                 f"{type(self).__name__} needs a square matrix T, got {T.shape}; "

@@ -112,10 +112,6 @@ class LinearProblem:
     def expect(self, theta: Vector) -> None:
         """Return None: there are no latent variables."""
 
-    def within(self, T: Matrix) -> LinearProblem:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
-        return self._mapped(type(self), T)
-
     @with_one_blas_thread
     def _mapped(self, kind: type[P], T: Matrix) -> P:
         """Return an object of a class with the attributes of this one, but in z."""
@@ -251,7 +247,6 @@ class LeastSquares(LinearProblem):
     quadratic = True
     compressible = True
     mapped = ("_rows",)
-    within = LinearProblem.within  # by the methods of this class
     traits = Traits("regression", has_errors=True)
 
     def _adopt(self, given: Design) -> None:
@@ -306,6 +301,10 @@ class LeastSquares(LinearProblem):
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (r, p) with F'F the Hessian of f."""
         return self._rows
+
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        return self._mapped(LeastSquares, T)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

@@ -45,6 +45,25 @@ class _Proximal:
             self.best, self.least = x, value
         return value, slopes
 
+    def descend(self, length: float, norm: float, goal: float) -> Vector:
+        """Return a point with a gradient below ``goal``, by L-BFGS from the best point.
+
+        ``length`` and ``norm`` are the units of steps and gradients.
+        """
+        from scipy.optimize import minimize
+
+        origin, value = self.best, self.least
+
+        def scaled(u: Vector) -> tuple[float, Vector]:
+            found, slopes = self(origin + length * u)
+            return (found - value) / (length * norm), slopes / norm
+
+        options = {"maxcor": MEMORY, "gtol": goal / norm, "ftol": 0.0}
+        options |= {"maxiter": MAX_STEPS, "maxfun": 10 * MAX_STEPS}
+        start = np.zeros_like(origin)
+        found = minimize(scaled, start, jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(origin + length * found.x)
+
 
 class Smooth(WithStart):
     """f is a smooth function, given by its value and gradient.
@@ -149,7 +168,7 @@ class Smooth(WithStart):
             length = norm / weight if weight > 0.0 else max(1.0, _largest(theta))
             for _ in range(MAX_RESTARTS):
                 try:
-                    return _descend(proximal, length, norm, goal)
+                    return proximal.descend(length, norm, goal)
                 except _OutsideError:
                     length *= 0.1
         return proximal.best
@@ -270,35 +289,6 @@ class TwiceSmooth(Smooth):
                 "hessian and convex out"
             )
         return values, axes, scale
-
-
-def _descend(proximal: _Proximal, length: float, norm: float, goal: float) -> Vector:
-    """Return a point with a gradient below ``goal``, by L-BFGS from the best point.
-
-    ``length`` and ``norm`` are the units of steps and gradients.
-    """
-    from scipy.optimize import minimize
-
-    origin, value = proximal.best, proximal.least
-
-    def scaled(u: Vector) -> tuple[float, Vector]:
-        found, slopes = proximal(origin + length * u)
-        return (found - value) / (length * norm), slopes / norm
-
-    found = minimize(
-        scaled,
-        np.zeros_like(origin),
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxcor": MEMORY,
-            "gtol": goal / norm,
-            "ftol": 0.0,
-            "maxiter": MAX_STEPS,
-            "maxfun": 10 * MAX_STEPS,
-        },
-    )
-    return np.asarray(origin + length * found.x)
 
 
 def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:

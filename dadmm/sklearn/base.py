@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.comm.sending import Sending
 from dadmm.comm.world import World, collectively, world_of
-from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
 from dadmm.core.schema import integer
@@ -113,7 +112,11 @@ class Consensus(BaseEstimator):
         """
         world = world_of(self.comm)
         arrays = on_all_ranks(world, check)
-        self._compare(world, arrays[0])
+        settings = {k: v for k, v in self.get_params(False).items() if k not in OWN}
+        settings["the format of X"] = "sparse" if issparse(arrays[0]) else "dense"
+        settings["the number of features"] = self.n_features_in_
+        settings["the names of features"] = list(getattr(self, "feature_names_in_", ()))
+        world.compare({name: repr(value) for name, value in settings.items()})
         n = arrays[0].shape[0]
         graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
@@ -122,23 +125,6 @@ class Consensus(BaseEstimator):
         places = [share[:, 0].astype(np.int64) for share in shares]
         shards = [tuple(array[own] for array in arrays) for own in places]
         return FitData(world, graph, shards)
-
-    def _compare(self, world: World, X: Any) -> None:
-        """Raise, on all ranks, unless they fit the same model to the same columns."""
-        settings = self.get_params(deep=False)
-        mine: dict[str, Any] = {k: repr(settings[k]) for k in settings if k not in OWN}
-        mine["the format of X"] = "sparse" if issparse(X) else "dense"
-        mine["the number of features"] = self.n_features_in_
-        names = getattr(self, "feature_names_in_", None)
-        mine["the names of features"] = None if names is None else names.tolist()
-        first, *others = map(json.loads, world.texts(json.dumps(mine)))
-        for rank, other in enumerate(others, start=1):
-            for name in first:
-                if other[name] != first[name]:
-                    raise ShardError(
-                        f"all ranks must fit alike, but {name} is {first[name]} on "
-                        f"rank 0 and {other[name]} on rank {rank}"
-                    )
 
     def _graph(self, world: World, most: int) -> Topology:
         """Return the graph; in one process a named one has at most ``most`` nodes."""

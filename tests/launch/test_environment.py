@@ -40,6 +40,7 @@ class Project:
 def project(monkeypatch, tmp_path):
     """A project without an environment."""
     project = Project(tmp_path)
+    project.really_run = environment.run
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "create", project.create)
     monkeypatch.setattr(environment, "run", project.run)
@@ -83,7 +84,11 @@ def test_a_change_causes_a_rebuild(project, monkeypatch, what):
 def test_a_failure_leaves_what_there_was(project):
     """Without a network, `launch/local` still works after `launch/test` failed."""
     project.environment("mpi").ensure()
-    project.error = SetupError("set-up failed", "no such package")
+    script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
+    with pytest.raises(SetupError) as caught:
+        project.really_run([sys.executable, "-c", script])
+    assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
+    project.error = caught.value
     with pytest.raises(SetupError):
         project.environment("mpi", "test").ensure()
 
@@ -125,14 +130,6 @@ def test_the_second_of_two_starts_uses_the_environment_of_the_first(
     project.environment("mpi").ensure()
 
     assert project.installs == []
-
-
-def test_a_failed_step_shows_its_last_lines():
-    script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
-    with pytest.raises(SetupError) as caught:
-        environment.run([sys.executable, "-c", script])
-
-    assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
 
 
 @pytest.mark.parametrize(

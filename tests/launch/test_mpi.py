@@ -1,5 +1,6 @@
 """Options of launch/local, the choice of an MPI, its variables and command lines."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from benchmarks.emulation.network import AGENT
 from launch import commands, mpi
-from launch.console import UsageError, same_problem
+from launch.console import UsageError, run_command, same_problem
 from launch.environment import PROJECT, Environment
 from tests.support.processes import ROOT
 
@@ -193,6 +194,15 @@ def test_an_environment_is_entered_once(monkeypatch):
     mpi.enter(mpi.Runtime("/image/bin/python", "", {}))
 
     assert entered == ["/other/bin/python"]
+
+
+def test_an_environment_without_packages_is_named(capsys, monkeypatch):
+    def need(_):
+        import no_such_package  # noqa: F401
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest has its own
+    assert run_command(need, []) == 1
+    assert "no_such_package" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -20,21 +20,21 @@ def draw(n=40, D=5, M=2, seed=0, offset=1.0, noise=0.3):
 
 
 @pytest.mark.parametrize("shape", [(6, 2), (3, 1), (8, 4), (5, 5)])
-def test_the_angle_is_that_of_scipy(shape):
+def test_angles_are_those_of_scipy(shape):
     """The largest principal angle, in degrees; any basis of a space will do."""
     rng = np.random.default_rng(0)
-    A, B = rng.normal(size=shape), rng.normal(size=shape)
+    A, B = rng.normal(size=(4, 3, *shape)), rng.normal(size=shape)
     mix = rng.normal(size=(shape[1], shape[1]))
 
-    angle = metrics.subspace_angle(A, B)
+    angles = metrics.subspace_angle(A @ mix, B)
 
-    assert isinstance(angle, float)
-    expected = math.degrees(scipy.linalg.subspace_angles(A, B)[0])
-    assert angle == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert metrics.subspace_angle(A @ mix, B) == pytest.approx(
-        angle, rel=1e-9, abs=1e-9
-    )
-    assert metrics.subspace_angle(B, A) == pytest.approx(angle, rel=1e-9, abs=1e-12)
+    assert angles.shape == (4, 3)
+    for index in np.ndindex(4, 3):
+        expected = math.degrees(scipy.linalg.subspace_angles(A[index], B)[0])
+        assert_allclose(angles[index], expected, rtol=1e-9, atol=1e-9)
+        alone = metrics.subspace_angle(B, A[index])
+        assert isinstance(alone, float)
+        assert_allclose(alone, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-12, 1e-9, 1e-3, 0.5, 1.5, math.pi / 2])
@@ -48,18 +48,6 @@ def test_angles_keep_their_digits_near_zero_and_near_ninety_degrees(angle):
     found = metrics.subspace_angle(frame @ flat, frame @ turned)
 
     assert math.radians(found) == pytest.approx(angle, rel=1e-6, abs=1e-15)
-
-
-def test_angles_of_many_nodes_come_in_one_call():
-    rng = np.random.default_rng(0)
-    A, B = rng.normal(size=(4, 3, 6, 2)), rng.normal(size=(6, 2))
-
-    angles = metrics.subspace_angle(A, B)
-
-    assert angles.shape == (4, 3)
-    for index in np.ndindex(4, 3):
-        alone = metrics.subspace_angle(A[index], B)
-        assert angles[index] == pytest.approx(alone, rel=1e-12)
 
 
 def test_the_consensus_error_is_that_of_the_worst_node():

@@ -381,19 +381,6 @@ def flat_likelihood(rows, W, a):
     return total
 
 
-def test_em_with_free_offsets_never_lowers_the_likelihood_of_differences():
-    """The translations are integrated out, under a flat prior."""
-    rows, _ = tracks()
-    problem = StructureFromMotion(rows)
-    theta, likelihood = problem.init(np.random.default_rng(0)), []
-    for _ in range(40):
-        W, _, a = problem.layout.views(theta)
-        likelihood.append(flat_likelihood(rows, W, a))
-        theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
-
-    assert np.all(np.diff(likelihood) >= -1e-9 * np.abs(likelihood[0]))
-
-
 def test_the_gradient_with_free_offsets_is_that_of_differences():
     rows = tracks()[0] / 100
     problem = StructureFromMotion(rows)

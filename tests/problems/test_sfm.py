@@ -111,6 +111,13 @@ def test_the_command_line_writes_structure_and_motion(tmp_path, monkeypatch):
         assert arrays["W"].shape == (5, 100, 3)
         assert arrays["metric"]
     assert code == 0
+    plot = pytest.importorskip("dadmm.plot", reason="drawing needs the extra 'plot'")
+    pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
+    run.main(["--out", "plain", "--quiet", "--max-iter", "5"])
+    assert plot.main(["cube", "--kind", "all"]) == 0
+    assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000
+    for folders in (["plain"], ["cube", "plain"]):
+        assert plot.main([*folders, "--kind", "structure"]) == 2
 
 
 def test_frames_are_split_whole_and_evenly():
@@ -149,17 +156,3 @@ def test_rows_that_are_not_frames_and_other_starts_are_refused(rows):
         StructureFromMotion(rows)
     with pytest.raises(dadmm.ProblemError, match="start"):
         StructureFromMotion(np.ones((4, 6)), start="middle")
-
-
-def test_the_structure_is_drawn(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
-    from dadmm import plot
-
-    monkeypatch.chdir(tmp_path)
-    run.main(["--problem", "sfm", "--out", "cube", "--quiet", "--max-iter", "5"])
-
-    assert plot.main(["cube", "--kind", "all"]) == 0
-    assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000
-    run.main(["--out", "plain", "--quiet", "--max-iter", "5"])
-    for folders in (["plain"], ["cube", "plain"]):
-        assert plot.main([*folders, "--kind", "structure"]) == 2

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 import dadmm
 from dadmm.core.errors import ProblemError
-from dadmm.problems import LogisticRegression, Smooth
+from dadmm.problems import Smooth
 
 N, D = 40, 5
 
@@ -46,19 +46,6 @@ def samples(seed=0, n=N, d=D):
     X = rng.normal(size=(n, d))
     y = (X @ rng.normal(size=d) + rng.logistic(size=n) > 0).astype(float)
     return X, y
-
-
-def test_a_run_is_that_of_the_closed_form():
-    X, y = samples(n=120)
-    graph, shards = dadmm.Topology.ring(6), [(X[i::6], y[i::6]) for i in range(6)]
-    exact = [LogisticRegression(*s, 0.5, fit_intercept=False) for s in shards]
-    smooth = [Smooth(logistic(*shard)[0], D, convex=True) for shard in shards]
-
-    closed, found = dadmm.solve(exact, graph), dadmm.solve(smooth, graph)
-
-    assert found.converged
-    assert abs(found.iterations - closed.iterations) <= 5
-    assert_allclose(found.theta, closed.theta, atol=1e-4 * np.abs(closed.theta).max())
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])

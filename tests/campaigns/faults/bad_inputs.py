@@ -607,27 +607,12 @@ def rows(box: Box) -> Case:
 
 
 KINDS: dict[str, Callable[[Box], Case]] = {
-    "config": config,
-    "flags": flags,
-    "csv": csv,
-    "txt": txt,
-    "npy": npy,
-    "npz": npz,
-    "sparse": sparse,
-    "mat": mat,
-    "parquet": parquet,
-    "labels": labels,
-    "edges": edges,
-    "graphml": graphml,
-    "adjacency": adjacency,
-    "schedule": schedule,
-    "checkpoint": checkpoint,
-    "model": model,
-    "new_table": new_table,
-    "history": history,
-    "network": network,
-    "rows": rows,
-}
+    kind.__name__: kind
+    for kind in (
+        config, flags, csv, txt, npy, npz, sparse, mat, parquet, labels, edges, graphml,
+        adjacency, schedule, checkpoint, model, new_table, history, network, rows,
+    )
+}  # fmt: skip
 
 
 def draw(kind: str, seed: int, folder: Path, templates: Path) -> Case:

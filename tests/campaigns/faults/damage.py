@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -163,34 +164,27 @@ def nested(depth: int) -> list[Any]:
 def misplace(rng: Rng, path: Path, outside: Path) -> None:
     """Put something else at the place of a file."""
     path.unlink(missing_ok=True)
+    targets = (
+        "/dev/zero",
+        "/dev/full",
+        path.name,
+        "nowhere",
+        outside / "kept.txt",
+        outside,
+    )
     match int(rng.integers(10)):
         case 0:
             path.mkdir()
         case 1:
             os.mkfifo(path)
         case 2:
-            path.symlink_to("/dev/zero")
-        case 3:
-            path.symlink_to(path.name)
-        case 4:
-            path.symlink_to("nowhere")
-        case 5:
-            path.symlink_to(outside / "kept.txt")
-        case 6:
-            path.symlink_to(outside)
-        case 7:
             path.write_bytes(b"")
             path.chmod(0)
-        case 8:
-            path.symlink_to("/dev/full")
-        case _:
-            with socket.socket(socket.AF_UNIX) as end:
-                here = os.getcwd()
-                os.chdir(path.parent)  # the path of a socket must be short
-                try:
-                    end.bind(path.name)
-                finally:
-                    os.chdir(here)
+        case 3:
+            with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
+                end.bind(path.name)  # the path of a socket must be short
+        case other:
+            path.symlink_to(targets[other - 4])
 
 
 # headers and archives
