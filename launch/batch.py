@@ -107,7 +107,7 @@ def attempt(
     allocation: Allocation, runtime: Runtime, folder: Path, job: list[str], resume: str
 ) -> int:
     """Run the ranks to their end, and print one line about it."""
-    before = last_checkpoint(folder)
+    before = last_checkpoint(folder) if "--resume" in job else 0
     if before:
         print_message(f"resuming {folder} after iteration {before}")
     allowed = len(os.sched_getaffinity(0))

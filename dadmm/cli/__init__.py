@@ -1,6 +1,6 @@
-"""The command line behind ``python -m dadmm.run``.
+"""The command line behind ``python -m dadmm.run`` and ``python -m dadmm.predict``.
 
-It holds the settings of a run with their flags and TOML keys, the set-up of graph and
-data, progress, and the report. It may import every room but `sklearn`, `drawing`,
-`timing` and `testing`.
+`job` has the stages of a run. The other modules hold the set-up of graph and data, what
+results are compared with, the results, and progress. It may import every room but
+`sklearn`, `drawing`, `timing` and `testing`.
 """

@@ -31,6 +31,7 @@ from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.documents import write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
+from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows
 from dadmm.graphs import placement
@@ -229,9 +230,14 @@ class Job:
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn(sum(their["few"] for their in everyone))
-        about = [their["about"] for their in everyone]
-        own, truth = [*self.problems.values()], data.truth
-        self.targets = find_targets(world, config, graph, own, about, truth, data.whole)
+        self._find_targets([their["about"] for their in everyone], data.whole)
+
+    def _find_targets(self, about: list[Any], whole: Matrix | None) -> None:
+        """Find what results are compared with; ``about`` is of all ranks."""
+        own, truth = [*self.problems.values()], self.data.truth
+        self.targets = find_targets(
+            self.world, self.config, self.graph, own, about, truth, whole
+        )
 
     def _count_few(self) -> int:
         """Return how many nodes send a summary that is as good as their rows.
@@ -258,56 +264,49 @@ class Job:
 
         All checks come before the first change in an existing folder.
         """
-        path = Path(from_rank_0(self.world, self._enter))
-        if self.world.rank:
+        world, config, graph, over_mpi = (
+            self.world, self.config, self.graph, self.over_mpi,
+        )  # fmt: skip
+        n_nodes, by_edge = graph.n_nodes, bool(config.record_edges)
+        ranks = n_nodes if over_mpi else 1
+        names = names_of_run(n_nodes, ranks, by_edge, over_mpi, config.checkpoint)
+        path = Path(from_rank_0(world, lambda: self._enter(names)))
+        if world.rank:
             self.folder = RunFolder(path)
         self.checkpoints = self._make_checkpoints()
         if self.resume is not None:
-            collectively(self.world, self._reopen)
-        self.rows = collectively(self.world, self._join)
+            collectively(world, lambda: self._reopen(names))
+        self.rows = collectively(world, self._join)
         self.checkpoints.sync = self.rows.sync
 
-    def _enter(self) -> str:
+    def _enter(self, names: set[str]) -> str:
         """Lock the folder, on rank 0, and return its path."""
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
             name = f"{config.problem.rpartition(':')[2]}-{graph}-{config.scheme}"
-            names = self._file_names()
             self.folder = RunFolder.create(config.out, name, config.overwrite, names)
-            self._write_settings()
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
         return str(self.folder.path)
 
-    def _file_names(self) -> set[str]:
-        """Return the names of all files that the run may write."""
-        config, n_nodes, over_mpi = self.config, self.graph.n_nodes, self.over_mpi
-        ranks, by_edge = n_nodes if over_mpi else 1, bool(config.record_edges)
-        return names_of_run(n_nodes, ranks, by_edge, over_mpi, config.checkpoint)
-
-    def _write_settings(self) -> None:
-        """Write config.toml, with which the run can be repeated elsewhere."""
-        changed = {"nodes": self.graph.n_nodes, "out": None, "overwrite": False}
-        write_text(self.folder.path / "config.toml", self.config.to_toml(**changed))
-
-    def _reopen(self) -> None:
+    def _reopen(self, names: set[str]) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
         if self.world.rank == 0:
             config, graph, start = self.config, self.graph, self.checkpoints.start
             n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
             n_edges = len(graph.edges) if config.record_edges else None
-            names = self._file_names()
             self.folder.resume(start, n_rows, n_edges, self._observe, names)
-            self._write_settings()
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
         rank, config, graph = self.world.rank, self.config, self.graph
         path, nodes = self.folder.path, [rank] if self.over_mpi else range(len(graph))
-        if rank == 0:
+        if rank == 0:  # the run can be repeated elsewhere
+            changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
+            write_text(path / "config.toml", config.to_toml(**changed))
             self.folder.write_ranks(self._processes if self.over_mpi else [])
         seen = (path / PARTS).is_dir()
         if not seen:
@@ -364,9 +363,9 @@ class Job:
             progress.close()
         self._is_alone = False
         if self.result.lost:
-            self._adopt_rest(problems)
+            self._adopt_rest()
 
-    def _adopt_rest(self, problems: list[Any]) -> None:
+    def _adopt_rest(self) -> None:
         """Continue with the ranks that are left."""
         world, result = self.world, self.result
         world.adopt(result.comm)
@@ -375,26 +374,20 @@ class Job:
         self.graph = result.topology
         self.hosts = [self.hosts[i] for i in result.nodes]
         about = [their["about"] for their in Checks(world).gather(about=self._about)]
-        self.targets = find_targets(
-            world, self.config, self.graph, problems, about, self.data.truth, None
-        )
+        self._find_targets(about, None)
 
     def write_results(self) -> None:
         """Write the results, and print the summary."""
         from dadmm.cli import models, results  # not needed before the end
 
-        world, config, result, home = (
-            self.world,
-            self.config,
-            self.result,
-            self.rows.home,
-        )
+        world, config, result = self.world, self.config, self.result
+        home, targets = self.rows.home, self.targets
         frames = results.gather_motion(world, self.problems, result)
         fit = models.describe(world, config, result, self.problems, self.data)
 
         def write_nodes() -> None:
             self.rows.close()
-            if self.targets.gaps:
+            if targets.gaps:
                 results.write_imputed(home, self.problems, self.data.rows, result)
 
         collectively(world, write_nodes)
@@ -402,19 +395,14 @@ class Job:
 
         def write_all() -> None:
             if world.rank == 0:
-                adrift = self.targets.adrift
+                arrays = results.arrays(result, self.features, frames, targets.adrift)
                 model = None if fit.model is None else fit.model.to_json()
                 left = result.nodes.tolist() if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
                 RunFolder.open(self.folder.path).finish(
-                    self.rows,
-                    summary,
-                    results.arrays(result, self.features, frames, adrift),
-                    model,
-                    left,
-                    result.lost,
+                    self.rows, summary, arrays, model, left, result.lost,
                     is_over=over or left is not None,
-                )
+                )  # fmt: skip
             self.checkpoints.close()  # last: results are written
 
         collectively(world, write_all)

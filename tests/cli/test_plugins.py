@@ -17,6 +17,7 @@ from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
+from launch.runs import plan
 from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import arrays_of, refused
 from tests.support.solving import solve
@@ -92,11 +93,8 @@ def package(tmp_path, monkeypatch):
     work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(tmp_path / "site")
-    before = set(sys.modules)
     yield tmp_path / "site"
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] == "mypackage":
-            del sys.modules[name]
+    forget()
 
 
 def offer(site, **points):
@@ -216,6 +214,58 @@ def test_a_mistake_is_one_sentence(words, culprit, capsys):
 def test_a_dry_run_imports_nothing(capsys):
     assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
     assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out
+
+
+def forget():
+    """Forget the modules that were imported; return whether there were any."""
+    mine = [name for name in sys.modules if name.partition(".")[0] == "mypackage"]
+    for name in mine:
+        del sys.modules[name]
+    return bool(mine)
+
+
+def test_a_file_does_not_name_code(capsys):
+    """Nothing is imported, and nothing made; a command line may, by name or trust."""
+    Path("theirs.toml").write_text(f'problem = "{MEAN[1]}"\nmax_iter = 3\n')
+    for words in ((), ("--dry-run",)):
+        said = refused(capsys, "--config", "theirs.toml", *words)
+        assert f"--problem {MEAN[1]}" in said
+        assert "--trust" in said
+    assert [path.name for path in Path().iterdir()] == ["theirs.toml"]
+    assert not forget()
+    given = ("--config", "theirs.toml", "--nodes", 3, "--tolerance", 0)
+    named = run(*given, *MEAN, out="named")["mean"]
+    assert_array_equal(run(*given, "--trust", out="trusted")["mean"], named)
+    assert "trust" not in Path("trusted/config.toml").read_text()
+    assert forget()
+    resume = ("--resume", "named", "--max-iter")
+    assert MEAN[1] in refused(capsys, *resume, 6)
+    assert not forget()
+    for words in ((6, *MEAN), (7, "--trust")):
+        assert main([*map(str, (*resume, *words)), "--quiet"]) == 0
+
+
+def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
+    Path("theirs.py").write_text(MODULE)
+    here = str(Path.cwd())
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".", here)])
+    monkeypatch.setattr(builder, "_from_packages", lambda: {"mean": "theirs:Mean"})
+
+    assert RunConfig(problem="mean").is_plugin
+    with pytest.raises(ConfigError, match="theirs"):
+        builder.find("mean")
+    assert "theirs" not in sys.modules
+
+
+def test_a_job_that_goes_on_names_the_class_again():
+    words = [*map(str, (*MEAN, "--nodes", 3, "--tolerance", 0)), "--out", "run"]
+    assert main([*words, "--max-iter", "5", "--quiet"]) == 0
+    given = RunConfig.from_argv([*words, "--max-iter", "9"])
+    given.config.settle(3)
+    again = plan(given, ["--out", "run"], Path("run"), 3)
+
+    assert again[:4] == ["--resume", "run", *MEAN]
+    assert main([*again, "--quiet"]) == 0
 
 
 def test_the_template_runs(monkeypatch):

@@ -21,7 +21,7 @@ from dadmm.comm import launch_link, world
 from dadmm.data import shard
 from dadmm.problems import PPCA
 from dadmm.run import main
-from tests.support.processes import Job, python, variables
+from tests.support.processes import Job, mpiexec, python, variables
 from tests.support.runs import arrays_of, assert_same_arrays, history_of, summary_of
 from tests.support.solving import solve
 
@@ -218,6 +218,22 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
 
     assert summary_of(folder)["n_nodes"] == 3
     assert "nodes = 3\n" in (folder / "config.toml").read_text()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "words", [("path.edges", "--schedule", "matchings"), ("path.edges,last.edges",)]
+)
+def test_ranks_have_the_schedule_of_one_process(words, tmp_path):
+    """Rank 0 reads the files for all."""
+    Path("path.edges").write_text("0 1\n1 2\n")
+    Path("last.edges").write_text("1 2\n")
+    given = (*SHORT[2:], "--topology", *words)
+    ended = mpiexec(3, "-m", "dadmm.run", *given, "--out", "ranks", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    folder = run(*given, "--nodes", 3)
+
+    assert_same_arrays(folder / "result.npz", "ranks/result.npz")
 
 
 def test_with_tolerance_0_two_halves_are_the_whole():

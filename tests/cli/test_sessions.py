@@ -136,6 +136,8 @@ def test_a_session(file, tmp_path, capsys, monkeypatch):
         lines += transcript(line, ended)
         if ended.code == 2 or "--dry-run" in line:  # it leaves everything as it was
             assert contents(tmp_path) == files, line
+    for summary in tmp_path.glob("*/summary.json"):
+        assert not re.search("NaN|Infinity", summary.read_text()), summary
     sys.modules.pop("own", None)  # the module of `write_files`
     if os.environ.get("DADMM_SESSIONS") == "write":
         file.write_text("\n".join([*lines, ""]))

@@ -215,6 +215,9 @@ def test_a_run_without_out_is_named_after_its_job(job):
 
     replaced = job.start(INTERRUPTED, "--out", "run", "--overwrite").end()
     assert "--resume run to resume" in replaced.said[-1]
+    line = ("--out", "run", "--overwrite")  # a requeued job has applied it already
+    requeued = job.start(INTERRUPTED, *line, SLURM_RESTART_COUNT="1").end()
+    assert "resuming run after iteration 5" in requeued.said[0]
     failed = job.start(INTERRUPTED + "exit 9", SLURM_RESTART_COUNT="2").end()
     assert failed.code == 9
     assert f"run {RESUMED} to resume after iteration 5" in failed.said[-1]

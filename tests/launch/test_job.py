@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.job import report_end
+from launch.job import StopHandler, report_end
 from launch.monitor import Rank
 from launch.runs import read_ranks
 from tests.support.processes import (
@@ -114,6 +114,14 @@ def test_the_first_signal_reaches_mpiexec_as_usr1(start, tmp_path, signum):
     assert job.returncode == 0
     assert (tmp_path / "log").read_text().split() == ["ready", "USR1"]
     assert len(messages.splitlines()) == 1
+
+
+def test_signals_at_the_same_time_are_one_request():
+    stop = StopHandler()
+    stop(signal.SIGTERM)
+    stop(signal.SIGINT)
+
+    assert (stop.count, stop.first) == (1, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("deaf", [False, True])
