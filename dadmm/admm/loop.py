@@ -17,7 +17,12 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Nodes, State
-from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping
+from dadmm.admm.stopping import (
+    REASONS,
+    GlobalStopping,
+    NeighbourStopping,
+    check_reach,
+)
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
@@ -223,10 +228,8 @@ class Run(Nodes):
         own = self.names.tolist()
         self.start_from(np.array([kind.starts[i] for i in own], dtype=np.float64))
         self.kind, self.clock, self.due = kind, Clock(), ""
-        self._node_order, self._arc_order = (
-            np.argsort(self.nodes),
-            np.argsort(self.arcs),
-        )
+        self._node_order = np.argsort(self.nodes)
+        self._arc_order = np.argsort(self.arcs)
         self._seconds_before = np.zeros((len(own), 4))
         probe = scheme.probe if scheme.probes else ""
         self.local = Local(self, [kind.within[i] for i in own], probe)
@@ -234,12 +237,14 @@ class Run(Nodes):
         self.edges: Edges = make_edges(self, scheme.alpha)
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
         period = 1 if schedule is None else schedule.period
-        known = kind.rule.judges_likelihood and self.local.has_likelihood
+        reach = topology.diameter_bound * period
+        if agreement == "neighbours" and kind.rule.tolerance > 0.0:
+            check_reach(reach)
+        known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(
-            self, kind.rule, topology.diameter_bound * period,
-            sending.send_every * period, kind.scales_of(self.names),
-            self.local.likelihoods if known else None,
+            self, kind.rule, reach, sending.send_every * period,
+            kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
         self.curvature_seconds = 0.0
         self.penalties = Penalties(self, scheme, self.mail, self._proposed(scheme))
@@ -309,7 +314,7 @@ class Run(Nodes):
         The multiplier between a node and its parent is half the sum of the duals of the
         node's subtree.
         """
-        rows = np.argsort(self.arcs)  # by edge of the graph
+        rows = self._arc_order  # by edge of the graph
         names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
         sums = self.tree.subtotals({node: duals[name] for node, name in names})
         for edge, total in sums.items():

@@ -78,11 +78,6 @@ class Rule:
         check_fields(self)
 
     @property
-    def judges_likelihood(self) -> bool:
-        """Whether the objective is equation (14), if the problem knows it."""
-        return self.name == "objective"
-
-    @property
     def is_scaled(self) -> bool:
         """Whether both criteria are relative to known scales, or to |theta| alone."""
         return self.scaled and self.name == "optimality"

@@ -63,7 +63,6 @@ class NeighbourStopping:
         self.rule, self.incidence = rule, nodes.incidence
         self.reach, self.cycle = reach, cycle
         self._scales, self._objective = scales, objective
-        self._check_reach()
         self.work.tolerance[...] = rule.tolerance
         self._round = max(reach, 1)
         self._sizes = np.sqrt(nodes.layout.sizes)[:, None]
@@ -77,14 +76,6 @@ class NeighbourStopping:
         self._idle = tuple(IDLE.tobytes() * count for count in counts)
         self._fields = self.state.header.view(HEADER)
         self.log = CriteriaLog(PATIENCE * self._window, 2 * reach)
-
-    def _check_reach(self) -> None:
-        if self.rule.tolerance > 0.0 and self.reach >= MOST_QUIET:
-            raise ConfigError(
-                f"the nodes need {self.reach} iterations to agree on a stop, more than "
-                f"the {MOST_QUIET - 1} that a message can count; use "
-                "agreement='global', or tolerance=0 and max_iter"
-            )
 
     def judge(self, box: Box, turn: Turn) -> None:
         """Update the stopping state of each node after an iteration."""
@@ -279,6 +270,16 @@ class Votes:
         self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
 
 
+def check_reach(reach: int) -> None:
+    """Raise if headers cannot count the iterations that they need to reach all."""
+    if reach >= MOST_QUIET:
+        raise ConfigError(
+            f"the nodes need {reach} iterations to agree on a stop, more than the "
+            f"{MOST_QUIET - 1} that a message can count; use agreement='global', or "
+            "tolerance=0 and max_iter"
+        )
+
+
 class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
@@ -295,9 +296,6 @@ class GlobalStopping(NeighbourStopping):
         self.is_joint = self.rule.name == "objective"
         self._exchange, self._agreed = nodes.exchange, False
         self.votes = Votes(self.rule, self.cycle)
-
-    def _check_reach(self) -> None:
-        """Do nothing: headers carry requests only."""
 
     def _vote(self, box: Box, turn: Turn) -> None:
         """Read the votes of the iteration before, and post those of this one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from dadmm.models.model import Model
 from dadmm.models.scores import Scores
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
+from dadmm.runs.summary import known
 from dadmm.solver.result import Result
 
 MOST_NODES = 10_000  # for the AUC: each has a histogram
@@ -86,13 +86,12 @@ def describe(
     origin = model.origin._replace(n_rows=found.n_rows)
     errors: Named = {}
     alpha = getattr(next(iter(problems.values())), "alpha", 0.0)
-    known = config.traits.has_errors and alpha == 0.0
-    if known and result.coordinates == "metric" and result.converged:
-        map_ = _units(model)
+    has_errors = config.traits.has_errors and alpha == 0.0
+    if has_errors and result.coordinates == "metric" and result.converged:
         values = scores.standard_errors(
-            total, model.kind, parameters, own, map_, found.variance
+            total, model.kind, parameters, own, _units(model), found.variance
         )
-        errors = dict(zip(names(model), map(_known, values.tolist()), strict=True))
+        errors = _named(model, values)
     return Fit(replace(model, origin=origin), found, by_node, errors)
 
 
@@ -109,17 +108,14 @@ def _alone(values: Sequence[Any], *_: Any) -> Any:
     return values[0]
 
 
-def _known(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
-def names(model: Model) -> list[str]:
-    """Return the names of the coefficients of a linear model, in the table's units.
+def _named(model: Model, values: Vector) -> Named:
+    """Return values of the coefficients of a linear model, in the table's units.
 
     Those of several classes are by class, as in ``blue: age``.
     """
     ending = ["intercept"] if "intercept" in model.table_parameters else []
-    return _by_class(model, [*model.feature_names, *ending])
+    names = _by_class(model, [*model.feature_names, *ending])
+    return dict(zip(names, map(known, values.tolist()), strict=True))
 
 
 def entry_names(model: Model) -> list[str]:
@@ -135,10 +131,9 @@ def _by_class(model: Model, words: Sequence[str]) -> list[str]:
     return [f"{label(k)}: {name}" for k in model.classes.tolist() for name in words]
 
 
-def coefficients(model: Model) -> dict[str, float]:
+def coefficients(model: Model) -> Named:
     """Return the coefficients of a linear model by name, in the table's units."""
-    values = _flat(model.table_parameters)
-    return dict(zip(names(model), values.tolist(), strict=True))
+    return _named(model, _flat(model.table_parameters))
 
 
 def comparison(model: Model) -> dict[str, Any]:
@@ -160,8 +155,7 @@ def bounds(model: Model, result: Result) -> Named:
     """Return the bounds on the errors of these coefficients; None if there is none."""
     assert result.certificate is not None
     parts = result.layout.views(result.certificate.coefficients)._asdict()
-    values = _flat(model.encoding.to_table_units(parts, bounds=True))
-    return dict(zip(names(model), map(_known, values.tolist()), strict=True))
+    return _named(model, _flat(model.encoding.to_table_units(parts, bounds=True)))
 
 
 def _flat(parts: Mapping[str, np.ndarray]) -> Vector:

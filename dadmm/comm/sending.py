@@ -139,6 +139,7 @@ class Gate:
         """Update ``kept`` by how much each edge moved its ends, (E,)."""
 
 
+@dataclass(eq=False)
 class Scheduled(Gate):
     """Use the edges that a schedule names for the iteration.
 
@@ -146,9 +147,7 @@ class Scheduled(Gate):
     """
 
     by_node = False
-
-    def __init__(self, active: np.ndarray) -> None:
-        self.active = active
+    active: np.ndarray
 
     def arrays(self, n_edges: int) -> Arrays:
         # as last sent and received; an edge that is not present keeps its penalty
@@ -159,11 +158,12 @@ class Scheduled(Gate):
         turn.live = turn.due = turn.present
 
 
+@dataclass(eq=False)
 class SendEvery(Gate):
     """Send payloads in one period out of ``every``; solve local problems in all."""
 
-    def __init__(self, every: int, period: int = 1) -> None:
-        self.every, self.period = every, period
+    every: int
+    period: int = 1
 
     def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
         periods = (turn.t - 1) // self.period
@@ -172,14 +172,14 @@ class SendEvery(Gate):
             turn.live = turn.due = np.zeros(len(sent), dtype=bool)
 
 
+@dataclass(eq=False)
 class Sleep(Gate):
     """Skip edges whose influence is a small fraction of the node's largest."""
 
     needs_influence = True
     by_node = False
-
-    def __init__(self, share: float, incidence: Incidence) -> None:
-        self.share, self.incidence = share, incidence
+    share: float
+    incidence: Incidence
 
     def arrays(self, n_edges: int) -> Arrays:
         return {
@@ -218,14 +218,15 @@ class Sleep(Gate):
         kept["sleepy"][...] = known < self.share * self.incidence.spread(most)
 
 
+@dataclass(eq=False)
 class Censor(Gate):
     """Send a payload only if theta has moved enough since the last one.
 
     The threshold is ``censor decay^t |theta|`` (COCA: Liu, Xu, Zhang and Ling, 2019).
     """
 
-    def __init__(self, censor: float, decay: float) -> None:
-        self.censor, self.decay = censor, decay
+    censor: float
+    decay: float
 
     def arrays(self, n_edges: int) -> Arrays:
         return {"threshold": np.full(n_edges, float(self.censor))}
@@ -237,6 +238,7 @@ class Censor(Gate):
         turn.due = news if turn.due is None else turn.due & news
 
 
+@dataclass(eq=False)
 class Drop(Gate):
     """Drop payloads at random, as a simulation of lost messages.
 
@@ -244,12 +246,10 @@ class Drop(Gate):
     """
 
     by_node = False
-
-    def __init__(
-        self, probability: float, seed: int, nodes: Integers, degrees: Integers
-    ) -> None:
-        self.probability, self.seed = probability, seed
-        self.nodes, self.degrees = nodes.tolist(), degrees.tolist()
+    probability: float
+    seed: int
+    nodes: Integers
+    degrees: Integers
 
     def arrays(self, n_edges: int) -> Arrays:
         return {"lost": np.zeros(n_edges, dtype=np.int64)}

@@ -1,6 +1,6 @@
-"""The bottom of the package: named vectors, interfaces, errors, checks and files.
+"""The bottom of the package: named vectors, errors, the schema of values, and files.
 
-It holds what every other room needs: `Layout`, the protocols and records that pass
-between rooms, the errors, checks of settings, and safe reading and writing of files. It
-imports no other room, only numpy, threadpoolctl and the standard library.
+It holds what every other room needs: `Layout`, the interface of a problem, the errors,
+what a setting may be, and safe reading and writing of files. It imports no other room,
+only numpy, threadpoolctl and the standard library.
 """

@@ -3,8 +3,6 @@
 Each path is below a ``root``, by default the folder of the file. The path of the root
 may contain links. Below the root, each folder is opened by itself and must not be a
 link. Functions raise OSError with a reason as its ``strerror`` otherwise.
-
-This module imports nothing of dadmm: launchers load it without numpy.
 """
 
 from __future__ import annotations

@@ -92,15 +92,11 @@ def select(
         target = find("target")
     if choice.features is None:
         features = [name for name in frame.names if name not in uses]
-        if not features:
-            raise ShardError(
-                "the table has one column; a target needs at least one other column"
-            )
     else:
         found = (frame.find(word, "features") for word in choice.features)
         features = [use(name, "features") for name in found]
     if not features:
-        raise ShardError("there is no feature; name at least one column")
+        raise ShardError("there is no feature; a table needs one beside the target")
     for word in choice.categories:
         if frame.find(word, "categories") not in features:
             raise ShardError(

@@ -32,21 +32,16 @@ def check_numbers(file: Path, name: str) -> None:
             head = stream.read(min(size, HEAD))
             if kind == COMPRESSED:
                 head = zlib.decompressobj().decompress(head, HEAD)[8:]
-            _check_matrix(head, order, name)
+            flags = int(struct.unpack_from(f"{order}I", head, 8)[0])
+            parts = _parts(head[16:], order)
+            next(parts)  # the shape
+            if next(parts)[1].decode("latin-1") == name:
+                if flags & COMPLEX:
+                    raise ShardError(f"{name} has complex values; save real numbers")
+                kind, _ = next(parts, (0, b""))
+                if kind not in NUMBERS:
+                    raise ValueError(f"{name} has numbers of an unknown type {kind}")
             stream.seek(after)
-
-
-def _check_matrix(head: bytes, order: str, name: str) -> None:
-    flags = int(struct.unpack_from(f"{order}I", head, 8)[0])
-    parts = _parts(head[16:], order)
-    next(parts)  # the shape
-    if next(parts)[1].decode("latin-1") != name:
-        return
-    if flags & COMPLEX:
-        raise ShardError(f"it holds complex values in {name}; save real numbers")
-    kind, _ = next(parts, (0, b""))
-    if kind not in NUMBERS:
-        raise ValueError(f"the numbers of {name} are of an unknown type {kind}")
 
 
 def _parts(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -166,11 +166,32 @@ def _head(file: Path, how: Format, *, spaces: bool) -> Head:
     """
     try:
         with file.open(encoding=how.codec, newline="") as lines:
-            head = _read_head(lines, how, spaces)
+            above, comment, line = 0, "", ""
+            for line in lines:
+                if line.startswith("#"):
+                    comment = line
+                elif line.strip():
+                    break
+                above += 1
+            else:
+                return Head(None, None, 0, above)
+            separator = None if spaces else how.separator or _separator(line)
+            taken, first = next(_records(chain([line], lines), separator))
     except UnicodeError:
         raise _not_text(how) from None
-    check_names(head.names or ())
-    return head
+    if separator == how.decimal:
+        raise ShardError(
+            f"the separator and the decimal mark are both {separator!r}; choose others "
+            "with --separator and --decimal"
+        )
+    names = first
+    if any(map(how.is_number, first)):
+        _, names = next(_records([comment.lstrip("# ")], separator), (0, []))
+        taken = 0
+    is_header = len(names) == len(first) and not any(map(how.is_number, names))
+    check_names(names if is_header else ())
+    named = tuple(names) if is_header else None
+    return Head(separator, named, len(first), above + taken)
 
 
 def _not_text(how: Format) -> ShardError:
@@ -178,30 +199,6 @@ def _not_text(how: Format) -> ShardError:
         f"it is not {how.encoding.upper()} text; save it as UTF-8, or name its "
         "encoding with --encoding"
     )
-
-
-def _read_head(lines: TextIO, how: Format, spaces: bool) -> Head:
-    above, comment, line = 0, "", ""
-    for line in lines:
-        if line.startswith("#"):
-            comment = line
-        elif line.strip():
-            break
-        above += 1
-    else:
-        return Head(None, None, 0, above)
-    separator = None if spaces else how.separator or _separator(line)
-    if separator == how.decimal:
-        raise ShardError(
-            f"the separator and the decimal mark are both {separator!r}; choose others "
-            "with --separator and --decimal"
-        )
-    taken, first = next(_records(chain([line], lines), separator))
-    if not any(map(how.is_number, first)):
-        return Head(separator, tuple(first), len(first), above + taken)
-    _, names = next(_records([comment.lstrip("# ")], separator), (0, []))
-    named = len(names) == len(first) and not any(map(how.is_number, names))
-    return Head(separator, tuple(names) if named else None, len(first), above)
 
 
 def _separator(line: str) -> str:

@@ -50,7 +50,7 @@ class Named(NamedTuple):
     """Names for what was fitted; coefficients are in the units of the table."""
 
     entries: list[str]  # a name for each entry of theta
-    coefficients: Mapping[str, float] = {}  # of a linear problem
+    coefficients: Mapping[str, float | None] = {}  # of a linear problem
     bounds: Mapping[str, float | None] = {}  # on the errors of certified coefficients
 
 

@@ -239,15 +239,11 @@ class Recorder:
 
     def history(self, tables: Sequence[Matrix]) -> History:
         """Return the history, given the tables of all processes."""
-        history, edges = (
-            History(
-                rows.columns,
-                table.reshape(
-                    len(table), table.shape[1] // len(rows.columns), len(rows.columns)
-                ).transpose(1, 0, 2),
-                kept,
-            )
-            for rows, table, kept in zip(self._rows, tables, self._kept, strict=True)
-        )
+        found = []
+        for rows, table, kept in zip(self._rows, tables, self._kept, strict=True):
+            width = len(rows.columns)
+            shaped = table.reshape(len(table), table.shape[1] // width, width)
+            found.append(History(rows.columns, shaped.transpose(1, 0, 2), kept))
+        history, edges = found
         history.edges = edges if self._kept[1] else None
         return history

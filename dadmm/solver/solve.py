@@ -221,6 +221,7 @@ def solve(
     FLAG.check("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
     hosted, n_nodes = _hosted(problems, topology, comm), topology.n_nodes
+    # plan: which coordinates, which start, and from which iteration
     able, warm = all_abilities(hosted.values(), comm), warm_start is not None
     plan = make_plan(able, init, coordinates, policy.is_constant, warm)
     plan = plan._replace(bound_angle=bound_angle)
@@ -232,7 +233,7 @@ def solve(
         checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, known)
         collectively(world, checkpoints.tidy, world.rank)
         start, saved = checkpoints.start, checkpoints.coordinates
-    # numpy's warnings are off: an objective that is not finite raises an error
+    # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = find_starts(hosted, n_nodes, plan, seed, warm_start)
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
@@ -244,6 +245,7 @@ def solve(
         run = Run(setup, _exchange(topology, kind.within, ranks), topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
+        # iterate
         by_node = records.records_nodes(n_nodes)
         recorder = Recorder(run, records.observe, by_node, bool(records.edges), start)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
@@ -251,6 +253,7 @@ def solve(
             called.append(_deadline(stop.max_seconds))
         local = LocalRun(run, schedule, tuple(range(n_nodes)))
         local = run_with_recovery(local, stop.max_iter, called, checkpoints)
+        # conclude
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         begin = "given" if warm or not isinstance(plan.init, str) else plan.init
@@ -330,12 +333,11 @@ def _hosted(
             f"the graph has {topology.n_nodes} nodes but {len(problems)} problems "
             "were given; pass one per node"
         )
-    for i, problem in {
-        type(each): (i, each) for i, each in enumerate(problems)
-    }.values():
+    kinds = {type(each): (i, each) for i, each in enumerate(problems)}
+    for i, problem in kinds.values():
         if not isinstance(problem, Problem):
             raise ProblemError(
-                f"{shown(problem)} of node {i} is no problem; a problem has a layout, "
+                f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
     for i, problem in enumerate(problems):

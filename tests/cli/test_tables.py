@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
@@ -43,6 +45,8 @@ def files(tmp_path, monkeypatch):
     np.savez("one.npz", table=BOTH)
     savemat("named.mat", {"X": X, "y": Y})  # as a row vector
     sparse.save_npz("sparse.npz", sparse.csr_array(BOTH))
+    table = pyarrow.table(dict(zip("abcy", BOTH.T, strict=True)))
+    parquet.write_table(table, "x.parquet", row_group_size=5)
     np.save("nodes.npy", NODES)
     np.savetxt("nodes-last.csv", np.column_stack([BOTH, NODES]), **TEXT)
     np.savetxt("nodes-first.csv", np.column_stack([NODES, BOTH]), **TEXT)
@@ -74,6 +78,7 @@ def shards(source, n_nodes=3, **settings):
         ("named.mat", None, "x0 x1 x2"), ("one.npz", "3", "x0 x1 x2"),
         ("one.npz::table", "-1", "x0 x1 x2"), ("part-{rank}.npy", None, "x0 x1 x2"),
         ("part-{rank}.npz", None, "x0 x1 x2"), ("sparse.npz", None, "x0 x1 x2"),
+        ("x.parquet", None, "a b c"),
     ],
 )  # fmt: skip
 def test_the_target_is_found(source, target, names):
@@ -123,19 +128,6 @@ def test_names_follow_their_columns():
         assert found.feature_names == ("a", "b")
         found = shards("labels.csv", labels=labels, problem="ppca").encoding
         assert found.feature_names == ("a", "y", "b")
-
-
-def test_a_parquet_file_is_read_by_rows():
-    import pyarrow
-    from pyarrow import parquet
-
-    columns = dict(zip("abcy", BOTH.T, strict=True))
-    parquet.write_table(pyarrow.table(columns), "x.parquet", row_group_size=5)
-    data = shards("x.parquet")
-
-    assert data.encoding.feature_names == ("a", "b", "c")
-    for i, expected in enumerate(shard.split(BOTH, 3)):
-        assert_array_equal(data.rows[i].X, expected[:, :-1])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.support.processes import PROGRAMS, ROOT, mpi_groups
 
 pytestmark = pytest.mark.mpi
 
+GIVEN = {"eta0": 10.0, "sending": Sending()}
 RING, STAR = Topology.ring(6), Topology.star(6)
 
 
@@ -32,15 +33,15 @@ def test_an_identity_repeats():
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("configuration", {"given": {"eta0": 10.000000000000002}}),
-        ("configuration", {"given": {"eta0": 10.0, "t_max": None}}),
-        ("configuration", {"given": {"eta0": 10.0, "sending": Sending(bits=9)}}),
+        ("configuration", {"given": GIVEN | {"eta0": 10.000000000000002}}),
+        ("configuration", {"given": GIVEN | {"t_max": None}}),
+        ("configuration", {"given": GIVEN | {"sending": Sending(bits=9)}}),
         ("graph", {"topology": STAR}),
         ("graph", {"schedule": Schedule.matchings(RING)}),
     ],
 )
 def test_the_first_difference_is_named(name, change):
-    usual = {"given": {"eta0": 10.0}, "topology": RING}
+    usual = {"given": GIVEN, "topology": RING}
     mine, theirs = identity.identity(**usual), identity.identity(**(usual | change))
 
     assert [key for key in mine if mine[key] != theirs[key]] == [name]

@@ -136,18 +136,6 @@ def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
     assert abs(result.traffic.lost / sent - loss) < 4 * np.sqrt(loss / sent)
 
 
-def test_without_losses_it_is_plain_admm():
-    problems, found = quadratics(5, 3, seed=4), []
-    for sending in (Sending(), Sending(drop_probability=1e-300)):
-        found.append([])
-        solve(
-            problems, RING, scheme="fixed", tolerance=0, max_iter=30, sending=sending,
-            callbacks=[lambda t, run: found[-1].append(run.theta)],
-        )  # fmt: skip
-
-    assert np.abs(np.subtract(*found)).max() < 1e-12
-
-
 @pytest.mark.parametrize("stopping", ["optimality", "residuals"])
 def test_over_links_that_lose_nothing_is_proved(stopping):
     """A node cannot tell how far its neighbours are: runs end by max_iter."""

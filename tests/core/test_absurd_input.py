@@ -1,8 +1,9 @@
-"""Absurd values and inputs: one sentence, exit code 2, no hang."""
+"""Absurd values and files: one sentence that names the culprit, code 2, no hang."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,160 +11,136 @@ import pytest
 from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
 from dadmm.comm.sending import Sending
 from dadmm.core.errors import DadmmError
-from dadmm.graphs.topology import GRAPHS as GRAPHS_BY_NAME
+from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import PPCA
 from tests.support.runs import refused
 from tests.support.solving import solve
 
 SMALL = ["--nodes", "4", "--n-samples", "40", "--dimension", "4", "--n-components", "2"]
-SMALL += ["--max-iter", "5", "--quiet", "--no-checkpoint"]
+SMALL += ["--max-iter", "5", "--quiet", "--no-checkpoint", "--out", "out"]
 BIG, DIGITS = "99999999999999999999", "9" * 5000
 X = np.random.default_rng(0).standard_normal((40, 4))
 
 
-VALUES = {
-    f"--nodes={BIG}": "nodes must be from 1 to 1000000000",
-    "--nodes=1000000": "at most 200000 nodes",
-    "--nodes=10000": "edges, and at most 4000000 are allowed",
-    "--nodes=2.5": "must be an integer",
-    f"--max-iter={BIG}": "max_iter must be from 1 to",
-    f"--max-iter={DIGITS}": "must be an integer",
-    f"--seed={BIG}": "seed must be from 0 to",
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+VALUES = {  # a flag, and what is named
+    f"--nodes={BIG}": "nodes",
+    "--nodes=1000000": "200000 nodes",
+    "--nodes=10000": "4000000",
+    f"--max-iter={BIG}": "max_iter",
+    f"--max-iter={DIGITS}": "--max-iter",
+    f"--seed={BIG}": "seed",
     "--n-samples=900000000": "GiB",
-    f"--n-components={BIG}": "n_components must be from 1",
-    "--checkpoint-seconds=nan": "checkpoint_seconds must be at least 0",
-    '--problem-settings={"n_components": "x"}': "n_components must be an integer",
-    '--problem-settings={"n_components": 2.5}': "n_components must be an integer",
-    '--problem-settings={"zero_mean": "no"}': "zero_mean must be true or false",
-    f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "must be a JSON object",
-    f"--problem-settings={'[' * 10**5}": "must be a JSON object",
-    "--problem-settings=": None,  # the same as none
+    "--checkpoint-seconds=nan": "checkpoint_seconds",
+    '--problem-settings={"n_components": "x"}': "n_components",
+    '--problem-settings={"zero_mean": "no"}': "zero_mean",
+    f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "problem_settings",
+    f"--problem-settings={'[' * 10**5}": "problem_settings",
 }
 
 
 @pytest.mark.parametrize("flag", VALUES)
-def test_values_are_refused(flag, tmp_path, capfd):
-    words = [*SMALL, flag, "--out", str(tmp_path / "out")]
-    if VALUES[flag] is None:
-        assert run.main(words) == 0
-        return
-    line = refused(capfd, *words)
+def test_values_are_refused(flag, capfd):
+    line = refused(capfd, *SMALL, flag)
+
     assert VALUES[flag] in line
     assert len(line) < 400
 
 
 FILES = {
-    "empty": (lambda f: f.write_bytes(b""), "not a valid"),
-    "a folder": (lambda f: f.mkdir(), "it is a folder"),
-    "a named pipe": (os.mkfifo, "it is a named pipe"),
-    "a device": (lambda f: f.symlink_to("/dev/zero"), "it is a device"),
-    "bytes": (lambda f: f.write_bytes(b"\0" * 999), "not a valid"),
+    "a folder": lambda file: file.mkdir(),
+    "a named pipe": os.mkfifo,
+    "a device": lambda file: file.symlink_to("/dev/zero"),
+    "bytes": lambda file: file.write_bytes(b"\0" * 999),
 }
-MATRICES = {
-    "infinite": (X * np.inf, "node 0: row 0, column 0 is"),
-    "1e307": (X * 1e307, "node 0: row 0, column 0 is 1.25"),
-    "one large row": (np.vstack([X[:39], X[:1] * 1e200]), "node 3: row 9, column 0 is"),
-    "largest": (np.full((40, 4), np.finfo(float).max), "rescale the column"),
+TEXTS = {  # files that are valid text, and absurd
+    "x.edges": f"0 {BIG}\n",
+    "x.txt": "\n".join(f"{i} {i + 1}" for i in range(200_000)),
+    "infinite.toml": "eta0 = 1" + "0" * 400 + "\n",
+    "digits.toml": f"eta0 = {DIGITS}\n",
+    "deep.toml": "a = " + "[" * 10**5,
+    "parts.toml": "a." * 10**5 + "b = 1\n",
+    "large.toml": "#" * 2**25,
 }
+FLAGS = {".toml": "--config", ".edges": "--topology", ".graphml": "--topology"}
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".txt", ".mat"])
 @pytest.mark.parametrize("kind", FILES)
-def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
-    make, words = FILES[kind]
-    file = tmp_path / f"data{suffix}"
-    make(file)
-    line = refused(capfd, *SMALL, "--data", file, "--out", tmp_path / "out")
-    assert words in line or (kind in ("empty", "bytes") and file.name in line)
+@pytest.mark.parametrize(
+    "suffix", [".npy", ".npz", ".csv", ".txt", ".mat", ".edges", ".graphml", ".toml"]
+)
+def test_a_file_that_is_none_is_named(suffix, kind, capfd):
+    file = Path(f"x{suffix}")
+    FILES[kind](file)
+    line = refused(capfd, *SMALL, FLAGS.get(suffix, "--data"), file)
+
+    assert file.name in line
+    assert kind == "bytes" or kind in line
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_that_is_too_much_is_named(name, capfd):
+    Path(name).write_text(TEXTS[name])
+    flag = "--config" if name.endswith("toml") else "--topology"
+    line = refused(capfd, *SMALL, flag, name)
+    assert (name if name != "infinite.toml" else "eta0") in line
+    if flag == "--config":
+        assert name in refused(capfd, ".", "--network", name, main=replay.main)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
+def test_graphml_declares_no_entities_in_any_encoding(encoding, capfd):
+    entities = '<!DOCTYPE g [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
+    graph = '<graphml><graph><node id="&b;"/></graph></graphml>'
+    Path("x.graphml").write_text(f'<?xml version="1.0"?>{entities}{graph}', encoding)
+
+    assert "<!ENTITY" in refused(capfd, "--topology", "x.graphml")
+
+
+MATRICES = {
+    "infinite": (X * np.inf, "node 0: row 0, column 0"),
+    "1e307": (X * 1e307, "node 0: row 0, column 0"),
+    "one large row": (np.vstack([X[:39], X[:1] * 1e200]), "node 3: row 9, column 0"),
+    "largest": (np.full((40, 4), np.finfo(float).max), "column"),
+}
 
 
 @pytest.mark.parametrize("problem", ["ppca", "least_squares"])
 @pytest.mark.parametrize("kind", MATRICES)
-def test_numbers_that_are_none(kind, problem, tmp_path, capfd):
-    array, words = MATRICES[kind]
-    np.save(tmp_path / "data.npy", array)
-    given = [*SMALL, "--problem", problem, "--out", tmp_path / "out"]
-    assert words in refused(capfd, *given, "--data", tmp_path / "data.npy")
+def test_numbers_that_are_none(kind, problem, capfd):
+    array, culprit = MATRICES[kind]
+    np.save("data.npy", array)
+    words = [*SMALL, "--problem", problem, "--data", "data.npy"]
+    assert culprit in refused(capfd, *words)
 
 
-GRAPHML = '<?xml version="1.0"?>{}<graphml><graph>{}</graph></graphml>'
-ENTITIES = '<!DOCTYPE g [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
-GRAPHS = {
-    ".edges": f"0 {BIG}\n",
-    ".txt": "\n".join(f"{i} {i + 1}" for i in range(200_000)),
-    ".graphml": GRAPHML.format(ENTITIES, '<node id="&b;"/>'),
-}
-
-
-@pytest.mark.parametrize("suffix", GRAPHS)
-def test_graphs_that_are_too_much(suffix, tmp_path, capfd):
-    file = tmp_path / f"graph{suffix}"
-    file.write_text(GRAPHS[suffix])
-    assert file.name in refused(capfd, "--topology", file)
-    file.unlink()
-    os.mkfifo(file)
-    assert "it is a named pipe" in refused(capfd, "--topology", file)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
-def test_graphml_declares_no_entities_in_any_encoding(encoding, tmp_path, capfd):
-    file = tmp_path / "graph.graphml"
-    file.write_text(GRAPHS[".graphml"], encoding)
-    assert "remove <!ENTITY" in refused(capfd, "--topology", file)
-
-
-@pytest.mark.parametrize("name", GRAPHS_BY_NAME)
-def test_graphs_of_very_many_nodes(name, capfd):
-    line = refused(capfd, "--topology", name, "--nodes", 10**8, "--quiet")
-    assert "at most 200000 nodes" in line
-
-
-TABLES = {
-    "infinite": ("eta0 = 1" + "0" * 400 + "\n", "eta0 must be positive and finite"),
-    "digits": (f"eta0 = {DIGITS}\n", "not valid TOML"),
-    "deep": ("a = " + "[" * 10**5, "nested too deeply"),
-    "a key of many parts": ("a." * 10**5 + "b = 1\n", "too many parts"),
-    "large": ("#" * 2**25, "at most 16777216 are allowed"),
-}
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_settings_that_are_none(kind, tmp_path, capfd):
-    text, words = TABLES[kind]
-    (tmp_path / "my.toml").write_text(text)
-    assert words in refused(capfd, *SMALL[:-4], "--config", tmp_path / "my.toml")
-    if kind == "infinite":
-        return
-    given = (tmp_path, "--network", tmp_path / "my.toml")
-    assert words in refused(capfd, *given, main=replay.main)
-
-
-ROWS = "class,bytes,seconds\n"
 MEASURED = {
-    "a word": ROWS + "host,x,1\n",
-    "NaN": ROWS + "host,nan,1\nhost,2,1\n",
-    "infinite": ROWS + "host,1,inf\nhost,2,inf\n",
-    "short": ROWS + "host\n",
-    "tiny": ROWS + "host,1,1e-320\nhost,2,1e-320\n",
-    "negative": ROWS + "host,-1,1\nhost,2,1\n",
-    "other bytes": ROWS.encode() + b"host,1,\xe9\n",
+    "a word": b"host,x,1\n",
+    "NaN": b"host,nan,1\nhost,2,1\n",
+    "infinite": b"host,1,inf\nhost,2,inf\n",
+    "short": b"host\n",
+    "tiny": b"host,1,1e-320\nhost,2,1e-320\n",
+    "negative": b"host,-1,1\nhost,2,1\n",
+    "other bytes": b"host,1,\xe9\n",
 }
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_measurements_that_are_none(kind, tmp_path, capfd):
-    text = MEASURED[kind]
-    file = tmp_path / "rows.csv"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert "rows.csv" in refused(capfd, file, main=calibrate.main)
+def test_measurements_that_are_none(kind, capfd):
+    Path("rows.csv").write_bytes(b"class,bytes,seconds\n" + MEASURED[kind])
+    assert "rows.csv" in refused(capfd, "rows.csv", main=calibrate.main)
 
 
 @pytest.mark.parametrize("main", [plot, predict, replay, run, waiting])
 @pytest.mark.parametrize("name", ["a" * 9000, "a\nb", "\x1b[2J", "\ud800"])
-def test_a_name_that_no_file_has_gets_one_line(name, main, tmp_path, capfd):
+def test_a_name_that_no_file_has_gets_one_line(name, main, capfd):
     words = {
-        predict: [name, name, "--out", tmp_path / "out.csv"],
-        replay: [tmp_path, "--network", name],
+        predict: [name, name, "--out", "out.csv"],
+        replay: [".", "--network", name],
         run: ["--config", name],
     }
     line = refused(capfd, *words.get(main, [name]), main=main.main)
@@ -171,34 +148,34 @@ def test_a_name_that_no_file_has_gets_one_line(name, main, tmp_path, capfd):
     assert line.strip().isprintable() or name == "\ud800"
 
 
-def test_two_dashes_are_no_value(tmp_path, capfd):
-    line = refused(capfd, tmp_path, "--network=--", main=replay.main)
-    assert "argument --network: expected one argument" in line
+def test_two_dashes_are_no_value(capfd):
+    assert "--network" in refused(capfd, ".", "--network=--", main=replay.main)
 
 
-def test_a_graph_file_prints_no_warning(tmp_path, capfd):
+def test_a_graph_file_prints_no_warning(capfd):
     shape = "(4294967296, 4294967296)"
     head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
     head = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
-    (tmp_path / "graph.npy").write_bytes(head)
-    words = [*SMALL, "--topology", tmp_path / "graph.npy", "--out", tmp_path / "out"]
-    assert "cannot read the graph" in refused(capfd, *words)
+    Path("graph.npy").write_bytes(head)
+    assert "graph.npy" in refused(capfd, *SMALL, "--topology", "graph.npy")
 
 
 def test_the_library_says_the_same():
-    for make, words in (
-        (lambda: PPCA(X, "x"), "n_components must be an integer, got 'x'"),
-        (lambda: Topology.ring(10**30), "at most 200000 nodes"),
-        (lambda: Sending(bits="x"), "bits must be an integer"),
-        (lambda: Sending(send_every=10**5000), "a number of very many digits"),
+    for make, culprit in (
+        (lambda: PPCA(X, "x"), "n_components"),
+        *(
+            (lambda make=make: make(10**30, 0), "200000 nodes")
+            for make in GRAPHS.values()
+        ),
+        (lambda: Sending(send_every=10**5000), "send_every"),
     ):
-        with pytest.raises(DadmmError, match=words):
+        with pytest.raises(DadmmError, match=culprit):
             make()
 
 
-def test_overflow_names_the_node_and_the_remedy():
+def test_overflow_names_the_node():
     problems = [PPCA(X[:20], 2), PPCA(X[20:] * 1e155, 2)]
-    with pytest.raises(DadmmError, match=r"node 1: the objective is .* rescale"):
+    with pytest.raises(DadmmError, match="node 1"):
         solve(problems, Topology.complete(2), scheme="fixed", coordinates="raw")
     with pytest.raises(DadmmError, match="overflow"):
         solve(problems, Topology.complete(2))

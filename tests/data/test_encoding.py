@@ -224,7 +224,7 @@ A, B = {"a": [1.0, 2], "y": [1.0, 2]}, {"a": [3.0, 4], "y": [3.0, 4]}
             {"weight": "w", "features": ["a"], "supervised": False},
             "'w'",
         ),
-        ({}, {"weight": "a", "target": "y"}, "one column"),
+        ({}, {"weight": "a", "target": "y"}, "feature"),
         ({}, {"categories": ["y"]}, "'y'|categories"),
         ({"y": [NAN, np.inf]}, {"n_classes": 2, "on_missing": "drop"}, "'y'|inf"),
         ({"a": [NAN, np.inf]}, {"on_missing": "mean"}, "'a'|inf"),

@@ -16,6 +16,7 @@ from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES, SNAP
+from dadmm.penalty.snap import spectral_ratio
 from dadmm.problems import PPCA
 from tests.support import reference_snap
 from tests.support.problems import Quadratic, quadratics
@@ -98,6 +99,17 @@ def test_a_budget_without_end_pays_in_full():
     assert np.isfinite(found["eta"]).all()
     assert found["spent"].max() > follow(SNAP(), *wander(0))["spent"].max()
     assert found["raised"].max() == 0.0
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
+def test_noise_has_no_spectral_ratio(size):
+    """Unless only one of the two changes is noise; then the ratio may be extreme."""
+    whole, quiet, loud = (np.full(1, size * x) for x in (1.0, 0.5e-13, 2e-13))
+
+    assert np.isnan(spectral_ratio(quiet, quiet, whole, whole))
+    if size:
+        for turn, way in [(quiet, loud), (loud, quiet), (loud, loud)]:
+            assert spectral_ratio(turn, way, whole, whole) == turn / way
 
 
 KINDS = {

@@ -93,21 +93,24 @@ def test_without_data_a_run_is_a_demonstration_of_the_papers_experiment():
 def test_without_summaries_coordinates_are_raw():
     assert RunConfig(summaries=False).coordinates == "raw"
     for setting in ({"coordinates": "units"}, {"init": "merged"}):
-        with pytest.raises(ConfigError, match=r"--no-summaries"):
+        with pytest.raises(ConfigError, match="summaries"):
             RunConfig(summaries=False, **setting)
 
 
-def test_help_names_settings_choices_and_defaults(capsys):
+def test_help_names_settings_choices_and_what_may_change_on_resuming(capsys):
     with pytest.raises(SystemExit) as left:
         parse("--help")
     text = " ".join(capsys.readouterr().out.split())
+    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
 
     assert left.value.code == 0
     for item in fields(RunConfig):
-        assert 5 < len(item.metadata["help"]) < 200
+        assert item.metadata["help"]
         assert f"--{item.name.replace('_', '-')}" in text
     assert "{" + ",".join(penalty.SCHEMES) + "}" in text
     assert "--strict, --no-strict" in text
+    listed = re.search(r"may change: (.*?); ", text)[1].replace("- ", "-").split(", ")
+    assert {n.removeprefix("--").replace("-", "_") for n in listed} == config.FREE
 
 
 @pytest.mark.parametrize(
@@ -190,44 +193,44 @@ def test_flags_override_the_file(tmp_path):
     assert config.t_max == RunConfig().t_max
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("eta0 = ", "is not valid TOML: "),
-        (b'data = "\xe9.npy"', "is not valid TOML"),
-        ("etaO = 1", "unknown setting 'etaO'; did you mean eta0?"),
-        ("max-iter = 1", "unknown setting 'max-iter'; did you mean max_iter?"),
-        ("[solver]\neta0 = 1", "unknown setting 'solver'; TOML keys are the flags"),
-        ("max_iter = 1.5", "max_iter must be an integer, got 1.5"),
-        ("max_iter = true", "max_iter must be an integer, got True"),
-        ("strict = 1", "strict must be true or false, got 1"),
-        ("data = 1", "data must be a text, got 1"),
-    ],
-)
-def test_mistakes_in_a_file_are_named(text, words, tmp_path):
+MISTAKES = {  # in a file, and what is named
+    "eta0 = ": "TOML",
+    'data = "\xe9.npy"': "TOML",
+    "etaO = 1": "eta0?",
+    "max-iter = 1": "max_iter?",
+    "[solver]\neta0 = 1": "'solver'",
+    "max_iter = 1.5": "max_iter",
+    "max_iter = true": "max_iter",
+    "strict = 1": "strict",
+    "data = 1": "data",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_mistakes_in_a_file_are_named(text, tmp_path):
     file = tmp_path / "run.toml"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    file.write_text(text, "latin-1")
     said = complaint("--config", file)
 
     assert said.startswith(str(file))
-    assert words in said
+    assert MISTAKES[text] in said
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "culprit"),
     [
-        (["--shceme", "vp"], "unknown argument '--shceme'; did you mean --scheme?"),
-        (["--eta=3"], "unknown argument '--eta=3'; did you mean --eta0?"),
-        (["--max", "3"], "unknown argument '--max"),  # nothing is abbreviated
-        (["ring"], "unknown argument 'ring'; --help lists what is allowed"),
-        (["--eta0"], "argument --eta0: expected one argument"),
-        (["--eta0", "ten"], "eta0 must be positive and finite, or "),
-        (["--max-iter", "1.5"], "argument --max-iter: must be an integer, got '1.5'"),
-        (["--quiet=yes"], "argument --quiet/--no-quiet: ignored explicit argument"),
+        (["--shceme", "vp"], "--scheme?"),
+        (["--eta=3"], "--eta0?"),
+        (["--max", "3"], "'--max"),  # nothing is abbreviated
+        (["ring"], "'ring'"),
+        (["--eta0"], "--eta0"),
+        (["--eta0", "ten"], "eta0"),
+        (["--max-iter", "1.5"], "--max-iter"),
+        (["--quiet=yes"], "--quiet"),
     ],
 )
-def test_mistakes_in_flags_are_named(words, said):
-    assert complaint(*words).startswith(said)
+def test_mistakes_in_flags_are_named(words, culprit):
+    assert culprit in complaint(*words)
 
 
 REFUSED = {  # values out of range, by setting
@@ -252,14 +255,13 @@ REFUSED = {  # values out of range, by setting
 def test_a_setting_out_of_range_is_named(name):
     """From a flag as from a keyword, and by `dadmm.solve` as by a run."""
     for value in REFUSED[name]:
-        said = rf"^({name} must be|unknown {name}) [^\n]*{re.escape(repr(value))}"
-        with pytest.raises(ConfigError, match=said):
+        named = re.escape(name) + r"\b[^\n]*" + re.escape(repr(value))
+        with pytest.raises(ConfigError, match=named):
             RunConfig(**{name: value})
         if name in settings.names("solver"):
-            with pytest.raises(ConfigError, match=said):
+            with pytest.raises(ConfigError, match=named):
                 solve(quadratics(2), dadmm.Topology.ring(2), **{name: value})
-        flag = f"--{name.replace('_', '-')}={value}"
-        assert re.match(said, complaint(flag))
+        assert re.search(named, complaint(f"--{name.replace('_', '-')}={value}"))
 
 
 UNSUITED = [  # settings that a run of ridge does not have, or not so
@@ -286,16 +288,3 @@ UNSUITED = [  # settings that a run of ridge does not have, or not so
 def test_a_setting_that_such_a_run_does_not_have_is_named(given):
     with pytest.raises(ConfigError, match=[*given][-1]):
         RunConfig(**({"problem": "ridge"} | given))
-
-
-def test_help_lists_what_may_change_on_resuming(capsys):
-    """Exactly the settings that a resumed run accepts."""
-    with pytest.raises(SystemExit):
-        RunConfig.from_argv(["--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
-    listed = re.search(r"these settings may change: (.*?); ", text)
-    assert listed is not None
-    names = listed[1].replace("- ", "-").split(", ")
-
-    assert {n.removeprefix("--").replace("-", "_") for n in names} == config.FREE

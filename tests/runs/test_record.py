@@ -107,8 +107,8 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     assert history.edges["eta"].shape == (5, 1)
 
 
-def test_rows_of_the_dead_are_left_out(tmp_path):
-    (tmp_path / "a.csv").write_text("3,0,2,a\n3,0,1,b\n4,0,2,c\n")
+def test_rows_of_the_dead_and_lines_cut_short_are_left_out(tmp_path):
+    (tmp_path / "a.csv").write_text("3,0,2,a\n3,0,1,b\n4,0,2,c\n4,0")
     (tmp_path / "c.csv").write_text("3,2,0,d\n3,2,1,e\n4,2,0,f\n")
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
     parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")

@@ -59,14 +59,26 @@ def assert_same(one, two):
 @pytest.mark.parametrize("name", [*PPCA, *METRIC])
 def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, cut):
     """Also before and after coordinates change, and between reviews that fail."""
-    whole = run_of(name)
+    seen = []
+
+    def watch(t, run):
+        changes = getattr(run.kind, "changes", 0)
+        seen.append(run.state.coordinates | {"so far": changes})
+
+    whole = run_of(name, callbacks=[watch])
+    known = seen[-1]
     cut = cut if isinstance(cut, int) else int(cut * whole.iterations)
     run_of(name, max_iter=cut, checkpoints=Checkpoints(tmp_path))
 
-    again = run_of(name, checkpoints=Checkpoints(tmp_path, resume=True))
+    keep = Checkpoints(tmp_path, resume=True)
+    again = run_of(name, checkpoints=keep, callbacks=[watch])
 
     assert whole.iterations > cut
     assert_same(again, whole)
+    for key, value in known.items():
+        assert_array_equal(seen[-1][key], value, err_msg=key)
+    if name != "raw":  # the sums of set-up are not repeated
+        assert again.traffic.tree_bytes.sum() < whole.traffic.tree_bytes.sum()
 
 
 @pytest.mark.mpi

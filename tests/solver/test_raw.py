@@ -202,3 +202,6 @@ def test_convex_problems_and_other_rules_are_left_alone():
     assert found.converged
     assert found.iterations < 100
     assert found.status == "stopped"
+    directed = {"scheme": "nap", "coupling": "own", "tolerance": 1e-2}
+    found = solve(built(blocks), GRAPH, **directed, **settings)
+    assert (found.reason, found.status) == ("converged", "stopped")

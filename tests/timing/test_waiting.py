@@ -153,6 +153,16 @@ def test_a_node_waits_for_no_message_that_was_not_sent():
     assert found.seconds.sum() > 0
 
 
+def test_clocks_lay_durations_end_to_end():
+    """The row of t has the observing of t - 1, which ends where its solve starts."""
+    ones, observe = np.ones((3, 2)), np.array([[0, 0], [1000, 1000], [2000, 2000]])
+    given = {"exchange": 10 * ones, "update": 100 * ones, "observe": observe}
+    _, posts, ends, _ = Clocks.of(trace_of(Topology.ring(2), ones, **given))
+
+    assert_array_equal(posts[:, 0], [1, 1112, 3223])
+    assert_array_equal(ends[:, 0], [11, 1122, 3233])
+
+
 def test_the_command_says_who_waited_for_whom(tmp_path, capsys):
     rng = np.random.default_rng(0)
     network = lan(stragglers=Stragglers(5.0, nodes=(2,)))

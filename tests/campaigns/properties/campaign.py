@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections import Counter
@@ -46,10 +45,8 @@ class Verdict(NamedTuple):
     seed: int
     case: str
     status: str  # of the run, or `SKIPPED`
-    minimum: bool
     right: bool
     iterations: int
-    seconds: float
     false: dict[str, str]  # false statements
 
     def __str__(self) -> str:
@@ -66,17 +63,17 @@ def described(case: Any, flag: str = "") -> str:
 
 def judge(seed: int, max_iter: int = 1000) -> Verdict:
     """Solve a case, and check what the run states."""
-    start, case = time.monotonic(), draw(seed, max_iter)
+    case = draw(seed, max_iter)
     pooled, words = case.pooled(), described(case)
     try:
         best = pooled.minimum()
     except NotProved:
-        return Verdict(seed, words, SKIPPED, False, False, 0, 0.0, {})
+        return Verdict(seed, words, SKIPPED, False, 0, {})
     try:
         result = case.solve(coordinates=case.coordinates)
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
-        return Verdict(seed, words, REFUSED, best.exists, False, 0, 0.0, {})
+        return Verdict(seed, words, REFUSED, False, 0, {})
     said = of_result(result)
     false = false_statements(said, pooled, best)
     right = is_right(said, pooled, best)
@@ -92,35 +89,31 @@ def judge(seed: int, max_iter: int = 1000) -> Verdict:
         found = false_statements(summary, pooled, best)
         false |= {f"summary: {name}": text for name, text in found.items()}
         false |= statements.false_lines(report, summary, pooled, best)
-    spent = time.monotonic() - start
-    return Verdict(
-        seed, words, said.status, best.exists, right, result.iterations, spent, false,
-    )  # fmt: skip
+    return Verdict(seed, words, said.status, right, result.iterations, false)
 
 
 def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
     """Solve a case of PPCA, and check what the run states."""
-    start, case = time.monotonic(), ppca.draw(seed, max_iter)
+    case = ppca.draw(seed, max_iter)
     words = described(case, " --ppca")
     try:
         result = case.solve()
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
-        return Verdict(seed, words, REFUSED, True, False, 0, 0.0, {})
+        return Verdict(seed, words, REFUSED, False, 0, {})
     found = ppca.compare(case, result)
     false = ppca.false_statements(case, result, found)
     if seed % COMMANDS == 0 and case.coordinates == "auto":
         with tempfile.TemporaryDirectory() as folder:
             report = statements.run(ppca.arguments(case, Path(folder)))
             false |= ppca.false_lines(case, report, Path(folder, "run"), found)
-    right, spent = ppca.is_right(case, found), time.monotonic() - start
-    status = f"{result.status}, {result.ending.init}"
-    return Verdict(seed, words, status, True, right, result.iterations, spent, false)
+    status, right = f"{result.status}, {result.ending.init}", ppca.is_right(case, found)
+    return Verdict(seed, words, status, right, result.iterations, false)
 
 
 def judge_hard(seed: int, max_iter: int = 1000) -> Verdict:
     """Solve a case at the edge of double precision, and check what the run states."""
-    start, case = time.monotonic(), hard.draw(seed)
+    case = hard.draw(seed)
     status, iterations, false = REFUSED, 0, {}
     with warnings.catch_warnings(), suppress(dadmm.DadmmError):
         warnings.simplefilter("ignore")  # of overflow
@@ -130,9 +123,8 @@ def judge_hard(seed: int, max_iter: int = 1000) -> Verdict:
             false = hard.false_statements(case, result)
         except NotProved:
             status = SKIPPED
-    right, spent = status == "certified" and not false, time.monotonic() - start
-    words = described(case, " --hard")
-    return Verdict(seed, words, status, True, right, iterations, spent, false)
+    right = status == "certified" and not false
+    return Verdict(seed, described(case, " --hard"), status, right, iterations, false)
 
 
 JUDGES = {"convex": judge, "ppca": judge_ppca, "hard": judge_hard}
@@ -145,7 +137,7 @@ def judge_one(arguments: tuple[str, int, int]) -> Verdict:
         return JUDGES[kind](seed, max_iter)
     except Exception:
         false = {"error": traceback.format_exc()}
-        return Verdict(seed, f"{kind} {seed}", "error", True, False, 0, 0.0, false)
+        return Verdict(seed, f"{kind} {seed}", "error", False, 0, false)
 
 
 def judge_all(seeds: Sequence[int], chosen: argparse.Namespace) -> Iterator[Verdict]:

@@ -1,4 +1,4 @@
-"""A run touches its own files only, whatever lies in its folder."""
+"""The folder of a run: filled in parts, finished at a stroke, its own files only."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dadmm import Topology
+from dadmm.cli.job import check_unseen
+from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.drawing import plot
 from dadmm.run import main
 from dadmm.runs import row_files
-from dadmm.runs.folder import KNOWN, RunFolder
+from dadmm.runs.config import RunConfig
+from dadmm.runs.folder import KNOWN, RunFolder, names_of_run
+from dadmm.runs.row_files import PARTS, RowFiles
 from dadmm.solver import checkpoint
-from tests.support.runs import contents
+from tests.support.problems import quadratics
+from tests.support.runs import contents, run_of
 
 SMALL = (
     "--nodes", 3, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
@@ -85,12 +95,10 @@ def test_a_folder_without_a_manifest_is_left_alone(folder, name, capsys):
 
     assert begin("--overwrite") == 2
 
-    said = capsys.readouterr().err
-    assert "run has no manifest.json, so it is not the folder of a run, or " in said
-    assert "choose another --out, or remove the folder yourself\n" in said
+    assert "manifest.json" in capsys.readouterr().err
     if name != "config.toml":
         assert run("--resume", "run", "--max-iter", 20) == 2
-        assert "run has no manifest.json" in capsys.readouterr().err
+        assert "manifest.json" in capsys.readouterr().err
     assert contents(".") == before  # not even a lock
 
 
@@ -106,48 +114,37 @@ def test_a_name_that_is_not_listed_is_not_taken(folder, words, capsys):
         assert begin(*words) == 2
 
     assert contents(folder) == before
-    assert "run/parts/history-00000.csv is not of the run in run" in (
-        capsys.readouterr().err
-    )
+    assert "run/parts/history-00000.csv" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [
-        "../mine/notes.txt", "/etc/passwd", "notes.txt", "parts/../notes.txt", "", ".",
-        "checkpoints/*/../../notes.txt", "CONFIG.TOML", "config.toml\n", "part-00001/",
-        "run/notes.txt", ".lock", 7, None, ["config.toml"], "\ud800", "parts//history",
-    ],
-)  # fmt: skip
-def test_a_manifest_names_only_files_that_a_run_writes(folder, listed, capsys):
-    (folder / "notes.txt").write_text("mine")
-    record = json.loads((folder / "manifest.json").read_text())
-    record["files"].append(listed)
-    (folder / "manifest.json").write_text(json.dumps(record))
-    before = contents(".")
-
-    assert begin("--overwrite") == 2
-    assert run("--resume", "run", "--max-iter", 20) == 2
-
-    assert contents(".") == before
-    assert "so it is not the list of a run's files" in capsys.readouterr().err
+def manifest(name):
+    about = {"program": "dadmm", "run": "a", "files": ["config.toml", name]}
+    return json.dumps(about).encode()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"[]", b"7", b"{", b"\xff\xfe", b"[" * 100_000, b'{"files": "config.toml"}',
-     b'{"program": "dadmm", "run": 7, "files": []}',
-     b'{"program": "npm", "run": "a", "files": []}', b" " * ((1 << 26) + 2)],
-    ids=lambda text: text[:12],
-)  # fmt: skip
-def test_a_damaged_manifest_is_one_sentence(folder, text, capsys):
-    (folder / "manifest.json").write_bytes(text)
+STRANGE = [
+    "../mine/notes.txt", "/etc/passwd", "notes.txt", "parts/../notes.txt", "", ".",
+    "checkpoints/*/../../notes.txt", "CONFIG.TOML", "config.toml\n", "part-00001/",
+    "run/notes.txt", ".lock", 7, None, ["config.toml"], "\ud800", "parts//history",
+]  # fmt: skip
+DAMAGED = [
+    b"", b"[]", b"7", b"{", b"\xff\xfe", b"[" * 100_000, b'{"files": "config.toml"}',
+    b'{"program": "dadmm", "run": 7, "files": []}',
+    b'{"program": "npm", "run": "a", "files": []}', b" " * ((1 << 26) + 2),
+]  # fmt: skip
 
-    assert begin("--overwrite") == 2
 
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "manifest.json" in said
+@pytest.mark.parametrize("number", range(len(STRANGE) + len(DAMAGED)))
+def test_a_manifest_that_is_none_or_names_other_files_is_refused(tmp_path, number):
+    text = [*map(manifest, STRANGE), *DAMAGED][number]
+    (tmp_path / "manifest.json").write_bytes(text)
+    (tmp_path / "notes.txt").write_text("mine")
+    for use in (RunFolder.open, lambda path: RunFolder.create(str(path), "name", True)):
+        with pytest.raises(OutputError, match=r"manifest\.json") as caught:
+            use(tmp_path)
+        assert "\n" not in str(caught.value)
+
+    assert sorted(os.listdir(tmp_path)) == ["manifest.json", "notes.txt"]
 
 
 def test_every_name_is_one_that_a_manifest_may_have(folder):
@@ -266,24 +263,11 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     assert contents("mine") == before
 
 
-def test_a_resume_says_what_to_restore_or_move(folder, capsys):
-    """Not to choose another folder: a run is resumed in its own."""
-    (folder / ".lock").unlink()
-    PLANTS["link"](folder / ".lock")
-    assert run("--resume", "run", "--max-iter", 20) == 2
-    said = capsys.readouterr().err
-    assert said == "dadmm: error: run/.lock is not a lock of dadmm; move it away\n"
-    (folder / "config.toml").write_text("")
-    assert run("--resume", "run", "--max-iter", 20) == 2
-    said = "run/config.toml is empty, so the settings of the run are unknown; restore"
-    assert said in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("text", ["my own lock", "process 1 on here\nand more"])
 def test_a_lock_of_somebody_else_stays(tmp_path, text):
     """It would be emptied, for the name of the process."""
     (tmp_path / ".lock").write_text(text)
-    with pytest.raises(OutputError, match="is not a lock of dadmm; move it away"):
+    with pytest.raises(OutputError, match=r"\.lock"):
         RunFolder(tmp_path).lock(first=True)
 
     assert (tmp_path / ".lock").read_text() == text
@@ -315,5 +299,131 @@ def test_a_figure_of_the_users_stays(folder, capsys):
 
     assert plot.main(["run", "--kind", "traffic", "--format", "png"]) == 2
 
-    assert "run/traffic.png is not of the run in run" in capsys.readouterr().err
+    assert "run/traffic.png" in capsys.readouterr().err
     assert (folder / "traffic.png").read_text() == "mine"
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def lock(folder, first=False):
+    found = RunFolder(folder)
+    found.lock(first)
+    return found
+
+
+NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
+
+
+def test_an_empty_folder_will_do(tmp_path):
+    (tmp_path / ".lock").touch()
+    assert RunFolder.create(str(tmp_path), "name", overwrite=False).path == tmp_path
+
+
+def test_a_folder_with_anything_in_it_is_refused(tmp_path):
+    """And left as it is; it holds no run that --overwrite could replace."""
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(OutputError, match="not empty"):
+        RunFolder.create(str(tmp_path), "name", overwrite=False)
+
+    assert names(tmp_path) == ["thesis.tex"]
+
+
+def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "now")
+    made = [RunFolder.create(None, "ppca-ring", True).path for _ in range(3)]
+
+    assert [str(folder) for folder in made] == [
+        "runs/ppca-ring-now", "runs/ppca-ring-now-2", "runs/ppca-ring-now-3",
+    ]  # fmt: skip
+    assert all((folder / PARTS).is_dir() for folder in made)
+
+
+def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
+    first, other = RunFolder.create(str(tmp_path), "name", False, NAMES), lock(tmp_path)
+    rows = tmp_path / PARTS / "history-00000.csv"
+    rows.write_text("1,0,0\n")
+    who = f"{tmp_path} .process {os.getpid()} on {os.uname().nodename}"
+
+    for held in (first, other):
+        with pytest.raises(OutputError, match=who):
+            RunFolder.create(str(tmp_path), "name", True, NAMES)
+        with pytest.raises(OutputError, match=who):
+            lock(tmp_path, first=True)
+        assert rows.read_text() == "1,0,0\n"
+        held.release()
+    RunFolder.create(str(tmp_path), "name", True, NAMES)
+    assert not rows.exists()
+
+
+@pytest.mark.timeout(60)
+def test_a_claim_ends_with_its_process(tmp_path):
+    code = "from dadmm.runs.folder import RunFolder; import pathlib, sys; "
+    code += "c = RunFolder(pathlib.Path(sys.argv[1])); c.lock(first=True); "
+    code += "print('mine', flush=True); input()"
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes) as process:
+        assert process.stdout.readline() == b"mine\n"
+        with pytest.raises(OutputError, match=f"process {process.pid} on "):
+            lock(tmp_path, first=True)
+        process.kill()
+        process.wait()
+    lock(tmp_path, first=True)
+
+
+def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
+    """On another machine; settings for which it would write are an error."""
+    folder, silent = tmp_path / "elsewhere", RunConfig(record=False, checkpoint=False)
+    with pytest.raises(OutputError, match="--no-record --no-checkpoint "):
+        check_unseen(RunConfig(), folder, 4)
+    with pytest.raises(OutputError, match="--on-failure abort"):
+        check_unseen(replace(silent, on_failure="continue"), folder, 4)
+    check_unseen(silent, folder, 4)
+    RowFiles(RunFolder(folder), 3, [], None, {}).close()
+    assert not folder.exists()
+    folder.mkdir()
+    with pytest.raises(OutputError, match="elsewhere"):
+        check_unseen(silent, folder, 4)
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    return RunFolder.create(str(tmp_path / "run"), "name", False, NAMES).path
+
+
+@pytest.mark.parametrize("iterations", [1, 5000])
+def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, iterations):
+    """The callback asks all to stop when a block is full; closing raises the error."""
+    device = lambda path, root: os.open("/dev/full", os.O_RDWR)  # noqa: E731
+    monkeypatch.setattr(files, "create", device)
+    parts = RowFiles(RunFolder(fresh), 0, [(0,)], None, {})
+    run = run_of(quadratics(1), Topology.complete(1), max_iter=1)
+    said = [parts(t, run) for t in range(1, iterations + 1)]
+
+    assert said[0] is None
+    assert set(said[4097:]) <= {"output"}
+    assert said[-1] == (None if iterations == 1 else "output")
+    with pytest.raises(OutputError, match="No space left"):
+        parts.close()
+    assert all(part._file.closed for part in parts._files)  # else it fails at exit
+
+
+def test_the_summary_comes_last(fresh, monkeypatch):
+    """A folder that has one is complete; one that JSON cannot hold leaves no draft."""
+    parts = RowFiles(RunFolder(fresh), 0, [(0,)], [(0, 1)], {})
+    order, replace = [], os.replace
+    parts.close()
+
+    def note(old, new, **folders):
+        order.append(new)
+        replace(old, new, **folders)
+
+    monkeypatch.setattr(os, "replace", note)
+    with pytest.raises(TypeError):
+        RunFolder.open(fresh).finish(parts, {"converged": {1, 2}}, {})
+    assert order == ["history.csv", "edges.csv", "result.npz"]
+    assert not [name for name in names(fresh) if name.endswith(".draft")]
+    assert "summary.json" not in names(fresh)
