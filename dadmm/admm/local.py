@@ -148,9 +148,11 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
         array: np.ndarray = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
         array = np.empty(())
-    if array.shape == shape:
+    is_complex = np.iscomplexobj(found)  # numpy would cut it to its real part
+    if array.shape == shape and not is_complex:
         return array
     got = f"shape {array.shape}" if array.ndim else shown(found)
+    got = "complex numbers" if is_complex else got
     raise ProblemError(
         f"{method} of a problem must return numbers of shape {shape}, got {got}"
     )
