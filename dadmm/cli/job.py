@@ -123,12 +123,13 @@ class Job:
             return OK
         self.build_graph()
         self.load_data()
-        self.open_folder()
         try:
+            self.open_folder()
             self.solve()
             self.write_results()
         finally:
-            self.folder.release()
+            if hasattr(self, "folder"):  # else it could not be opened
+                self.folder.release()
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
 

@@ -127,15 +127,22 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             new = cls(path)
             new.lock(first=True)
-            before = cls._present(path, overwrite)  # the lock keeps it as it is
-            before.check(names)
-            if before.names:
-                cls(path, before.names | set(names), before.run).save()
-                before.clear_components()
-                before.clear()
-            new.add(names)
-            new._make_parts()
+            try:
+                new._replace(cls._present(path, overwrite), names)
+            except BaseException:
+                new.release()
+                raise
         return new
+
+    def _replace(self, before: RunFolder, names: Collection[str]) -> None:
+        """Clear an earlier run, which the lock keeps as it is, and begin this one."""
+        before.check(names)
+        if before.names:
+            RunFolder(self.path, before.names | set(names), before.run).save()
+            before.clear_components()
+            before.clear()
+        self.add(names)
+        self._make_parts()
 
     @classmethod
     def _present(cls, path: Path, overwrite: bool) -> RunFolder:
