@@ -19,7 +19,7 @@ from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
 from dadmm.graphs import placement
-from dadmm.problems import IncompletePPCA, StructureFromMotion, sfm
+from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, sfm
 from dadmm.runs.summary import Named, Summary, known
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result
@@ -60,6 +60,9 @@ def summarise(job: Job, fit: Fit) -> Summary:
     }
     if named.coefficients:
         found["coefficients"] = dict(named.coefficients)
+        if builder.arguments(builder.find(config.problem)).takes("alpha"):
+            share = next(iter(job.problems.values())).alpha
+            found["alpha"] = float(share * result.topology.n_nodes)
     if fit.linear is not None:
         found |= models.comparison(fit.linear)
     if fit.scores is not None:

@@ -69,7 +69,7 @@ NULLABLE = ("certificate", "subspace")
 ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "n_nodes": COUNT.also("positive", lambda x: x > 0),
     "converged": FLAG,
-    "objective": REAL_OR_NULL,
+    **dict.fromkeys(("objective", "alpha"), REAL_OR_NULL),
     "lost_nodes": COUNTS,
     "node_hosts": TEXTS,
     "positive_class": any_of(TEXT, NUMBER, FLAG),

@@ -18,6 +18,7 @@ from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result, Seconds
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
+LEAST_PERCENT = 1e-3  # a smaller error is printed as this
 LITTLE = 0.1  # difference of two components that determines the subspace hardly
 WIDEST = 60  # characters of a name
 SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
@@ -104,7 +105,7 @@ class Summary(dict[str, Any]):
         for key, name in SCORES.items():
             if found.get(key) is not None:
                 error = found.get("auc_error") if key == "auc" else None
-                bound = f" +- {at_most(error)}" if error else ""
+                bound = f" (to {at_most(error)})" if error else ""
                 shown[name] = f"{found[key]:.4g}{bound}"
         return shown
 
@@ -168,7 +169,7 @@ class Summary(dict[str, Any]):
         yield from self._rows()
         if shown := [f"{name} {value}" for name, value in self.scores().items()]:
             yield f"on these rows: {', '.join(shown)}"
-        yield from self._coefficients()
+        yield from self._coefficients(config)
         yield f"results in {folder}"
         page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
         if page and config.data is None and config.record_edges:
@@ -338,40 +339,70 @@ class Summary(dict[str, Any]):
                 more = ", ..." if len(gaps) > SHOWN else ""
                 yield f"{total} with missing entries {what}: {words}{more}"
 
-    def _coefficients(self) -> Iterator[str]:
-        """Yield a line per coefficient; of many, only the largest and the intercept."""
-        shown = self.get("coefficients", {})
+    def _coefficients(self, config: RunConfig) -> Iterator[str]:
+        """Yield a line per coefficient; of many, only the largest and the intercept.
+
+        Lines on the errors of the computation, and on the penalty, follow.
+        """
+        values = shown = self.get("coefficients", {})
         if not shown:
             return
         total, found = len(shown), self["certificate"] or {}
-        bounds = found["coefficients"] if found.get("radius") is not None else None
-        what = "mean over the nodes" if bounds is None else "+- the bound on the error"
-        if bounds is None and self["status"] == "certified":
-            what += "; only the objective has a bound"
-        errors = self.get("standard_errors", {})
-        what += "; standard error" * bool(errors)
-        title = f"coefficients ({what}):"
+        bounds = found["coefficients"] if found.get("radius") is not None else {}
+        errors, notes = self.get("standard_errors", {}), []
+        if errors:
+            notes.append("standard error")
+        if not bounds:
+            notes.append("mean over the nodes")
+            if self["status"] == "certified":
+                notes.append("only the objective has a bound")
+        title = "coefficients"
         if total > SHOWN:
             nonzero = [name for name in shown if shown[name]] or list(shown)
             largest = sorted(nonzero, key=lambda name: -abs(shown[name]))[:LARGEST]
             kept = {*largest, "intercept"}
             shown = {name: value for name, value in shown.items() if name in kept}
-            title = f"the largest of {total} {title[:-2]}; all are in summary.json):"
-        yield title
+            title = f"the largest of {total} coefficients"
+            notes.append("all are in summary.json")
+        yield f"{title} ({'; '.join(notes)}):" if notes else f"{title}:"
         words = {name: printable(name, WIDEST) for name in shown}
         wide, lines = max(map(len, words.values())), {}
         for name, value in shown.items():
-            text = f"{value:.6g}"
-            if bounds is not None and bounds[name] is None:
+            bound, text = bounds.get(name), f"{value:.6g}"
+            if bounds and bound is None:
                 text += " (open)"
-            elif bounds is not None:
-                text = " +- ".join(with_bound(value, bounds[name]))
+            elif bounds and not errors:
+                text, _ = with_bound(value, bound)
             lines[name] = f"  {words[name]:<{wide}}  {text}"
         wide = max(map(len, lines.values()))
         for name, line in lines.items():
             error = errors.get(name)
             yield line if error is None else f"{line:<{wide}}  {error:.3g}"
+        known_bounds = {name: x for name, x in bounds.items() if x is not None}
+        if known_bounds:
+            yield computation_error(values, known_bounds, errors, self["status"])
+        yield from self._shrinkage(config)
         yield from self.comparison()
+
+    def _shrinkage(self, config: RunConfig) -> Iterator[str]:
+        """Yield the penalty, and why coefficients have no standard errors."""
+        alpha, has_errors = self.get("alpha"), config.traits.has_errors
+        why = ""
+        if not self.get("standard_errors"):
+            if not has_errors:
+                why = f"{config.problem} has no standard errors"
+            elif alpha:
+                why = (
+                    "it shrinks the coefficients, so that they have no standard errors "
+                    "(--alpha 0 gives them)"
+                )
+            elif not self["converged"]:
+                why = "no standard errors, because the run has not converged"
+        if alpha is not None:
+            none = ", which is none" * (alpha == 0)
+            yield f"penalty alpha {alpha:g}{none}{f'; {why}' if why else ''}"
+        elif why and has_errors:
+            yield why
 
     def _resume_command(self, config: RunConfig) -> str:
         """Return the command that resumes a run; a launch command may name its own."""
@@ -408,6 +439,28 @@ def with_bound(value: float, bound: float) -> tuple[str, str]:
             break
         text = f"{value:.{digits}g}"
     return text, at_most(bound + abs(float(text) - value))
+
+
+def computation_error(
+    values: Mapping[str, float],
+    bounds: Mapping[str, float],
+    errors: Mapping[str, float | None],
+    status: str,
+) -> str:
+    """Return the line on the errors of the computation.
+
+    They are compared with the standard errors, or else with the coefficients. If one of
+    these may be zero, the line has the largest bound itself.
+    """
+    what = "standard error" if errors else "coefficient"
+    sizes = errors or {name: abs(value) for name, value in values.items()}
+    ratios = [x / (sizes.get(name) or math.nan) for name, x in bounds.items()]
+    how = "certified" if status == "certified" else "by its bound"
+    if not all(ratio < 1.0 for ratio in ratios):  # NaN is not
+        most = at_most(max(bounds.values()))
+        return f"error of the computation: at most {most} in any coefficient, {how}"
+    percent = float(at_most(max(LEAST_PERCENT, 100.0 * max(ratios))))
+    return f"error of the computation: below {percent:.2g} % of every {what}, {how}"
 
 
 def known(number: float) -> float | None:

@@ -30,6 +30,7 @@ from dadmm.solver.solve import solve
 
 T = TypeVar("T")
 NODES = 4
+EXACT = 1e-9  # of the means and spreads that a scaler has made
 OWN = ("comm",)  # settings that may differ between ranks
 
 
@@ -117,6 +118,12 @@ class Consensus(BaseEstimator):
         settings["the number of features"] = self.n_features_in_
         settings["the names of features"] = list(getattr(self, "feature_names_in_", ()))
         world.compare({name: repr(value) for name, value in settings.items()})
+        if world.size > 1 and all(world.texts("yes" * _is_standardised(arrays[0]))):
+            raise ProblemError(
+                "every rank has standardised all columns of X by itself, so that a "
+                "column has another unit on each rank; a scaler sees the rows of one "
+                "rank only, so leave it out, or scale by numbers that all ranks share"
+            )
         n = arrays[0].shape[0]
         graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
@@ -172,6 +179,16 @@ class Consensus(BaseEstimator):
                 stacklevel=5,
             )
         return result
+
+
+def _is_standardised(X: Any) -> bool:
+    """Return whether all columns of X that vary have mean 0 and variance 1."""
+    if issparse(X) or len(X) < 2 or np.isnan(X).any():
+        return False
+    mean, spread = X.mean(axis=0), X.std(axis=0)
+    varies = spread > EXACT
+    near = np.abs([mean, np.where(varies, spread - 1.0, 0.0)]) <= EXACT
+    return bool(varies.any() and near.all())
 
 
 def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:

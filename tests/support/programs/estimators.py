@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 
 from dadmm.sklearn import (
     PPCA,
@@ -109,6 +110,7 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
         (Ridge(), X[:, : 4 if odd else 5], y, "the number of features"),
         (Ridge(2.0 if odd else 1.0), X, y, "alpha"),
         (Ridge(), csr_array(X) if odd else X, y, "the format of X"),
+        (Ridge(), StandardScaler().fit_transform(X), y, "standardised"),
         (Ridge(), gap, y, "rank 2: Input X contains infinity"),
         (PPCA(), X[:0] if odd else X, y, "rank 2: Found array with 0 sample(s)"),
         (Ridge(), X, y[:3] if odd else y, "rank 2: Found input variables with inconsi"),
@@ -127,7 +129,7 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
         assert said is not None, words
         assert words in said, said
         assert len(set(COMM.allgather(said))) == 1
-    Ridge(comm=COMM).fit(X, y)
+    Ridge(comm=COMM).fit(StandardScaler().fit_transform(X) if odd else X, y)
 
 
 def check_any_communicator_serves() -> None:
