@@ -109,22 +109,6 @@ def test_a_scale_is_a_change_of_units(scheme):
     assert_allclose(one.eta, two.eta, rtol=1e-8)
 
 
-def test_shared_and_whole_are_inverse():
-    layout = Layout({"a": (2,), "b": (), "c": (3,)}, ("c",), {"b": 9.0})
-    theta = np.arange(1.0, 7.0)
-
-    assert layout.shared_size == 3
-    assert_array_equal(layout.shared(theta), [1, 2, 9])
-    assert_array_equal(layout.whole(layout.shared(theta), theta), theta)
-    assert_array_equal(layout.pull, [1, 1, 9, 0, 0, 0])
-    rows = np.stack([theta, 2 * theta])
-    whole = layout.whole(layout.shared(rows), theta)
-    assert_array_equal(whole, [[1, 2, 3, 4, 5, 6], [2, 4, 6, 4, 5, 6]])
-    plain = Layout.of(a=(6,))
-    assert plain.shared(theta) is theta
-    assert plain.whole(theta, theta) is theta
-
-
 @pytest.mark.parametrize(
     ("private", "scales"),
     [("a", {}), ("c", {}), ("b", {"b": 2.0}), ("", {"c": 2.0}), ("", {"b": 0.0})],

@@ -109,18 +109,6 @@ def test_of_more_than_5000_nodes_it_is_by_the_diameter():
     assert gap.slowness(Topology.star(5001)) == gap.slowness_by_diameter(2)
 
 
-def test_both_ends_take_the_larger_proposal_or_else_a_guess():
-    mine = np.array([4.0, 4.0, math.nan, math.nan, 1e-300, 1e300])
-    theirs = np.array([9.0, math.nan, 9.0, math.nan, 1e300, 1e300])
-
-    for pair in ((mine, theirs), (theirs, mine)):
-        own, neighbours = pair
-        state = build("fixed").start({"eta": own}, neighbours, None, None)
-        for name in ("eta", "eta0"):
-            assert_array_equal(state[name], [9.0, 4.0, 9.0, 10.0, 1e300, 1e300])
-        assert_array_equal(state["guessed"], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
-
-
 def first(problems, topology, **settings):
     """Return the penalties of iteration 1, (E,), and the state of the scheme."""
     kept = {}

@@ -179,10 +179,6 @@ def test_a_standstill_has_a_remedy(changes, remedy):
     assert remedy in advise(replace(result, ending=still))
 
 
-def test_an_ending_knows_that_the_start_was_given():
-    assert solve(quadratics(5), RING, init=np.ones((5, 2))).ending.init == "given"
-
-
 def test_a_run_writes_and_says_both(tmp_path, capsys):
     short = ["--nodes", "4", "--n-samples", "60", "--dimension", "6", "--init"]
     assert run.main([*short, "shared", "--max-iter", "12", "--out", str(tmp_path)]) == 0
