@@ -60,37 +60,6 @@ def anywhere(topology, size=3, relaxation=1.0, sending=None, seed=0):
     return run
 
 
-def augmented(x, node):
-    """Return what the augmented Lagrangian of node i adds to f_i at x.
-
-    The paper's M-step: multipliers of both directions of an edge pull on theta_i, and
-    each edge's rho_ij of the last iteration holds it twice, from i and from j.
-    """
-    total = 0.0
-    for rho, multiplier, eta in zip(
-        node.anchors, node.multipliers, node.eta, strict=True
-    ):
-        total += 2 * multiplier @ x + eta * np.sum((x - rho) ** 2)
-    return total
-
-
-@pytest.mark.parametrize("size", [1, 5])
-def test_the_proximal_term_is_the_augmented_one(topology, size):
-    """weight/2 |x - centre|^2 differs from it by a constant, at random points."""
-    run = anywhere(topology, size)
-
-    run.edges.pull()
-
-    points = 3 * np.random.default_rng(9).normal(size=(20, size))
-    for node in nodes_of(run):
-        gaps = [
-            augmented(x, node) - node.weight / 2 * np.sum((x - node.centre) ** 2)
-            for x in points
-        ]
-        assert_allclose(gaps, gaps[0], rtol=0, atol=1e-11 * node.weight)
-        assert node.weight == pytest.approx(2 * math.fsum(node.eta), rel=1e-14)
-
-
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.6])
 def test_the_multiplier_step_is_half_the_penalty_times_the_gap(topology, alpha):
     """Multiplier, midpoint and anchor of each edge; the sum of multipliers too."""
@@ -151,30 +120,6 @@ def test_coupled_penalties_are_the_mean_of_the_two_ends():
 def length(vector):
     """Return the Euclidean length, entry by entry."""
     return math.sqrt(math.fsum(x * x for x in vector.tolist()))
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_residuals_are_those_of_equation_5(topology, size):
-    """|theta - mean|, and the mean penalty times how far the mean has moved.
-
-    The mean is that of the neighbours and leaves the node out.
-    """
-    run = anywhere(topology, size)
-    before = run.by_node(run.state.mean.copy())
-
-    run.edges.pull()
-    run.edges.move(ALL)
-    run.edges.update_residuals(ALL)
-
-    for node, old in zip(nodes_of(run), before, strict=True):
-        degree = len(node.eta)
-        mean = [math.fsum(node.received[:, k]) / degree for k in range(size)]
-        assert_allclose(node.mean, mean, rtol=1e-13, atol=1e-15)
-        assert node.eta_mean == pytest.approx(math.fsum(node.eta) / degree, rel=1e-14)
-        assert node.primal == pytest.approx(length(node.theta - mean), rel=1e-12)
-        dual = node.eta_mean * length(mean - old)
-        assert node.dual == pytest.approx(dual, rel=1e-12)
-    assert_array_equal(run.state.mean, run.work.mean)
 
 
 @pytest.mark.parametrize("sending", [None, NOISY])

@@ -240,3 +240,12 @@ class Votes:
 
     def read(self, name):
         return self.rows
+
+
+def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
+    together = stopping(Rule("residuals", 0.1), exchange=Votes()).votes
+    votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
+
+    heard = [together.update(np.array(row, dtype=float)) for row in votes]
+
+    assert heard == [False] * 7 + [True]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
@@ -23,7 +22,6 @@ from dadmm.problems import (
     StructureFromMotion,
     metrics,
 )
-from dadmm.problems.ppca import _precision
 from dadmm.testing import check_problem
 
 LOG_2PI = math.log(2 * math.pi)
@@ -416,19 +414,6 @@ def test_a_frame_without_points_has_no_place():
     assert np.isinf(variances[4:6]).all()
     assert np.isfinite(np.delete(filled, [4, 5], axis=0)).all()
     assert not problem.motion(theta)[4:6].any()
-
-
-@pytest.mark.parametrize("centre", [-1e9, -1.0, 0.0, 1.0, 1e9])
-@pytest.mark.parametrize("weight", [0.0, 1e-9, 1.0, 1e9])
-def test_the_precision_keeps_all_its_digits(weight, centre):
-    """In exact arithmetic the quadratic changes its sign within 1e-13 of the root."""
-    w, c, Q, count = (Fraction(x) for x in (weight, centre, 40.0, 150.0))
-
-    a = Fraction(_precision(150.0, 40.0, weight, centre))
-
-    lower, upper = a - a / 10**13, a + a / 10**13
-    assert w * lower**2 + (Q / 2 - w * c) * lower < count / 2
-    assert w * upper**2 + (Q / 2 - w * c) * upper > count / 2
 
 
 def test_the_start_is_orthonormal_and_drawn_from_the_given_stream():

@@ -120,25 +120,6 @@ def test_more_than_a_thousand_nodes_are_recorded_if_asked():
     assert asked["primal"].shape == (2, 1001)
 
 
-def test_the_history_of_edges_shows_how_one_penalty_comes_about():
-    """What both ends set after iteration t, its mean is used in t + 2 by both."""
-    settings = {"scheme": "ap", "max_iter": 12, "tolerance": 0, "record_edges": True}
-    result = solve(quadratics(5), RING, **settings)
-    own = solve(quadratics(5), RING, **settings, coupling="own")
-
-    def by_node(eta):
-        return np.add.reduceat(eta, RING.indptr[:-1], axis=1) / RING.degrees
-
-    edges = result.history.edges
-    assert edges.columns == ("eta", "spent", "budget", "raised", "used_up", "bytes")
-    assert edges["eta"].shape == (12, 10)
-    assert_array_equal(edges["eta"][-1], result.eta)
-    coupled = 0.5 * (edges["eta"] + edges["eta"][:, RING.reverse])
-    assert_allclose(result.history["eta"][2:], by_node(coupled)[:-2], rtol=1e-14)
-    assert_array_equal(result.history["eta"][:2], np.full((2, 5), 10.0))
-    assert_allclose(own.history["eta"][1:], by_node(own.history.edges["eta"])[:-1])
-
-
 @pytest.mark.parametrize("topology", [RING, CHAIN, Topology.complete(5)])
 def test_traffic_is_one_message_per_directed_edge_and_iteration(topology):
     """And one to begin with, which has the penalty beside header and theta."""
