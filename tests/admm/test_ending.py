@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import Topology
 from dadmm.admm.rule import RULES
+from dadmm.admm.stopping import PATIENCE
+from dadmm.problems import PPCA
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 from tests.support.solving import solve
 
@@ -80,3 +83,40 @@ def test_an_iteration_in_which_only_a_check_failed_met_all_criteria():
     factors = np.max([result.history[name] for name in names], axis=(0, 2))
     assert result.ending.was_checked
     assert result.ending.iteration == 1 + np.flatnonzero(factors >= 1.0)[-1]
+
+
+class Heavier(PPCA):
+    """A problem with another objective, so PPCA's likelihood is not its own."""
+
+    def objectives(self, thetas, stats):
+        return 2.0 * super().objectives(thetas, stats)
+
+
+def first_held(values, tolerance):
+    """Return the first iteration that ends PATIENCE small changes in a row."""
+    small = np.abs(np.diff(values)) < tolerance * np.abs(values[1:])
+    runs = np.lib.stride_tricks.sliding_window_view(small, PATIENCE).all(axis=1)
+    return np.argmax(runs) + PATIENCE + 1
+
+
+@pytest.mark.parametrize(("kind", "gaps"), [(PPCA, 0), (PPCA, 1), (Heavier, 0)])
+def test_the_rule_objective_judges_equation_14_where_a_problem_knows_it(kind, gaps):
+    """The sum over all nodes; it is read one iteration later."""
+    shards = dadmm.shard.split(dadmm.datasets.synthetic(72, 7, 2, seed=5)[0], 6)
+    if gaps:
+        shards[0][0, 1] = shards[2][3, 2] = np.nan
+    problems, judged, objectives = [kind(own, 2) for own in shards], [], []
+
+    def watch(t, run):
+        each = zip(problems, run.theta, strict=True)
+        objectives.append(run.objective.copy())
+        judged.append(sum(p.neg_log_likelihood(theta) for p, theta in each))
+
+    result = solve(
+        problems, Topology.ring(6), scheme="nap", init="independent", tolerance=1e-2,
+        stopping="objective", agreement="global", max_iter=300, callbacks=[watch],
+    )  # fmt: skip
+
+    values = judged if kind is PPCA else np.sum(objectives, axis=1)
+    assert result.iterations == first_held(np.array(values), 1e-2) + 1
+    assert_array_equal(result.history["objective"], objectives)  # those stay f_i

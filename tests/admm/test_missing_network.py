@@ -1,4 +1,4 @@
-"""Networks with missing entries: as good as centralised EM, and what a run leaves."""
+"""A run with missing entries: what it leaves, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split
-from dadmm.problems import (
-    PPCA,
-    metrics,
-)
+from dadmm.problems import PPCA, metrics
 from dadmm.run import main
 from tests.support.runs import refused
-
-# The main job
 
 
 @pytest.fixture(autouse=True)

@@ -253,3 +253,18 @@ def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept, 
     T = rng.normal(size=(len(theta), len(theta)))
     again = problem.within(T).margins(np.linalg.solve(T, theta))
     assert_allclose(again, found, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
+    for seed in range(10):
+        case, x = make(name, (30, 4), seed)
+        rng = np.random.default_rng(seed)
+        F = case.problem.rows(0.3 * x, radius)
+        for _ in range(5):
+            away = rng.normal(size=len(x))
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            there = hessian(case, 0.3 * x + away)
+            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
+            assert gap >= -1e-7 - 1e-9 * np.abs(there).max()

@@ -92,3 +92,18 @@ def test_the_shortest_minimiser_without_penalty():
 
     assert_allclose(x.coef[:, 0], x.coef[:, 2], rtol=1e-9)
     assert_allclose(x.coef.sum(axis=0), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("case", CASES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(case, radius):
+    for seed in range(5):
+        problem, known, x = make(*case, seed=seed)
+        rng = np.random.default_rng(seed)
+        F = problem.rows(x, radius)
+        assert np.isfinite(F).all()
+        for _ in range(10):
+            away = rng.normal(size=len(x))
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            there = derivatives(known, x + away)[1].astype(float)
+            assert np.linalg.eigvalsh(there - F.T @ F)[0] >= -1e-12
