@@ -172,7 +172,7 @@ def test_the_page_shows_what_is_printed(capsys):
     shown = re.findall(r"^# - .*$", page, re.M)
     assert shown == [line for line in plan.splitlines() if "site-0" in line]
     assert lines[0] in page
-    names = re.findall(r"^  (\S+) +(\S+) \+-", page, re.M)
+    names = re.findall(r"^  (\S+) +(\S+)$", page, re.M)
     coefficients = summary_of("runs/hospitals")["coefficients"]
     assert [name for name, _ in names] == [*coefficients]
     for name, value in names:

@@ -23,7 +23,10 @@ OBJECTIVE = re.compile(
     r"objective (\S+?)(?:, at most (\S+) above the minimum"
     r"|; no point within (\S+) of the solution is lower by more than (\S+))?$"
 )
-ENTRY = re.compile(r"  \S+ +([-\d.e+]+)(?: \+- (\S+)| \(open\))?$")
+ENTRY = re.compile(r"  \S+ +([-\d.e+]+)(?: \((open)\))?(?: +([\d.e+-]+))?$")
+ERROR = re.compile(
+    r"error of the computation: (?:below (\S+) % of every (\S+)|at most (\S+) in any)"
+)
 AGREE = re.compile(r"nodes agree to (\S+) in every coefficient, relative to its size")
 
 
@@ -265,12 +268,13 @@ def false_lines(
     if said.status == "certified" and not (objectives and objectives[0][2]):
         false["report: certificate"] = "certified, without a gap"
     for k, found in enumerate(found for line in lines if (found := ENTRY.match(line))):
-        printed, bound = found.groups()
+        printed, is_open, error = found.groups()
+        bound = None if is_open else _bound(lines, float(said.solution[k]), error)
         if abs(float(printed) - said.solution[k]) > 1e-5 * abs(said.solution[k]):
             false["report: solution"] = f"{found[0]!r} of {said.solution[k]:.12g}"
         if bound and best.exists and best.unique and not best.unbounded[k]:
-            off = abs(float(printed) - best.x[k])
-            if off > float(bound) + best.errors[k] + 4 * EPS * abs(best.x[k]):
+            off = abs(said.solution[k] - best.x[k])
+            if off > bound + best.errors[k] + 4 * EPS * abs(best.x[k]):
                 false["report: bound"] = f"{found[0]!r}, minimum {best.x[k]:.12g}"
         if bound and best.exists and best.unbounded[k]:
             false["report: open"] = f"{found[0]!r} is not determined"
@@ -278,6 +282,21 @@ def false_lines(
     if float(agreed[1]) < largest_distance(said) * (1 - 1e-12):
         false["report: agree"] = f"{agreed[0]!r}, in truth {largest_distance(said):.3g}"
     return false
+
+
+def _bound(lines: list[str], value: float, error: str | None) -> float | None:
+    """Return the bound that the line on errors states for a coefficient, if any.
+
+    ``error`` is the standard error as it is printed, in three digits.
+    """
+    found = next(filter(None, map(ERROR.match, lines)), None)
+    if found is None:
+        return None
+    percent, what, most = found.groups()
+    if most:
+        return float(most)
+    size = abs(value) if what == "coefficient," else 1.01 * float(error or "nan")
+    return float(percent) / 100 * size
 
 
 def largest_distance(said: Statements) -> float:
