@@ -371,7 +371,7 @@ class Summary(dict[str, Any]):
             bound, text = bounds.get(name), f"{value:.6g}"
             if bounds and bound is None:
                 text += " (open)"
-            elif bounds and not errors:
+            elif bound is not None and not errors:
                 text, _ = with_bound(value, bound)
             lines[name] = f"  {words[name]:<{wide}}  {text}"
         wide = max(map(len, lines.values()))
