@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dadmm.core.errors import DadmmError
+from dadmm.runs.folder import RunFolder
 from launch.job import has_results
 from launch.monitor import TAIL
 from launch.runs import last_checkpoint, read_ranks
 
 BAD_INPUT, NOT_CONVERGED = 2, 3  # exit codes of dadmm.run that need no explanation
 CLEANUP = signal.SIGKILL  # with which MPICH and Intel MPI end the remaining ranks
+DEADLY = (signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS,
+          signal.SIGFPE, signal.SIGSEGV, signal.SIGTERM)  # fmt: skip
 UNKNOWN, MAYBE = "for an unknown reason", "was probably"
 HINTS = {
     signal.SIGKILL: "often the kernel, when memory runs out",
@@ -65,11 +68,18 @@ def explain(
     `resume` resumes a run when its folder is appended. `tail` is the end of the output,
     `first` the rank that ended first, if known; rank 0 ran on this host if `here`.
     """
-    if code == NOT_CONVERGED or has_results(folder):
+    if code == NOT_CONVERGED or (code == BAD_INPUT and has_results(folder)):
         return []
+    if folder is not None and has_results(folder):
+        place = shlex.quote(os.path.relpath(folder))
+        return [
+            f"a process ended with code {code} after the results had been written; "
+            f"those in {place} are complete"
+        ]
     advice = resume_advice(resume, folder, here)
     if code == BAD_INPUT and tail.strip():  # the run has printed its error
-        return [advice] if folder and checkpoint(folder) else []
+        mine = folder is not None and not RunFolder.is_live(folder)  # else another job
+        return [advice] if mine and folder and checkpoint(folder) else []
     tail = tail.replace("\r", "\n").replace("\0", "")
     found = cause(tail, read_ranks(folder), first, out_of_memory)
     return [found or f"the job failed {UNKNOWN} (exit code {code})", advice]
@@ -85,7 +95,7 @@ def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> st
         or open_mpi(tail)
         or slurm(tail)
         or intel(tail, first)
-        or mpich(tail)
+        or mpich(tail, out_of_memory)
         or exception(tail, TRACEBACK, ranks)  # from before dadmm runs
     )
     if found is None and first is None:
@@ -209,20 +219,25 @@ def intel(tail: str, first: int | None) -> Failure | None:
     return by_signal(*odd[0]) if len(odd) == 1 else by_signal(None, "", CLEANUP, MAYBE)
 
 
-def mpich(tail: str) -> Failure | None:
+def mpich(tail: str, out_of_memory: bool) -> Failure | None:
     """Return what MPICH prints; the process that it names is often one it ended itself.
 
     Its exit string is the bitwise or of the statuses of all ranks, so that another
-    signal is mixed with the SIGKILL of the ranks that MPICH ended.
+    signal, or an exit, is mixed with the SIGKILL of the ranks that MPICH ended.
     """
     code = re.search(r"PID \d+ RUNNING AT (\S+)\n=\s+EXIT CODE: (\d+)", tail)
     text = re.search(r"EXIT STRING: .* \(signal (\d+)\)", tail)
     host, mixed = code[1] if code else "", int(text[1]) if text else 0
     if code and text and int(code[2]) == mixed != CLEANUP:
         return by_signal(None, host, mixed)
-    for signum in (0, signal.SIGSEGV):
-        if mixed == CLEANUP | signum:
-            return by_signal(None, host, signum or CLEANUP, MAYBE)
+    if mixed == CLEANUP and out_of_memory:
+        return by_signal(None, host, CLEANUP, MAYBE)
+    which = [signum.name for signum in DEADLY if mixed == CLEANUP | signum]
+    if mixed == CLEANUP or which:
+        what = " or ".join(which)
+        if mixed == CLEANUP:
+            what = f"{CLEANUP.name} or ended by itself"
+        return Failure(None, host, f"was killed by {what} (MPICH does not tell which)")
     return Failure(host=host, what=f"ended {UNKNOWN}") if code else None
 
 
@@ -242,6 +257,8 @@ def lost_host(tail: str, ranks: Ranks) -> str:
 def diagnose(run: str, file: str = "", resume: str = "") -> None:
     """Print the explanation of a failed run."""
     folder, tail = Path(run), ""
+    if has_results(folder):
+        return
     if file:
         with open(file, "rb") as output:
             output.seek(max(0, os.path.getsize(file) - TAIL))

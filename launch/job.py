@@ -158,7 +158,8 @@ def report_end(
             print_message(f"ended {why}; {diagnosis.resume_advice(resume, folder)}")
         return code
     ranks = diagnosis.read_ranks(folder)
-    sees_all = all(monitor.has_seen(rank) for rank in range(len(ranks)))
+    size = len(ranks) or max(monitor.said("size"), default=0)
+    sees_all = size > 0 and all(map(monitor.has_seen, range(size)))
     first = monitor.first if sees_all else None  # else another host's may be the first
     seen = first, monitor.out_of_memory, monitor.has_seen(0)
     sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
@@ -166,4 +167,6 @@ def report_end(
         print(file=sys.stderr)
     for sentence in sentences:
         print_message(sentence)
-    return 1 if diagnosis.RAISED.search(monitor.tail) else code
+    usual = code in (diagnosis.BAD_INPUT, diagnosis.NOT_CONVERGED)
+    after = has_results(folder) and not usual  # an exit code of the MPI, such as 9
+    return 1 if after or diagnosis.RAISED.search(monitor.tail) else code

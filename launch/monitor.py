@@ -101,6 +101,7 @@ class Monitor:
         address = str(Path(self._directory.name, "ranks"))
         self.variables = {"DADMM_MONITOR": address}
         self.first: int | None = None  # the rank that ended first, of those connected
+        self._has_lost = False  # whether a rank has ended
         self.has_stalled = False  # whether the job was ended for this reason
         self.ranks: dict[socket.socket, Rank] = {}
         self._output = bytearray()
@@ -221,8 +222,8 @@ class Monitor:
             return
         self._selector.unregister(connection)
         connection.close()
-        if self.first is None:
-            self.first = rank.facts.get("rank")
+        if not self._has_lost:
+            self._has_lost, self.first = True, rank.facts.get("rank")
             self._deadline = time.monotonic() + PATIENCE
 
     def _check_stall(self) -> bool:

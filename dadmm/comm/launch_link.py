@@ -57,7 +57,7 @@ def connect_to_launcher() -> None:
     path = os.environ.get("DADMM_MONITOR")
     if not path:
         return
-    rank, _ = rank_and_size() or (0, 1)
+    rank, size = rank_and_size() or (0, 1)
     import fcntl
     import resource
     import socket
@@ -68,7 +68,8 @@ def connect_to_launcher() -> None:
         line.connect(path)
         _launcher = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
         os.set_blocking(_launcher, False)
-        tell_launcher(rank=rank, host=os.uname().nodename, process=os.getpid())
+        host = os.uname().nodename
+        tell_launcher(rank=rank, size=size, host=host, process=os.getpid())
         threading.Thread(target=_beat, daemon=True).start()
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dadmm.core import files
+from dadmm.runs.folder import LOCK
 from launch import diagnosis
 from tests.support.processes import ROOT, python
 from tests.support.run_folders import write_checkpoint, write_run
@@ -33,8 +35,8 @@ FIRST += TRACEBACK + "OSError: [Errno 28] No space left\ndadmm: rank 3 failed:\n
 ABSENT = "ModuleNotFoundError: No module named 'dadmm'"
 # what is printed, the rank that the monitor saw end first, and words of the sentence
 CASES = [
-    ("mpich-sigkill", 2, RANK_2, "probably killed by SIGKILL"),
-    ("mpich-sigsegv", 2, RANK_2, "probably killed by SIGSEGV"),
+    ("mpich-sigkill", 2, RANK_2, "SIGKILL or ended by itself"),
+    ("mpich-sigsegv", 2, RANK_2, "SIGINT or SIGQUIT or SIGSEGV"),
     ("mpich-exit", 2, RANK_2, "ended first"),
     ("openmpi-sigkill", None, RANK_2, "was killed by SIGKILL"),
     ("openmpi-sigsegv", None, RANK_2, "was killed by SIGSEGV"),
@@ -43,8 +45,8 @@ CASES = [
     ("intel-sigsegv", None, RANK_2, "was killed by SIGSEGV"),
     ("intel-exit", 2, RANK_2, "exited by itself"),
     # MPICH and Intel MPI name ranks that they ended themselves
-    ("mpich-sigkill", None, ANY, "probably killed by SIGKILL"),
-    ("mpich-sigsegv", None, ANY, "probably killed by SIGSEGV"),
+    ("mpich-sigkill", None, ANY, "SIGKILL or ended by itself"),
+    ("mpich-sigsegv", None, ANY, "SIGINT or SIGQUIT or SIGSEGV"),
     ("mpich-exit", None, "the job", "exit code 9"),
     ("intel-sigkill", None, ANY, "probably killed by SIGKILL"),
     ("intel-exit", None, ANY, "probably killed by SIGKILL"),
@@ -126,13 +128,30 @@ def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
     assert f"{RESUME} FOLDER" in elsewhere
 
 
+def test_a_refused_job_is_not_told_to_resume_the_run_of_another(run):
+    """That holds the lock of its folder."""
+    write_checkpoint(run, 40, range(4))
+    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2)
+    with (run / LOCK).open("w") as file:
+        assert files.lock(file.fileno())
+        assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
+
+
 def test_some_ends_need_no_explanation(run):
-    """Invalid input, a run that did not converge, and a run with results."""
+    """Invalid input, and a run that did not converge."""
     assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
     assert diagnosis.explain(RESUME, "dadmm: error: x", None, 2) == []
     assert diagnosis.explain(RESUME, "", run, 3) == []
     (run / "summary.json").touch()
-    assert diagnosis.explain(RESUME, "", run, 9) == []
+    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
+
+
+def test_a_kill_after_the_results_says_that_they_are_complete(run):
+    (run / "summary.json").touch()
+    (sentence,) = diagnosis.explain(RESUME, recorded("mpich-sigkill"), run, 9)
+
+    assert "results" in sentence
+    assert "run" in sentence
 
 
 def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):

@@ -17,6 +17,7 @@ from launch.monitor import Rank
 from launch.runs import read_ranks
 from tests.support.processes import (
     PROGRAMS,
+    ROOT,
     Job,
     default_signals,
     find_mpiexec,
@@ -315,10 +316,36 @@ def test_a_full_disk_is_reported_once(tmp_path):
 def test_a_rank_that_raised_an_error_decides_the_exit_code(capfd):
     """MPICH's mpiexec may return the code of a rank that it killed."""
     seen = SimpleNamespace(
-        first=3, out_of_memory=False, has_seen=lambda rank: True,
+        first=3, out_of_memory=False, has_seen=lambda rank: True, has_stalled=False,
+        said=lambda name: [4],
         tail="dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n",
     )  # fmt: skip
 
     assert report_end(137, "resume", seen, None, False) == 1
     seen.tail = "killed\n"
     assert report_end(137, "resume", seen, None, False) == 137
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_rank_is_named_only_if_all_were_seen(capfd, connected):
+    """In set-up, one that has not connected may have ended first."""
+    tail = (ROOT / "tests/launch/recorded/mpich-sigkill.txt").read_text()
+    seen = SimpleNamespace(
+        first=2, out_of_memory=False, has_seen=lambda rank: rank > 0 or connected,
+        has_stalled=False, said=lambda name: [4, 4], tail=tail,
+    )  # fmt: skip
+
+    assert report_end(9, "resume", seen, None, False) == 9
+    assert ("node 2" in capfd.readouterr().err) == connected
+
+
+def test_a_kill_after_the_results_has_an_exit_code_of_dadmm(tmp_path, capfd):
+    (tmp_path / "summary.json").touch()
+    seen = SimpleNamespace(
+        first=2, out_of_memory=False, has_seen=lambda rank: True, has_stalled=False,
+        said=lambda name: [4], tail="",
+    )  # fmt: skip
+
+    assert report_end(255, "resume", seen, tmp_path, False) == 1
+    assert tmp_path.name in capfd.readouterr().err
+    assert report_end(3, "resume", seen, tmp_path, False) == 3

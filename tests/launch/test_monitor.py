@@ -152,3 +152,13 @@ def test_a_rank_whose_function_leaves_ends_the_job(what, tmp_path):
 
     assert ended.code
     assert "own.py" in ended.err
+
+
+def test_no_rank_is_the_first_if_one_ended_without_a_word(watched):
+    """Ranks that end later were ended by the MPI."""
+    silent, other = Line(watched), Line(watched, rank=2)
+    for line in (silent, other):
+        line._socket.close()
+        watched._serve(10)
+
+    assert watched.first is None
