@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
 from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
-from launch.runs import plan
 from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import arrays_of, refused
-from tests.support.solving import solve
 
 MODULE = '''
 """Problems that somebody wrote."""
@@ -255,31 +252,3 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
     with pytest.raises(ConfigError, match="theirs"):
         builder.find("mean")
     assert "theirs" not in sys.modules
-
-
-def test_a_job_that_goes_on_names_the_class_again():
-    words = [*map(str, (*MEAN, "--nodes", 3, "--tolerance", 0)), "--out", "run"]
-    assert main([*words, "--max-iter", "5", "--quiet"]) == 0
-    given = RunConfig.from_argv([*words, "--max-iter", "9"])
-    given.config.settle(3)
-    again = plan(given, ["--out", "run"], Path("run"), 3)
-
-    assert again[:4] == ["--resume", "run", *MEAN]
-    assert main([*again, "--quiet"]) == 0
-
-
-def test_the_template_runs(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(ROOT)
-    kind = builder.find("examples.own_problem:RidgeWithIntercept")
-    X, y, _ = datasets.regression(60, 3)
-    blocks = [(X[i::3], y[i::3] + 2.0) for i in range(3)]
-    problems = [kind(*block, alpha=0.1) for block in blocks]
-    result = solve(problems, dadmm.Topology.ring(3), tolerance=1e-9)
-    (pooled,) = solve(
-        [kind(X, y + 2.0, alpha=0.3)], dadmm.Topology.chain(1), max_iter=1
-    ).theta
-
-    assert (result.status, result.coordinates) == ("certified", "metric")
-    assert_allclose(result.theta, np.tile(pooled, (3, 1)), atol=1e-6)
-    assert (np.abs(result.solution - pooled) <= result.certificate.coefficients).all()

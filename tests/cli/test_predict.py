@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.cli import predict, progress
+from dadmm.cli import predict
 from dadmm.data.encoding import Column, Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
-from tests.support.processes import python
 from tests.support.runs import contents, refused
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -89,17 +87,6 @@ def test_many_rows_are_predicted_in_blocks(many, kind):
     assert_array_equal(np.array(values, float), many @ [1.0, 2.0] + 0.1)
 
 
-def test_many_rows_show_progress(many, capsys, monkeypatch):
-    """In a log, if a minute has passed at each block."""
-    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
-    minutes = count(step=60)
-    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
-
-    assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in lines] == ["4/11", "8/11"]
-
-
 def test_a_file_is_replaced_only_by_force(capsys):
     Path("out.csv").write_text("mine")
 
@@ -107,15 +94,6 @@ def test_a_file_is_replaced_only_by_force(capsys):
     assert "--force" in said
     assert Path("out.csv").read_text() == "mine"
     assert len(run("--force")) == 4
-
-
-def test_nothing_else_is_written():
-    before = contents(".")
-    run()
-    after = contents(".")
-
-    assert after.pop("out.csv")
-    assert after == before
 
 
 @pytest.mark.parametrize(
@@ -180,11 +158,3 @@ def test_a_model_that_has_not_converged_says_so(capsys):
     assert "12 iterations" in capsys.readouterr().err
     Path("new.csv").write_text("other\n1\n")
     refused(capsys, "run", "new.csv", "--out", "other.csv", main=main)
-
-
-def test_the_module_is_a_command(tmp_path):
-    words = ("-m", "dadmm.predict", "run", "new.csv", "--out", "out.csv")
-    ended = python(*words, cwd=tmp_path).end()
-
-    assert ended.code == 0, ended.err
-    assert ended.out.startswith("3 rows predicted")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -47,34 +46,6 @@ def fit(*words):
 def agree(found, model):
     theirs = np.append(model.coef_, model.intercept_)
     assert_allclose(found, theirs, rtol=1e-4, atol=1e-6)
-
-
-def command(problem):
-    """Return the arguments of the example of a problem, in one process."""
-    lines = [line.partition("#")[0] for line in PAGE.splitlines()]
-    start = "./launch/local -n "
-    (line,) = [
-        line
-        for line in lines
-        if line.startswith(start) and f"--problem {problem} " in line
-    ]
-    return ["--nodes", *shlex.split(line.removeprefix(start))]
-
-
-@pytest.mark.parametrize("problem", ["lasso", "logistic"])
-def test_the_commands_of_the_page_find_what_scikit_learn_finds(data, problem):
-    """Houses with n times the alpha; hospitals, each rank with a file of its own."""
-    X, price, ill = data
-    words = command(problem)
-    alpha = float(words[words.index("--alpha") + 1])
-
-    found = fit(*words)
-
-    if problem == "lasso":
-        agree(found, linear_model.Lasso(alpha / N, tol=1e-12).fit(X, price))
-    else:
-        model = linear_model.LogisticRegression(C=1 / alpha, tol=1e-10)
-        agree(found, model.fit(X, ill))
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,6 @@ def test_the_target_is_found(source, target, names):
         assert X.flags.c_contiguous
 
 
-def test_arrays_of_other_names_are_found():
-    data = shards("named.npz::rows", target="z")
-
-    assert_array_equal(np.vstack([rows.X for rows in data.rows.values()]), 3 * X)
-    assert_array_equal(np.hstack([rows.y for rows in data.rows.values()]), 2 * Y)
-
-
 @pytest.mark.parametrize(
     ("source", "labels", "target"),
     [
@@ -263,17 +256,6 @@ def test_tables_over_mpi_are_those_of_one_process(words, pooled, tmp_path):
         assert_array_equal(many[name], one[name])
 
 
-@pytest.mark.mpi
-def test_a_conflict_over_mpi_is_told_once(pooled, tmp_path):
-    Path("h-2.csv").write_text("age,ill,sex,ward\nold,no,F,A\nyoung,yes,F,A\n")
-    words = [*WORDS[:-2], "--on-missing", "drop", "--quiet"]
-    ended = mpiexec(3, "-m", "dadmm.run", *words, cwd=tmp_path)
-
-    assert ended.code == 2
-    assert ended.err.count("'age'") == 1
-    assert "Traceback" not in ended.err
-
-
 def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
     words = ["--n-components", "1", "--nodes", "3", "--quiet"]
     for source in ("sparse.npz", "last.npy"):
@@ -282,21 +264,6 @@ def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
     assert predict(["spar", "sparse.npz", "--out", "sparse.csv"]) == 0
     assert predict(["last", "last.npy", "--out", "dense.csv"]) == 0
     assert Path("sparse.csv").read_text() == Path("dense.csv").read_text()
-
-
-def test_a_dry_run_lists_names_and_categories_of_the_files_it_sees(pooled, capsys):
-    Path("h-1.csv").unlink()
-    words = [*WORDS, "--features", "sex,ward", "--dry-run"]
-    assert main([*words, "--on-missing", "drop"]) == 0
-    out = capsys.readouterr().out
-
-    assert 'h-0.csv: "sex", "ward", "ill"' in out
-    assert '\'ward\' in h-2.csv: "A", "C"' in out
-    assert '\'ill\' in h-0.csv: "no", "yes"' in out
-    assert "h-1.csv" not in out
-    assert "age" not in out.replace("messages", "").replace("average", "")
-    assert main(words) == 2
-    assert "h-2.csv" in capsys.readouterr().err
 
 
 def test_names_do_not_control_the_terminal(capsys):
@@ -313,25 +280,6 @@ def test_names_do_not_control_the_terminal(capsys):
         assert [line for line in lines if not line.isprintable()] == []
         assert any("d\\x9b31m" in line for line in lines)
     assert max(map(len, Path("odd/summary.json").read_text().splitlines())) > 500
-
-
-@pytest.mark.parametrize(
-    ("words", "culprits"),
-    [
-        (["--nodes", "4"], "node 3|h-3.csv"),
-        (["--problem", "multinomial", "--problem-settings", '{"n_classes": 3}'],
-         "n_classes|3|2"),
-        (["--data", "all.csv", "--on-missing", "error"], "'age'|3 of 63|row 20"),
-        (["--data", "odd.csv"], "'age'|'?'|row 63"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_the_tables_is_refused(words, culprits, pooled, capsys):
-    """A single file is checked as a whole: rows are numbered as in the file."""
-    Path("odd.csv").write_text(Path("all.csv").read_text() + "?,no,F,A\n")
-    line = refused(capsys, *WORDS, "--on-missing", "drop", "--quiet", *words)
-
-    for word in culprits.split("|"):
-        assert word in line
 
 
 def test_a_run_is_not_resumed_with_other_categories(pooled, capsys):

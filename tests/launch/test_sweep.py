@@ -17,7 +17,6 @@ from launch.console import UsageError
 from launch.mpi import Runtime
 from launch.runs import FAILURE, read_state
 from tests.support.processes import ROOT, Job, variables
-from tests.support.run_folders import copy_launch
 
 GRID = """
 ranks = 2
@@ -218,18 +217,6 @@ def test_tasks_that_slurm_refuses_are_removed(grid, slurm, tmp_path):
     assert "2 of 2" in slurm().err
     assert len(sweep.Sweep.read(tmp_path / "out").tasks) == 2
     assert sweep.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
-
-
-def test_a_sweep_of_batch_jobs_creates_no_environment(grid, tmp_path):
-    """Other jobs may be running from the one that it would replace."""
-    copy_launch(tmp_path)
-    command = [str(tmp_path / "launch" / "sweep"), str(grid), "--out", "out"]
-    own = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
-    ended = Job(command, tmp_path, variables(**own)).end()
-
-    assert ended.code == 2
-    assert f"{tmp_path}/.venv" in ended.err
-    assert not list(tmp_path.glob(".venv*"))
 
 
 @pytest.mark.parametrize("when", ["before", "while"])

@@ -7,7 +7,6 @@ import inspect
 import math
 import re
 import tomllib
-from dataclasses import fields
 
 import pytest
 
@@ -95,22 +94,6 @@ def test_without_summaries_coordinates_are_raw():
     for setting in ({"coordinates": "units"}, {"init": "merged"}):
         with pytest.raises(ConfigError, match="summaries"):
             RunConfig(summaries=False, **setting)
-
-
-def test_help_names_settings_choices_and_what_may_change_on_resuming(capsys):
-    with pytest.raises(SystemExit) as left:
-        parse("--help")
-    text = " ".join(capsys.readouterr().out.split())
-    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
-
-    assert left.value.code == 0
-    for item in fields(RunConfig):
-        assert item.metadata["help"]
-        assert f"--{item.name.replace('_', '-')}" in text
-    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
-    assert "--strict, --no-strict" in text
-    listed = re.search(r"may change: (.*?); ", text)[1].replace("- ", "-").split(", ")
-    assert {n.removeprefix("--").replace("-", "_") for n in listed} == config.FREE
 
 
 @pytest.mark.parametrize(
