@@ -126,6 +126,8 @@ def test_tables_are_fitted_and_predicted_as_by_scikit_learn(tables):
     assert columns["prediction"] == peer.predict((X - mean) / scale).tolist()
     odds = np.array([columns["p(no)"], columns["p(yes)"]], float).T
     assert_allclose(odds, peer.predict_proba((X - mean) / scale), atol=1e-6)
+    origin = dadmm.load_model("run").origin
+    assert (origin.n_rows, origin.status, origin.tolerance) == (120, "certified", 1e-10)
     accuracy = peer.score((X - mean) / scale, found["sick"])
     assert_allclose(summary["scores"]["accuracy"], accuracy)
     stated = summary["certificate"]["coefficients"]
@@ -178,6 +180,7 @@ def test_several_classes_have_names_and_errors_by_class(tables):
         ("ppca", "--n-components", "2", "--missing-fraction", "0.1", *SMALL[2:]),
         ("poisson", "--alpha", "0", "--target", "count", "--weight", "weight",
          "--standardise", *TABLE[:2], *TABLE[4:6]),
+        ("logistic", "--target", "sick", "--data", "all.csv", *TABLE[4:6]),
     ],
     ids=lambda words: words[0],
 )  # fmt: skip

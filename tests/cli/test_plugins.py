@@ -53,27 +53,6 @@ class Mean:
 
 class Group:
     Inner = Mean
-
-
-class NoLayout(Mean):
-    def __init__(self, rows):
-        pass
-
-
-class Demanding(Mean):
-    def __init__(self, rows, beta):
-        super().__init__(rows)
-
-
-class Uneven(Mean):
-    """Its parameters depend on the rows of its node."""
-
-    def __init__(self, rows):
-        super().__init__(rows)
-        self.layout = Layout.of(mean=(2 + int(rows[0, 0] > 0),))
-
-
-NUMBER = 3
 '''
 
 
@@ -85,7 +64,6 @@ def package(tmp_path, monkeypatch):
     (inner / "__init__.py").write_text("")
     (inner / "module.py").write_text(MODULE)
     (inner / "sick.py").write_text("import no_such_library\n")
-    (inner / "typo.py").write_text("def x(:\n")
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -179,33 +157,6 @@ def test_a_module_may_lie_in_the_current_folder(monkeypatch):
 
     assert builder.find("beside:Mean").__module__ == "beside"
     del sys.modules["beside"]
-
-
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (["mypackage.modul:Mean"], "mypackage.modul"),
-        (["yourpackage.module:Mean"], "yourpackage"),
-        (["mypackage.sick:Mean"], "ModuleNotFoundError"),
-        (["mypackage.typo:Mean"], "SyntaxError"),
-        (["mypackage.module:Maen"], "Maen"),
-        (["mypackage.module:NUMBER"], "NUMBER"),
-        (["dadmm.run:main"], "class"),
-        (["functools:partial"], "functools:partial"),
-        (["mypackage.module:"], "mypackage.module:"),
-        (["mypackage/module.py:Mean"], "package.module:Class"),
-        (["mypackage.module"], "mypackage.module"),
-        (["mypackage.module:NoLayout"], "layout"),
-        (["mypackage.module:Uneven"], "node 2"),
-        (["mypackage.module:Demanding"], "beta"),
-        ([MEAN[1], "--delta", "2"], "delta"),
-        ([MEAN[1], "--problem-settings", "weight=1"], "problem_settings"),
-        ([MEAN[1], "--problem-settings", "[1]"], "problem_settings"),
-    ],
-)
-def test_a_mistake_is_one_sentence(words, culprit, capsys):
-    assert culprit in refused(capsys, "--nodes", 3, "--problem", *words)
-    assert not list(Path.cwd().iterdir())
 
 
 def test_a_dry_run_imports_nothing(capsys):

@@ -96,39 +96,6 @@ def test_a_file_is_replaced_only_by_force(capsys):
     assert len(run("--force")) == 4
 
 
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (("run", "new.csv"), "--out"),
-        (("none", "new.csv"), "none"),
-        (("new.csv", "new.csv"), "new.csv"),
-        (("run", "none.csv"), "none.csv"),
-        (("run", "less.csv"), "'sex'"),
-        (("run", "other.csv"), "'X'"),
-        (("run", "gap.csv"), "'age'"),
-        (("run", "text.csv"), "'age'"),
-        (("run", "empty.csv"), "empty.csv"),
-        (("run", "new.csv", "--unknown", "maybe"), "'maybe'"),
-        (("run", "new.csv", "--decimal", "x"), "'x'"),
-        (("run", "new.csv", "--separator", "ab"), "new.csv"),
-        (("run", "new.csv", "--encoding", "uft"), "uft"),
-        (("run", "new.csv", "--on-missing", "mean"), "means"),
-    ],
-)
-def test_bad_input_is_refused(capsys, words, culprit):
-    """And leaves no file."""
-    Path("less.csv").write_text("age\n1\n")
-    Path("other.csv").write_text("age,sex\n1,X\n")
-    Path("gap.csv").write_text("age,sex\n,F\n")
-    Path("text.csv").write_text("age,sex\nold,F\nyoung,M\n")
-    Path("empty.csv").write_text("age,sex\n")
-    before = contents(".")
-    out = () if words == ("run", "new.csv") else ("--out", "out.csv")
-
-    assert culprit in refused(capsys, *words, *out, main=main)
-    assert contents(".") == before
-
-
 @pytest.mark.parametrize("out", ["new.csv", "none/out.csv", "run", "link.csv", "a\0b"])
 @pytest.mark.parametrize("force", [(), ("--force",)])
 def test_an_output_that_cannot_be_written_is_refused(capsys, out, force):

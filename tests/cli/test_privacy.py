@@ -170,23 +170,6 @@ def test_a_neighbour_finds_the_row_of_a_node_with_one_row():
     assert_allclose(sign * target, y[0], rtol=1e-6)
 
 
-def test_the_summary_of_a_node_with_one_row_is_the_row():
-    """Up to its sign; with more rows, no more than parameters, up to a rotation."""
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((3, 4)), rng.standard_normal(3)
-    factors = [
-        np.linalg.qr(
-            problems.LeastSquares(X[:n], y[:n], fit_intercept=False).rows(np.zeros(4)),
-            mode="r",
-        )
-        for n in (1, 3)
-    ]
-
-    assert_allclose(np.abs(factors[0]), np.abs(X[:1]), rtol=1e-12)
-    turn = X @ np.linalg.pinv(factors[1])
-    assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

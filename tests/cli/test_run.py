@@ -18,7 +18,6 @@ import dadmm
 from dadmm.cli import progress
 from dadmm.cli.progress import Progress, Signals
 from dadmm.comm import launch_link, world
-from dadmm.problems import PPCA
 from dadmm.run import main
 from tests.support.processes import Job, variables
 from tests.support.runs import arrays_of, assert_same_arrays, history_of, summary_of
@@ -168,18 +167,6 @@ def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
 
     assert "./launch/local -n 4 --resume 'my run' --max-iter N" in out
     assert "browser" not in out
-
-
-def test_what_should_not_happen_is_not_hidden(monkeypatch):
-
-    def fail(self, *arguments):
-        raise RuntimeError("a bug")
-
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(PPCA, "prox", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        main([*map(str, SHORT), "--coordinates", "raw", "--out", "run"])
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 RUN = SimpleNamespace(

@@ -219,15 +219,6 @@ def test_directions_and_parallel_edges_are_merged(kind):
     assert Topology.from_graph(graph) == Topology.complete(3)
 
 
-@pytest.mark.parametrize("label", ["a", 7, (0, 1), -1])
-def test_other_labels_are_named(label):
-    graph = nx.Graph([(0, 1), (1, label)])
-
-    with pytest.raises(TopologyError, match="convert_node_labels_to_integers"):
-        Topology.from_graph(graph)
-    assert Topology.from_graph(nx.convert_node_labels_to_integers(graph)).diameter == 2
-
-
 @pytest.mark.parametrize("suffix", [".edges", ".edgelist", ".txt"])
 def test_a_written_graph_is_read_back(tmp_path, suffix):
     for topology in (build(name, n) for name in GRAPHS for n in (1, 2, 20)):

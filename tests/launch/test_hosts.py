@@ -14,16 +14,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from benchmarks.emulation.hosts import spread
 from benchmarks.emulation.network import AGENT
-from launch.mpi import command_on_hosts
 from tests.support.emulation import network, reached_by
 from tests.support.processes import (
     PROGRAMS,
     Job,
     find_mpiexec,
     python,
-    settings_of,
     variables,
 )
 
@@ -137,33 +134,6 @@ def processes_of(cluster, host):
             if os.readlink(entry / "ns" / "net") == namespace:
                 found.append(int(entry.name))
     return found
-
-
-ABOUT = """
-import os, sys
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-near = comm.Split_type(MPI.COMM_TYPE_SHARED).size
-mine = f"{os.uname().nodename} {near} {os.environ.get('OMP_NUM_THREADS')} {os.getcwd()}"
-found = comm.gather(mine)
-if found:
-    print(*found, sep="\\n")
-"""
-
-
-@pytest.mark.parametrize("cyclic", [False, True])
-def test_ranks_on_other_hosts_have_our_variables_and_directory(
-    cluster, by_ssh, tmp_path, cyclic
-):
-    """Each rank is on its host and shares memory with the other rank there."""
-    environment, hosts = variables(**by_ssh), spread(4, 2, cyclic)
-    job = [sys.executable, "-c", ABOUT]
-    with command_on_hosts(find_mpiexec(), hosts, job, environment) as command:
-        ended = Job(cluster.command(0, command), tmp_path, environment).end()
-
-    assert ended.code == 0, ended.err
-    assert settings_of(find_mpiexec())["OMP_NUM_THREADS"] == "1"
-    assert ended.out.splitlines() == [f"{host} 2 1 {tmp_path}" for host in hosts]
 
 
 # Three sites: machines with their own names and files, which share only a network
