@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import os
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.cli import predict
+from dadmm.cli import predict, progress
 from dadmm.data.encoding import Column, Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
@@ -125,3 +126,14 @@ def test_a_model_that_has_not_converged_says_so(capsys):
     assert "12 iterations" in capsys.readouterr().err
     Path("new.csv").write_text("other\n1\n")
     refused(capsys, "run", "new.csv", "--out", "other.csv", main=main)
+
+
+def test_many_rows_show_progress(many, capsys, monkeypatch):
+    """In a log, if a minute has passed at each block."""
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+    minutes = count(step=60)
+    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
+
+    assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["4/11", "8/11"]

@@ -296,3 +296,13 @@ def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     assert isinstance(world.connect(), world.World)
     monkeypatch.setenv(size, "20")
     assert launch_link.rank_and_size() == (2, 20)
+
+
+def test_data_without_noise_are_no_reason_to_lose_the_results():
+    """Their likelihood has no maximum, so none is told."""
+    np.save("flat.npy", np.full((20, 5), 3.0))
+    words = ("--n-components", 2, "--max-iter", 5, "--no-summaries")
+    folder = run("--data", "flat.npy", *SMALL[:2], *words)
+
+    assert "log_likelihood" not in summary_of(folder)["metrics"]
+    assert "NaN" not in (folder / "summary.json").read_text()

@@ -160,3 +160,9 @@ def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
     assert all(done.any() == done.all() for done in ends)
     if agreement == "neighbours" or rule != "objective":
         assert np.abs(result.theta - optimum(problems)).max() < 0.02
+
+
+def test_another_graph_than_the_union_is_refused():
+    schedule = Schedule.matchings(Topology.ring(5))
+    with pytest.raises(TopologyError, match=r"schedule\.union"):
+        solve(quadratics(5), Topology.chain(5), schedule=schedule)
