@@ -277,6 +277,7 @@ def test_a_second_interrupt_ends_at_once(ranked, arrivals, last, monkeypatch):
 
 
 def test_output_that_cannot_grow_ends_the_run(tmp_path):
+    """With results, which come before rows."""
     words = " ".join(map(str, SMALL))
     endless = "--tolerance 0 --max-iter 100000000 --record-edges"
     script = f'ulimit -f 16; exec "$0" -m dadmm.run {words} {endless} --out run'
@@ -285,7 +286,7 @@ def test_output_that_cannot_grow_ends_the_run(tmp_path):
     assert ended.code == 2
     assert len(ended.said) == 1
     assert "cannot write to run" in ended.said[0]
-    assert not (tmp_path / "run" / "summary.json").exists()
+    assert summary_of(tmp_path / "run")["reason"] == "output"
 
 
 @pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)
