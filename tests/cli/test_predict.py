@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -137,3 +138,13 @@ def test_many_rows_show_progress(many, capsys, monkeypatch):
     assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["4/11", "8/11"]
+
+
+def test_labels_are_not_run_by_a_spreadsheet():
+    model = logistic()
+    encoding = replace(model.encoding, classes=("-1", "=HYPERLINK(1)"))
+    replace(model, encoding=encoding).save("run/model.json")
+    header, *rows = run()
+
+    assert header == ["prediction", "p(-1)", "p(=HYPERLINK(1))"]
+    assert [row[0] for row in rows] == ["-1", "'=HYPERLINK(1)", "'=HYPERLINK(1)"]
