@@ -110,3 +110,16 @@ def test_numbers_of_another_shape_are_refused(wrong, method):
 
     with pytest.raises(dadmm.ProblemError, match=method):
         solve(problems, Topology.ring(3), scheme="nap")
+
+
+@pytest.mark.parametrize("method", ["prox", "objectives"])
+def test_complex_results_are_refused(method):
+    """Their imaginary parts would be lost, and the result be wrong."""
+
+    class Odd(Quadratic):
+        pass
+
+    own = getattr(Quadratic, method)
+    setattr(Odd, method, lambda *given: own(*given) + 0.5j)
+    with pytest.raises(dadmm.ProblemError, match=method):
+        solve([Odd(np.eye(2), np.ones(2))] * 2, Topology.complete(2), max_iter=5)
