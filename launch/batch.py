@@ -76,7 +76,9 @@ def pbs(variables: Mapping[str, str]) -> Allocation:
 SYSTEMS = {"slurm": slurm, "pbs": pbs}
 
 
-def run(system: str, arguments: list[str], name: str, runtime: Runtime) -> int:
+def run(
+    system: str, arguments: list[str], name: str, runtime: Runtime, stall_seconds: int
+) -> int:
     """Start or resume a run inside an allocation; return the exit code of its ranks."""
     allocation = SYSTEMS[system](os.environ)
     arguments = arguments_of_task(arguments, os.environ)
@@ -100,11 +102,16 @@ def run(system: str, arguments: list[str], name: str, runtime: Runtime) -> int:
         again = [*(["--mpi", name] if name else []), "--resume", str(folder)]
         again += same_problem(["--problem", given.config.problem])
         resume = f"run {submission(allocation, again)}"
-    return attempt(allocation, runtime, folder, planned, resume)
+    return attempt(allocation, runtime, folder, planned, resume, stall_seconds)
 
 
 def attempt(
-    allocation: Allocation, runtime: Runtime, folder: Path, job: list[str], resume: str
+    allocation: Allocation,
+    runtime: Runtime,
+    folder: Path,
+    job: list[str],
+    resume: str,
+    stall_seconds: int = 0,
 ) -> int:
     """Run the ranks to their end, and print one line about it."""
     before = last_checkpoint(folder) if "--resume" in job else 0
@@ -114,7 +121,7 @@ def attempt(
     pin = is_pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
     rank, stop = runtime.run_command(job), StopHandler()
     with start(allocation, runtime, pin, rank) as (command, variables):
-        code, _ = run_job(command, variables, arguments=job, stop=stop)
+        code, _ = run_job(command, variables, "", job, stop, stall_seconds)
     if RunFolder.is_live(folder):  # it was refused, as another job was faster
         return code or 1
     state = read_state(folder)

@@ -16,11 +16,13 @@ from launch.console import (
     print_message,
     same_problem,
     take_option,
+    whole_number,
 )
 from launch.environment import PROJECT
 from launch.job import has_results, run_job
 
 HELP = {"-h", "--help"}
+BATCH_STALL = 300  # seconds without progress after which a batch job is ended
 # Two files at a time: most tests keep one core busy, those over MPI all of them.
 WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 DIAGNOSE = (
@@ -41,6 +43,8 @@ def local(arguments: list[str]) -> int:
     file, job = take_option(arguments, ("--hostfile",), None)
     ranks, job = take_option(job, ("-n", "-np"), None)
     name, job = take_option(job, ("--mpi",), "")
+    stall, job = take_option(job, ("--stall-seconds",), "0")
+    stall_seconds = whole_number("--stall-seconds", stall)
     reports, job = "--report" in job, [word for word in job if word != "--report"]
     n = None if ranks is None else positive_number("-n", ranks)
     hosts = None if file is None else mpi.read_hosts(file, n)
@@ -65,11 +69,11 @@ def local(arguments: list[str]) -> int:
         options = mpi.fault_tolerance(runtime.mpiexec, command)
         options += ["-n", str(n or mpi.DEFAULT_RANKS)]
         command = [runtime.mpiexec, *options, *command]
-        code, folder = run_job(command, variables, resume, job)
+        code, folder = run_job(command, variables, resume, job, None, stall_seconds)
     else:
         on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
         with on_hosts as command:
-            code, folder = run_job(command, variables, resume, job)
+            code, folder = run_job(command, variables, resume, job, None, stall_seconds)
     if reports and has_results(folder):
         made = subprocess.call([*report, str(folder)], env=runtime.variables)
         code = code or made
@@ -89,11 +93,13 @@ def setup(arguments: list[str]) -> int:
 def slurm(arguments: list[str], system: str = "slurm") -> int:
     """Run a job of a batch system."""
     name, arguments = take_option(arguments, ("--mpi",), "")
+    stall, arguments = take_option(arguments, ("--stall-seconds",), str(BATCH_STALL))
+    stall_seconds = whole_number("--stall-seconds", stall)
     runtime = mpi.prepare(name, own=True, install=False)
     mpi.enter(runtime)
     from launch import batch
 
-    return batch.run(system, arguments, name, runtime)
+    return batch.run(system, arguments, name, runtime, stall_seconds)
 
 
 def pbs(arguments: list[str]) -> int:

@@ -75,6 +75,13 @@ def take_option(
     return value, others
 
 
+def whole_number(name: str, value: str) -> int:
+    """Return an integer from 0 on, given as text, or raise `UsageError`."""
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return int(value)
+    raise UsageError(f"{name} must be a whole number, got {value!r}")
+
+
 def positive_number(name: str, value: object) -> int:
     """Return a positive integer, given as one or as text, or raise `UsageError`."""
     if re.fullmatch(r"0*[1-9][0-9]{0,8}", str(value)):

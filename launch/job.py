@@ -54,9 +54,9 @@ class StopHandler:
         elif self.count:
             self.kill()
 
-    def end_hanging(self) -> None:
-        """Terminate an mpiexec that did not react to the end of a rank."""
-        print_message("a rank has ended, but mpiexec has not; ending the job")
+    def end_hanging(self, why: str) -> None:
+        """Terminate a job that does not end by itself."""
+        print_message(f"{why}; ending the job")
         self._terminate()
 
     def kill(self, *_: Any) -> None:
@@ -79,6 +79,7 @@ def run_job(
     resume: str = "",
     arguments: list[str] | None = None,
     stop: StopHandler | None = None,
+    stall_seconds: int = 0,
 ) -> tuple[int, Path | None]:
     """Run mpiexec until it ends; return the exit code and the folder of the run.
 
@@ -87,6 +88,7 @@ def run_job(
     happened and how to resume: `resume` is the command when the folder is appended.
     Rank 0 reports its folder, if it runs on this host; else it is the one that the
     `arguments` of ``dadmm.run`` name. The caller can see in `stop` which signals came.
+    A job in which nothing happens for `stall_seconds` is ended, unless that is 0.
     """
     stop = stop or StopHandler()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
@@ -94,7 +96,7 @@ def run_job(
             signal.signal(signum, stop)
     signal.signal(signal.SIGALRM, stop.kill)
     started = time.time()
-    with Monitor() as monitor:
+    with Monitor(stall_seconds) as monitor:
         stop.process = subprocess.Popen(
             command,
             env=variables | monitor.variables,
@@ -146,10 +148,14 @@ def report_end(
     from launch import diagnosis
 
     code = code or 1
-    if by_user:
+    if by_user or monitor.has_stalled:
         if folder is not None:
-            advice = diagnosis.resume_advice(resume, folder)
-            print_message(f"ended by a second signal; {advice}")
+            why = (
+                "because it stood still"
+                if monitor.has_stalled
+                else "by a second signal"
+            )
+            print_message(f"ended {why}; {diagnosis.resume_advice(resume, folder)}")
         return code
     ranks = diagnosis.read_ranks(folder)
     sees_all = all(monitor.has_seen(rank) for rank in range(len(ranks)))

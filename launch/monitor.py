@@ -29,7 +29,14 @@ POLL = 0.5  # seconds between checks whether mpiexec ended and left its streams 
 PATIENCE = 15  # seconds in which mpiexec must end after one of its ranks
 LEFT = 3  # seconds in which ranks must end after mpiexec
 BACKLOG = 4096  # ranks that may connect at once
-STALL = 60  # seconds without rows until the first message; it doubles each time
+SILENT = 8  # seconds without a word of a rank, which speaks every 2 s
+STALL = 60  # seconds in which no rank finishes an iteration, or a step of set-up
+STATES = {  # of a process that says nothing, by the letter of /proc
+    "T": "is stopped by a signal (kill -CONT {} lets it go on)",
+    "t": "is stopped by a debugger",
+    "D": "waits for a disk or a file system",
+    "Z": "has ended, and its parent has not noticed",
+}
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
@@ -39,15 +46,45 @@ class Rank:
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}  # its rank; of rank 0, the run's folder
         self.heard = time.monotonic()  # when it spoke last
+        self.moved = time.monotonic()  # when it was last known to get on
         self._rest = b""  # of a line that is not complete
+
+    @property
+    def name(self) -> str:
+        """The rank, with its host and process."""
+        known = self.facts
+        return (
+            f"rank {known.get('rank', '?')} (process {known.get('process', '?')} on "
+            f"{known.get('host', 'this host')})"
+        )
+
+    @property
+    def state(self) -> str:
+        """What a process that says nothing does, as a predicate."""
+        process = self.facts.get("process")
+        try:
+            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+        except OSError:
+            words = ""
+        told = STATES.get(words.split()[0] if words else "", "")
+        return told.format(process) or "is frozen, or was cut off"
 
     def hear(self, data: bytes) -> None:
         """Take what a rank has sent."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest, self.heard = rest[-TAIL:], time.monotonic()
+        before = self._place
         for line in lines:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 self.facts |= json.loads(line)
+        if self._place != before:
+            self.moved = self.heard
+
+    @property
+    def _place(self) -> tuple[Any, ...]:
+        """What changes when a rank gets on."""
+        iteration = self.facts.get("iteration")
+        return iteration, None if iteration else self.facts.get("at")
 
 
 class Monitor:
@@ -59,16 +96,18 @@ class Monitor:
     other ranks. Closed connections arrive in the order in which they were closed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stall_seconds: float = 0.0) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="dadmm-")
         address = str(Path(self._directory.name, "ranks"))
         self.variables = {"DADMM_MONITOR": address}
         self.first: int | None = None  # the rank that ended first, of those connected
+        self.has_stalled = False  # whether the job was ended for this reason
         self.ranks: dict[socket.socket, Rank] = {}
         self._output = bytearray()
         self._oom_kills = count_oom_kills()
         self._streams = 0
-        self._size, self._since, self._limit = -1, math.inf, STALL  # of the rows
+        self._told: dict[str, float] = {}  # by sentence: when it may be said again
+        self._ends_after = stall_seconds or math.inf  # seconds of a stall
         self._deadline = math.inf  # when mpiexec must have ended
         self._selector = selectors.DefaultSelector()
         self._server = socket.socket(socket.AF_UNIX)
@@ -103,13 +142,14 @@ class Monitor:
     def watch(
         self,
         process: subprocess.Popen[bytes],
-        end: Callable[[], None],
+        end: Callable[[str], None],
         tolerant: bool = False,
     ) -> None:
         """Pass on the output of a process until it has ended.
 
-        `end` is called once if the process still runs `PATIENCE` seconds after the
-        first rank has ended, unless a `tolerant` run has begun, which may go on.
+        `end` is called with the reason if the process still runs `PATIENCE` seconds
+        after the first rank has ended, unless a `tolerant` run has begun, which may go
+        on; and if nothing happens for `stall_seconds`.
         """
         for target, stream in ((1, process.stdout), (2, process.stderr)):
             action = partial(self._pass_on, target)
@@ -119,11 +159,13 @@ class Monitor:
             busy = self._serve(POLL if self._streams else 0)
             if not busy and (not self._streams or process.poll() is not None):
                 return  # another process may hold the streams open
-            self._check_stall()
+            if not self.has_stalled and self._check_stall():
+                self.has_stalled = True
+                end("the job stands still")
             if time.monotonic() > self._deadline:
                 self._deadline = math.inf
                 if not (tolerant and self.folder):
-                    end()
+                    end("a rank has ended, but mpiexec has not")
 
     def end_left(self) -> None:
         """Kill the ranks on this host that still run `LEFT` seconds after mpiexec.
@@ -183,24 +225,37 @@ class Monitor:
             self.first = rank.facts.get("rank")
             self._deadline = time.monotonic() + PATIENCE
 
-    def _check_stall(self) -> None:
-        """Print that a run writes no rows any more, which ranks do every few seconds.
+    def _check_stall(self) -> bool:
+        """Say which rank is silent, or keeps all waiting; return whether to end it all.
 
-        An MPI waits for ever for a rank that was stopped, and for a host that
-        disappeared without closing its connections. A long iteration looks the same.
+        Ranks on hosts that cannot reach this one are not seen; the others wait for
+        them.
         """
-        now, size = time.monotonic(), -1
-        if self.folder:
-            with contextlib.suppress(OSError):  # not started yet, or writing results
-                size = (self.folder / "parts" / "history-00000.csv").stat().st_size
-        if size != self._size or size < 0:
-            self._size, self._since, self._limit = size, now, STALL
-        elif now - self._since >= self._limit:
-            print_message(
-                f"no iteration has ended for {self._limit} s: iterations are long, or "
-                "a rank was stopped, or a host was lost; Ctrl-C twice ends the job"
-            )
-            self._limit *= 2
+        now, since = time.monotonic(), math.inf
+        ranks = [rank for line, rank in self.ranks.items() if line.fileno() >= 0]
+        for rank in ranks:
+            if now - rank.heard > SILENT:
+                since = min(since, rank.heard)
+                self._say(f"{rank.name} {rank.state}", rank.heard)
+        moved = max((rank.moved for rank in ranks), default=math.inf)
+        if since == math.inf and now - moved > STALL:
+            since = moved
+            late = [rank for rank in ranks if not rank.facts.get("waits")][:3]
+            words = [f"{rank.name} is in {rank.facts.get('at')}" for rank in late]
+            told = "; ".join(words) or "all ranks of this host wait for messages"
+            self._say(f"no iteration has ended: {told}", moved)
+        if now - since < self._ends_after:
+            return False
+        self._ends_after = math.inf
+        return True
+
+    def _say(self, sentence: str, since: float) -> None:
+        """Print a sentence at first, and then at doubled intervals."""
+        now = time.monotonic()
+        if now >= self._told.get(sentence, 0.0):
+            seconds = now - since
+            self._told[sentence] = now + max(seconds, STALL)
+            print_message(f"{sentence}, for {seconds:.0f} s; Ctrl-C twice ends the job")
 
     def __enter__(self) -> Self:
         return self

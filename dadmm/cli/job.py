@@ -36,7 +36,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows
 from dadmm.graphs import placement
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
-from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run
+from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
 from dadmm.runs.row_files import PARTS, RowFiles
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with one_blas_thread():
                 code = job.run(sys.argv[1:] if argv is None else argv)
-        except Exception as error:
+        except BaseException as error:  # a user's function may also raise SystemExit
             code = job.fail(error)
         finally:
             print_out()  # flushes what --help and --version print
@@ -123,16 +123,17 @@ class Job:
             return OK
         self.build_graph()
         self.load_data()
-        self.open_folder()
         try:
+            self.open_folder()
             self.solve()
             self.write_results()
         finally:
-            self.folder.release()
+            if hasattr(self, "folder"):  # else it could not be opened
+                self.folder.release()
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
 
-    def fail(self, error: Exception) -> int:
+    def fail(self, error: BaseException) -> int:
         """Report an error, and return the exit code; end all ranks if others wait."""
         world, is_input = self.world, isinstance(error, DadmmError)
         if is_input and not (self._is_alone and self.over_mpi):
@@ -270,9 +271,9 @@ class Job:
         n_nodes, by_edge = graph.n_nodes, bool(config.record_edges)
         ranks = n_nodes if over_mpi else 1
         names = names_of_run(n_nodes, ranks, by_edge, over_mpi, config.checkpoint)
-        path = Path(from_rank_0(world, lambda: self._enter(names)))
+        path, run = json.loads(from_rank_0(world, lambda: self._enter(names)))
         if world.rank:
-            self.folder = RunFolder(path)
+            self.folder = RunFolder(Path(path), run=run)
         self.checkpoints = self._make_checkpoints()
         if self.resume is not None:
             collectively(world, lambda: self._reopen(names))
@@ -280,7 +281,7 @@ class Job:
         self.checkpoints.sync = self.rows.sync
 
     def _enter(self, names: set[str]) -> str:
-        """Lock the folder, on rank 0, and return its path."""
+        """Lock the folder, on rank 0; return its path, and the identity of the run."""
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
@@ -290,7 +291,7 @@ class Job:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return str(self.folder.path)
+        return json.dumps([str(self.folder.path), self.folder.run])
 
     def _reopen(self, names: set[str]) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
@@ -328,6 +329,7 @@ class Job:
     def _make_checkpoints(self) -> Checkpoints:
         config, rows, encoding = self.config, self.data.rows, self.data.encoding
         facts = identity.identity(config.deciding(), self.graph, self.schedule)
+        facts["run"] = self.folder.run  # no file of another run with equal settings
         if encoding is not None:  # what the nodes have agreed on
             text = json.dumps(encoding.to_json())
             facts["table"] = f"{identity.digest({'columns': text}):016x}"
@@ -385,10 +387,18 @@ class Job:
         frames = results.gather_motion(world, self.problems, result)
         fit = models.describe(world, config, result, self.problems, self.data)
 
-        def write_nodes() -> None:
-            self.rows.close()
+        failures: list[OutputError] = []  # raised when the results are written
+
+        def impute() -> None:
             if targets.gaps:
                 results.write_imputed(home, self.problems, self.data.rows, result)
+
+        def write_nodes() -> None:
+            for step in (self.rows.close, impute):
+                try:
+                    step()
+                except OutputError as error:
+                    failures.append(error)
 
         collectively(world, write_nodes)
         summary = results.summarise(self, fit)
@@ -399,13 +409,26 @@ class Job:
                 model = None if fit.model is None else fit.model.to_json()
                 left = result.nodes.tolist() if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
-                RunFolder.open(self.folder.path).finish(
-                    self.rows, summary, arrays, model, left, result.lost,
-                    is_over=over or left is not None,
-                )  # fmt: skip
-            self.checkpoints.close()  # last: results are written
+                try:
+                    self.folder.newest().finish(
+                        self.rows, summary, arrays, model, left, result.lost,
+                        is_over=over or left is not None,
+                    )  # fmt: skip
+                except OutputError as error:
+                    if (home / "summary.json").exists():
+                        raise  # only rows are not merged
+                    place = rescue(home, config.to_toml(), summary, arrays, model)
+                    if place is None:
+                        raise
+                    raise OutputError(f"{error}; the results are in {place}") from None
+
+        def conclude() -> None:
+            for failure in failures:
+                raise failure
+            self.checkpoints.close()
 
         collectively(world, write_all)
+        collectively(world, conclude)
         if world.rank == 0 and not config.quiet:
             print_out(f"{summary.text(config, home)}\n")
 

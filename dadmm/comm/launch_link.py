@@ -1,6 +1,7 @@
 """The link between this process and the command that started it.
 
-mpiexec or srun sets the rank; `launch/local` watches the processes.
+mpiexec or srun sets the rank; `launch/local` watches the processes. Each rank tells it
+every `BEAT` seconds what it does, from before MPI starts to the end of the process.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ import contextlib
 import json
 import os
 import stat
+import sys
+import threading
 import time
 from array import array
+from types import FrameType
 from typing import Any
+
+BEAT = 2.0  # seconds
 
 # variables of (rank, size): MPICH and Intel MPI, Open MPI, PMIx, Slurm
 LAUNCHERS = (
@@ -62,7 +68,36 @@ def connect_to_launcher() -> None:
         line.connect(path)
         _launcher = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
         os.set_blocking(_launcher, False)
-        tell_launcher(rank=rank)
+        tell_launcher(rank=rank, host=os.uname().nodename, process=os.getpid())
+        threading.Thread(target=_beat, daemon=True).start()
+
+
+def _beat() -> None:
+    """Tell the launcher for ever what the main thread does.
+
+    A process that is stopped, or whose main thread keeps Python's lock, is silent.
+    """
+    main = threading.main_thread().ident
+    while main is not None:
+        time.sleep(BEAT)
+        frame = sys._current_frames().get(main)
+        if frame is not None:
+            tell_launcher(**doing(frame))
+        del frame
+
+
+def doing(frame: FrameType | None) -> dict[str, Any]:
+    """Return the iteration, where a thread is, and whether it waits for messages."""
+    facts: dict[str, Any] = {"iteration": 0, "waits": False, "at": ""}
+    while frame is not None:
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        here = f"{name} ({os.path.basename(file)}:{frame.f_lineno})"
+        facts["at"] = facts["at"] or here
+        facts["waits"] |= os.path.dirname(file) == os.path.dirname(__file__)
+        if name == "iterate" and file.endswith("loop.py"):
+            facts["iteration"] = frame.f_locals.get("t", 0)
+        frame = frame.f_back
+    return facts
 
 
 def wait_until_read(stream: Any, limit: float = 1.0) -> None:

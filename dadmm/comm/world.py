@@ -147,6 +147,7 @@ def connect() -> World:
     """Return the processes of this run; start MPI only if a launcher started it."""
     launched = rank_and_size()
     if launched is None:
+        _check_step()
         return World()
     rank, size = launched
     try:
@@ -169,6 +170,19 @@ def connect() -> World:
     if rank > 0:  # one process prints the error
         raise SystemExit(2)
     raise ConfigError(reason)
+
+
+def _check_step() -> None:
+    """Raise if this is one of several tasks of Slurm that no MPI connects."""
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "")
+    if tasks.isdigit() and int(tasks) > 1:
+        if os.environ.get("SLURM_PROCID") != "0":  # one process prints the error
+            raise SystemExit(2)
+        raise ConfigError(
+            f"srun started {tasks} tasks, but no MPI connects them, so each would be a "
+            "run of its own; use srun --mpi=pmi2 or --mpi=pmix, as your MPI needs it, "
+            "or srun -n 1 for a run in one process"
+        )
 
 
 def world_of(comm: MPI.Comm | None) -> World:

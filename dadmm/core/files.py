@@ -174,6 +174,7 @@ def replacing(
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
+            os.fsync(handle)  # the folder: else the old name may be back after a crash
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=handle)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+from tempfile import gettempdir
 from typing import NamedTuple
 
 from dadmm.comm.launch_link import tell_launcher
@@ -126,15 +127,22 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             new = cls(path)
             new.lock(first=True)
-            before = cls._present(path, overwrite)  # the lock keeps it as it is
-            before.check(names)
-            if before.names:
-                cls(path, before.names | set(names), before.run).save()
-                before.clear_components()
-                before.clear()
-            new.add(names)
-            new._make_parts()
+            try:
+                new._replace(cls._present(path, overwrite), names)
+            except BaseException:
+                new.release()
+                raise
         return new
+
+    def _replace(self, before: RunFolder, names: Collection[str]) -> None:
+        """Clear an earlier run, which the lock keeps as it is, and begin this one."""
+        before.check(names)
+        if before.names:
+            RunFolder(self.path, before.names | set(names), before.run).save()
+            before.clear_components()
+            before.clear()
+        self.add(names)
+        self._make_parts()
 
     @classmethod
     def _present(cls, path: Path, overwrite: bool) -> RunFolder:
@@ -177,6 +185,14 @@ class RunFolder:
                 f"a run's files; {instead}"
             ) from None
         return cls(path, found["files"], found["run"])
+
+    def newest(self) -> RunFolder:
+        """Return the run as its manifest has it now; as it was if there is none."""
+        try:
+            found = RunFolder.open(self.path)
+        except OutputError:
+            return self
+        return found if found.run == self.run else self
 
     def save(self) -> None:
         """Write the manifest."""
@@ -382,7 +398,10 @@ class RunFolder:
         lost: Sequence[int] = (),
         is_over: bool = False,
     ) -> None:
-        """Merge the part files, write the results, and remove what is not needed.
+        """Write the results, merge the part files, and remove what is not needed.
+
+        The results come first: they are small, and rows may fill the disk. If rows
+        cannot be merged, they stay in the part files, where `StoredRun` finds them.
 
         ``model`` is the text of model.json, if there is one. ``nodes``, which are also
         ranks, are those whose rows to take after others were ``lost``; all by default.
@@ -398,16 +417,15 @@ class RunFolder:
             return [self.path / PARTS / f"{kind}-{i:05d}.csv" for i in nodes]
 
         with writing(home):
+            write_results(home, summary, arrays, model)
+        if rows.failure is not None:
+            return  # rows are missing; those in the part files are for a resume
+        with writing(home, "the results are written, and the rows stay in its parts/"):
             for kind in kinds if rows.by_edge else kinds[:1]:
                 whole = home / f"{kind}.csv"
                 with files.replacing(whole) as draft:
                     lines = merged(parts(kind), whole)
                     write_rows(draft, headers[kind], lines, nodes)
-            write_arrays(home / "result.npz", arrays)
-            if model is not None:
-                write_text(home / "model.json", model)
-            # The summary comes last: a folder that has one is complete.
-            write_text(home / "summary.json", json.dumps(summary, indent=2) + "\n")
             done = {path.name for kind in kinds for path in parts(kind)}
             if home == self.path:
                 done |= {f"{kind}-{i:05d}.csv" for kind in kinds for i in lost}
@@ -420,6 +438,39 @@ class RunFolder:
             own = self if home == self.path else RunFolder.open(home)
             own.names &= {entry.name for entry in _entries(home)} | ALWAYS
             own.save()
+
+
+def write_results(
+    home: Path,
+    summary: Mapping[str, object],
+    arrays: Mapping[str, Array],
+    model: str | None,
+) -> None:
+    """Write result.npz, model.json and summary.json; a folder with the last has all."""
+    write_arrays(home / "result.npz", arrays)
+    if model is not None:
+        write_text(home / "model.json", model)
+    write_text(home / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def rescue(
+    lost: Path,
+    settings: str,
+    summary: Mapping[str, object],
+    arrays: Mapping[str, Array],
+    model: str | None,
+) -> Path | None:
+    """Write results beside a folder that cannot be written, or to the temporary folder.
+
+    Return the new folder, or None if that is impossible, too.
+    """
+    for parent in (lost.absolute().parent, Path(gettempdir())):
+        with suppress(OSError, OutputError):
+            home = _fresh(parent / f"{lost.name}-rescued")
+            write_text(home / "config.toml", settings)
+            write_results(home, summary, arrays, model)
+            return home
+    return None
 
 
 def _fresh(stem: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import documents
+from dadmm.core import documents, files
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError, OutputError, TopologyError
 from dadmm.core.layout import Array, Matrix
@@ -25,7 +25,14 @@ from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
-from dadmm.runs.row_files import EDGE_KEYS, NODE_KEYS, iteration, merged
+from dadmm.runs.row_files import (
+    EDGE_KEYS,
+    EDGES,
+    NODE_KEYS,
+    history_header,
+    iteration,
+    merged,
+)
 
 # allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
@@ -234,7 +241,13 @@ def _exists(file: Path) -> bool:
 
 
 def read_rows(file: Path, keys: tuple[str, ...], n_rows: int) -> Columns:
-    """Return the columns of a merged file."""
+    """Return the columns of a merged file, or of parts that could not be merged."""
+    if files.kind(file) == "none" and (parts := _parts(file.parent, file.stem)):
+        rows = [line.decode("ascii") for line in merged(parts, file)]
+        header = list(EDGES if keys == EDGE_KEYS else history_header(()))
+        more = rows[0].count(",") + 1 - len(header) if rows else 0
+        header += [f"observed{k}" for k in range(more)]
+        return parse_rows(rows, header, keys, n_rows, file)
     try:
         documents.check_regular(file)
         with open(file, encoding="utf-8") as lines:
@@ -242,6 +255,14 @@ def read_rows(file: Path, keys: tuple[str, ...], n_rows: int) -> Columns:
             return parse_rows(lines, header, keys, n_rows, file)
     except (OSError, UnicodeError) as error:
         raise documents.unreadable(file, error) from None
+
+
+def _parts(folder: Path, kind: str) -> list[Path]:
+    """Return the part files in a folder; none if it has no manifest or no parts."""
+    try:
+        return RunFolder.open(folder).parts(kind)
+    except (OSError, OutputError):
+        return []
 
 
 def parse_rows(
@@ -288,10 +309,7 @@ def parse_rows(
 
 def lines_so_far(folder: Path, kind: str) -> Lines:
     """Return the complete lines of a run that has no summary.json yet."""
-    try:
-        parts = RunFolder.open(folder).parts(kind)
-    except (OSError, OutputError):  # no rows yet, or no more
-        parts = []
+    parts = _parts(folder, kind)  # none if there are no rows yet, or no more
     try:
         rows = groupby(merged(parts, folder / f"{kind}.csv"), iteration)
         return {t: [line.decode("ascii") for line in lines] for t, lines in rows}

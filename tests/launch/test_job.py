@@ -245,17 +245,6 @@ def test_the_folder_of_a_failed_run_is_found(tmp_path):
     assert RESUME not in ended.said[-1]
 
 
-def test_a_stalled_run_is_noticed(tmp_path):
-    """A rank was stopped, or a host was lost; the run is not ended."""
-    rows = tmp_path / "run" / "parts" / "history-00000.csv"
-    rows.parent.mkdir(parents=True)
-    rows.touch()
-    rank = as_rank(0, "time.sleep(2)", folder=str(rows.parents[1]))
-    ended = run_script(f"{rank}; rm {rows}", tmp_path, stall=0.5)
-
-    assert "0.5 s" in ended.said[0]
-
-
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 
 

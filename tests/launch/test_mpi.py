@@ -26,7 +26,7 @@ def started(monkeypatch):
     """What the command local would have started, without environment and MPI."""
     started, fake = [], mpi.Runtime(sys.executable, "mpiexec", {})
 
-    def run_job(command, variables, resume, arguments):
+    def run_job(command, variables, resume, arguments, *_):
         started.append((command, variables, arguments))
         return 0, Path("a run")
 

@@ -411,8 +411,8 @@ def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, itera
     assert all(part._file.closed for part in parts._files)  # else it fails at exit
 
 
-def test_the_summary_comes_last(fresh, monkeypatch):
-    """A folder that has one is complete; one that JSON cannot hold leaves no draft."""
+def test_results_come_before_rows_and_the_summary_last_of_them(fresh, monkeypatch):
+    """A folder with a summary has all results; a failure leaves no draft."""
     parts = RowFiles(RunFolder(fresh), 0, [(0,)], [(0, 1)], {})
     order, replace = [], os.replace
     parts.close()
@@ -424,6 +424,8 @@ def test_the_summary_comes_last(fresh, monkeypatch):
     monkeypatch.setattr(os, "replace", note)
     with pytest.raises(TypeError):
         RunFolder.open(fresh).finish(parts, {"converged": {1, 2}}, {})
-    assert order == ["history.csv", "edges.csv", "result.npz"]
+    assert order == ["result.npz"]
     assert not [name for name in names(fresh) if name.endswith(".draft")]
     assert "summary.json" not in names(fresh)
+    RunFolder.open(fresh).finish(parts, {"converged": True}, {})
+    assert order[1:5] == ["result.npz", "summary.json", "history.csv", "edges.csv"]

@@ -335,7 +335,8 @@ def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatc
 def list_as_over_mpi():
     """List the files of a run of five ranks, as when it began."""
     names = names_of_run(5, ranks=5, edges=True, over_mpi=True, saves=True)
-    RunFolder(Path("run"), names).save()
+    own = RunFolder.open(Path("run")).run
+    RunFolder(Path("run"), names, own).save()
 
 
 def killed_after(t, *words):

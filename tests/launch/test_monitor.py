@@ -1,0 +1,154 @@
+"""The monitor names a rank that is stopped, frozen, or keeps all others waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dadmm
+from dadmm.comm import launch_link
+from launch import monitor
+from tests.support.processes import mpiexec
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(monitor, "time", found)
+    return found
+
+
+@pytest.fixture
+def watched(clock):
+    with monitor.Monitor(stall_seconds=100) as found:
+        yield found
+
+
+class Line:
+    """The connection of a rank."""
+
+    def __init__(self, watched, **facts) -> None:
+        self._watched, self._socket = watched, socket.socket(socket.AF_UNIX)
+        self._socket.connect(watched.variables["DADMM_MONITOR"])
+        watched._serve(10)
+        self.say(**facts)
+
+    def say(self, **facts) -> None:
+        self._socket.sendall(json.dumps(facts).encode() + b"\n")
+        self._watched._serve(10)
+
+
+def test_a_stopped_process_is_named_with_its_state(watched, clock, capsys):
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        sleeper.send_signal(signal.SIGSTOP)
+        os.waitpid(sleeper.pid, os.WUNTRACED)
+        Line(watched, rank=3, host="here", process=sleeper.pid)
+        clock.now += 10
+        watched._check_stall()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    said = capsys.readouterr().err
+
+    assert "rank 3" in said
+    assert f"kill -CONT {sleeper.pid}" in said
+
+
+def test_a_rank_that_works_while_others_wait_is_named_with_its_place(
+    watched, clock, capsys
+):
+    first = Line(watched, rank=0, iteration=7, waits=True, at="swap")
+    second = Line(watched, rank=1, iteration=7, waits=False, at="prox (own.py:12)")
+    for _ in range(14):
+        clock.now += 5
+        first.say(iteration=7)
+        second.say(iteration=7)
+        watched._check_stall()
+    said = capsys.readouterr().err
+
+    assert "rank 1" in said
+    assert "own.py:12" in said
+    assert "rank 0" not in said
+
+
+@pytest.mark.parametrize("facts", [{"iteration": 1}, {"iteration": 0, "at": "x"}])
+def test_ranks_that_get_on_are_not_named(facts, watched, clock, capsys):
+    """Whether or not they write rows, in set-up and in iterations."""
+    line = Line(watched, rank=0)
+    for k in range(100):
+        clock.now += 5
+        line.say(iteration=k * facts["iteration"], at=str(k))
+        assert not watched._check_stall()
+
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stall_ends_the_job_once(watched, clock):
+    Line(watched, rank=0)
+    clock.now += 99
+    assert not watched._check_stall()
+    clock.now += 2
+    assert watched._check_stall()
+    assert not watched._check_stall()
+
+
+def test_a_rank_says_where_it_is():
+    """By the frames of its main thread: here from a callback of a real run."""
+    found: list[dict] = []
+
+    def callback(t: int, run: object) -> None:
+        found.append(launch_link.doing(sys._getframe()))
+
+    problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
+    stopping = dadmm.Stopping(tolerance=0, max_iter=4)
+    graph = dadmm.Topology.ring(3)
+    dadmm.solve(problems, graph, stopping=stopping, callbacks=[callback])
+
+    assert [each["iteration"] for each in found] == [1, 2, 3, 4]
+    assert all("callback (test_monitor.py" in each["at"] for each in found)
+    assert not any(each["waits"] for each in found)
+
+
+PROBLEM = """
+import os, sys
+import dadmm
+
+class Leaves(dadmm.problems.LeastSquares):
+    calls = 0
+
+    def prox(self, *given):
+        Leaves.calls += 1
+        rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+        if Leaves.calls == 5 and rank == "1":
+            {}
+        return super().prox(*given)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("what", ["sys.exit(0)", "raise KeyboardInterrupt"])
+def test_a_rank_whose_function_leaves_ends_the_job(what, tmp_path):
+    """Not only exceptions that are errors: all other ranks would wait for ever."""
+    (tmp_path / "own.py").write_text(PROBLEM.format(what))
+    words = "--problem own:Leaves --coordinates raw --tolerance 0 --max-iter 500"
+    ended = mpiexec(3, "-m", "dadmm.run", *words.split(), "--out", "run", cwd=tmp_path)
+
+    assert ended.code
+    assert "own.py" in ended.err
