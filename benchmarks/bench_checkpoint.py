@@ -11,80 +11,81 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 from mpi4py import MPI
 
+import dadmm
 from benchmarks.shared.commands import parser_of, seconds_of
-from dadmm.cli import setup
-from dadmm.comm.world import Checks, connect
+from dadmm.admm.loop import Run
+from dadmm.data.datasets import synthetic
+from dadmm.data.shard import split
+from dadmm.graphs import topology
 from dadmm.runs.config import RunConfig
 from dadmm.solver import checkpoint
-from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.options import Stopping
-from dadmm.solver.solve import solve
 
 USUAL = RunConfig().checkpoint_seconds
+EVERY = 10  # iterations
 
 
-class Timed(Checkpoints):
+class Timed(checkpoint.Checkpoints):
     """Checkpoints that note how long each save took."""
 
-    def __init__(self, *arguments, **options) -> None:
-        super().__init__(*arguments, **options)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.took: list[float] = []
 
-    def save(self, t, request, take) -> None:
-        took = seconds_of(lambda: super(Timed, self).save(t, request, take))
+    def __call__(self, t: int, run: Run) -> str | None:
+        start = perf_counter()
+        asked = super().__call__(t, run)
         if t % self.every == 0:
-            self.took.append(took)
+            self.took.append(perf_counter() - start)
+        return asked
 
 
 def main() -> None:
-    """Measure, and print a table on rank 0."""
+    """Measure, and print the costs on rank 0."""
     parser = parser_of(__doc__)
     parser.add_argument("--topology", default="ring")
     parser.add_argument("--dimension", type=int, default=20)
     parser.add_argument("--iterations", type=int, default=200, help="of each run")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    world = connect()
-    config = RunConfig(
-        topology=given.topology, dimension=given.dimension, tolerance=0.0
-    )
-    graph, _ = setup.share_graph(world, config)
-    data = setup.shards(world, config, graph, Checks(world))
-    problem = setup.problems(config, data, graph.n_nodes)[world.rank]
-    folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
+    comm = MPI.COMM_WORLD
+    graph = topology.build(given.topology, comm.size)
+    samples, _ = synthetic(25 * comm.size, given.dimension)
+    problem = dadmm.problems.PPCA(split(samples, comm.size)[comm.rank], 5)
+    folder = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else ""))
 
-    def run(checkpoints: Checkpoints | None) -> float:
+    def run(checkpoints: Timed | None) -> float:
         def whole() -> None:
-            solve(problem, graph, comm=world.comm, record=False,
-                  stopping=Stopping(tolerance=0.0, max_iter=given.iterations),
-                  checkpoints=checkpoints)  # fmt: skip
-            world.comm.Barrier()
+            stopping = dadmm.Stopping(tolerance=0.0, max_iter=given.iterations)
+            dadmm.solve(problem, graph, comm=comm, record=False, stopping=stopping,
+                        checkpoints=checkpoints)  # fmt: skip
+            comm.Barrier()
 
-        world.comm.Barrier()
+        comm.Barrier()
         return seconds_of(whole) / given.iterations
 
     plain, saving, took = [], [], []
     run(None)
     for _ in range(given.rounds):
         plain.append(run(None))
-        timed = Timed(folder, every=10, seconds=0)
+        timed = Timed(folder, every=EVERY, seconds=0)
         saving.append(run(timed))
         took += timed.took
     slowest = np.array(took)
-    world.comm.Allreduce(MPI.IN_PLACE, slowest, op=MPI.MAX)
-    if world.rank == 0:
-        file = checkpoint.path_of(folder, given.iterations, 0)
+    comm.Allreduce(MPI.IN_PLACE, slowest, op=MPI.MAX)
+    if comm.rank == 0:
+        file = checkpoint.path_of(folder, given.iterations // EVERY * EVERY, 0)
         more, slow = np.median(saving) / np.median(plain) - 1, np.median(slowest)
-        print(f"{given.topology}, {world.size} ranks, D = {given.dimension}: "
+        print(f"{given.topology}, {comm.size} ranks, D = {given.dimension}: "
               f"{np.median(plain) * 1e3:.2f} ms an iteration; a file has "
               f"{file.stat().st_size:,} bytes")  # fmt: skip
         print(f"the slowest rank's save takes {slow * 1e3:.0f} ms, every {USUAL:.0f} s "
               f"{slow / USUAL:.2%} of the time")  # fmt: skip
-        print(f"runs that save every 10 iterations take {more:+.0%} (medians of "
+        print(f"runs that save every {EVERY} iterations take {more:+.0%} (medians of "
               f"{given.rounds})")  # fmt: skip
         shutil.rmtree(folder)
 

@@ -19,11 +19,9 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from benchmarks.bench_problems import iteration
 from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
 from dadmm.admm.loop import Run, RunKind, Setup, iterate
 from dadmm.admm.rule import Rule
-from dadmm.comm import InProcessExchange
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.core.threads import one_blas_thread
@@ -34,7 +32,6 @@ from dadmm.penalty import build
 from dadmm.problems import PPCA
 
 RANKS = 20
-COMPILED_STEP = 8.3  # microseconds: the same step in numba, on another machine
 GRAPHS = {"ring": Topology.ring, "complete": Topology.complete}
 WAITS = ("block", "poll")
 NOT_COMPILED = "PYTHONDONTWRITEBYTECODE"  # then every process compiles every module
@@ -148,41 +145,6 @@ def start_up(repeats: int) -> dict:
     }
 
 
-def sample_count(iterations: int, repeats: int, most: int) -> dict:
-    """Compare iterations on many samples with those on 100, two nodes in process."""
-    rng = np.random.default_rng(0)
-    tasks = {}
-    for n in (100, most):
-        problems = {i: PPCA(rng.standard_normal((n, 20)), 5) for i in range(2)}
-        topology = Topology.chain(2)
-        exchange = InProcessExchange(topology, problems[0].layout.shared_size)
-        run = run_of(exchange, topology, problems)
-
-        def task(run: Run = run) -> float:
-            return seconds_of(lambda: iterate(run, iterations)) / iterations * 1e6
-
-        tasks[str(n)] = task
-    times = medians(tasks, repeats)
-    return {
-        "what": f"iteration with {most:,} samples a node over one with 100",
-        "ratio": times[str(most)] / times["100"],
-        "aim": 1.2,
-        "microseconds": {k: round(v, 1) for k, v in times.items()},
-    }
-
-
-def local_step(iterations: int, repeats: int) -> dict:
-    """Time expect, prox and three objectives of one node against compiled code."""
-    work = iteration(PPCA(split(synthetic()[0], RANKS)[0], 5), weight=40.0)
-    step = 1e6 * medians({"": lambda: seconds_of(work, iterations)}, repeats)[""]
-    return {
-        "what": f"local D-PPCA step over {COMPILED_STEP} us, compiled",
-        "ratio": step / COMPILED_STEP,
-        "aim": None,
-        "microseconds": {"step": round(step, 1)},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
@@ -202,8 +164,6 @@ def main() -> None:
     found = on_ranks(RANKS, *child, timeout=900, stdout=subprocess.PIPE)
     rows = json.loads(found.stdout)
     rows.append(start_up(max(3, repeats // 2)))
-    rows.append(sample_count(iterations, repeats, 10**4 if chosen.quick else 10**6))
-    rows.append(local_step(iterations * 10, repeats))
     for row in rows:
         aim = f"aim {row['aim']}" if row["aim"] else "no aim"
         detail = row.get("microseconds") or row.get("seconds")

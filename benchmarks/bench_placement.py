@@ -1,17 +1,13 @@
 """How many bytes cross from host to host, before and after placement?
 
-    python -m benchmarks.bench_placement [--measure] [--csv FILE]
+    python -m benchmarks.bench_placement [--csv FILE]
 
 Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in blocks
-(as MPICH and Slurm have it by default) or dealt out in turns (cyclic). With --measure
-it also runs 20 ranks on four hosts that `benchmarks/netem` emulates, and reads what
-their interfaces sent.
+(as MPICH and Slurm have it by default) or dealt out in turns (cyclic).
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dadmm
-from benchmarks.shared.commands import on_hosts, parser_of, print_markdown
+from benchmarks.shared.commands import parser_of, print_markdown
 from benchmarks.shared.experiment import write_rows
 from dadmm.data import datasets, shard
 from dadmm.graphs import placement, topology
@@ -28,9 +24,6 @@ GRAPHS = ("ring", "grid", "cluster", "random-geometric", "complete")
 HOSTS = (2, 4, 8)
 MAPPINGS = ("block", "cyclic")
 NODES = 64
-MEASURED = (("random-geometric", "block"), ("random-geometric", "cyclic"),
-            ("grid", "cyclic"))  # fmt: skip
-FEW, MANY = 50, 450  # iterations: their difference is free of start and end
 
 
 def counted(name: str, n: int, iterations: int = 20) -> np.ndarray:
@@ -60,28 +53,9 @@ def count(name: str, hosts: int, mapping: str, sent: np.ndarray) -> dict[str, An
     return row
 
 
-def measure(name: str, mapping: str, way: str) -> dict[str, Any]:
-    """Run 20 ranks on four hosts; return bytes an iteration, counted and sent."""
-    found = []
-    for iterations in (FEW, MANY):
-        with tempfile.TemporaryDirectory() as folder:
-            options = ["--hosts", "4", "-n", "20"]
-            options += ["--cyclic"] if mapping == "cyclic" else []
-            words = ["--topology", name, "--placement", way, "--out", f"{folder}/run"]
-            words += ["--max-iter", str(iterations), "--tolerance", "0", "--quiet"]
-            sent = on_hosts(options, words)
-            summary = json.loads(Path(folder, "run", "summary.json").read_text())
-        wire = sum(host["tx_bytes"] for host in sent.values())
-        found.append((summary["bytes_between_hosts"], wire))
-    payload, wire = np.subtract(found[1], found[0]) / (MANY - FEW)
-    return {"graph": name, "nodes": 20, "hosts": 4, "mapping": mapping,
-            "placement": way, "bytes": payload, "wire_bytes": wire}  # fmt: skip
-
-
 def main() -> None:
-    """Count, measure if asked, and print tables in kB."""
+    """Count, and print a table in kB."""
     parser = parser_of(__doc__)
-    parser.add_argument("--measure", action="store_true", help="run jobs on four hosts")
     parser.add_argument("--csv", type=Path, help="write the rows here, too")
     given = parser.parse_args()
     rows, lines = [], []
@@ -94,16 +68,6 @@ def main() -> None:
             rows += own
     heads = (head for n in HOSTS for head in (f"{n} hosts: before", "after"))
     print_markdown(("graph", "mapping", *heads), lines)
-    if given.measure:
-        runs = [measure(*case, way) for case in MEASURED for way in ("ranks", "hosts")]
-        print()
-        names, sizes = ("graph", "mapping", "placement"), ("bytes", "wire_bytes")
-        print_markdown(
-            (*names, "counted", "on the wire"),
-            ([*(r[k] for k in names), *(f"{r[k] / 1e3:.1f}" for k in sizes)]
-             for r in runs),
-        )  # fmt: skip
-        rows += runs
     if given.csv:
         write_rows(rows, given.csv)
 

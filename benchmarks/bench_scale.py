@@ -12,7 +12,6 @@ one is added to it.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import resource
 import subprocess
@@ -21,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import process_time
-from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -100,45 +98,6 @@ def measure(graph: str, n: int, iterations: int, tolerance: float) -> Row:
     }
 
 
-def theta_arrays(n: int = 200) -> dict[str, int]:
-    """Return how many arrays of the size of theta a run on a grid has, by owner.
-
-    Those of the problems do not count.
-    """
-    _, _, problems = make_problems(n)
-    topology = dadmm.Topology.grid(n)
-    owners = {"node": n, "edge": len(topology.edges)}
-    found = dict.fromkeys(owners, 0)
-
-    def count(t: int, run: Run) -> None:
-        stacks = [block.problem for block in run.local.blocks]
-        known, left = {id(x) for x in (run.local.problems, *stacks)}, [run]
-        while left:
-            thing = left.pop()
-            if id(thing) in known or isinstance(
-                thing, FunctionType | ModuleType | type
-            ):
-                continue
-            known.add(id(thing))
-            if not isinstance(thing, np.ndarray):
-                left += gc.get_referents(thing)
-            elif thing.base is not None:
-                left.append(thing.base)
-            elif (
-                thing.ndim > 1 and thing.shape[-1] * thing.itemsize == 8 * COEFFICIENTS
-            ):
-                for owner, size in owners.items():
-                    if size in thing.shape:
-                        found[owner] += thing.nbytes // (8 * COEFFICIENTS * size)
-
-    stopping = dadmm.Stopping(max_iter=1)
-    dadmm.solve(
-        problems, topology, stopping=stopping, callbacks=[count], record=False,
-        coordinates="raw",
-    )  # fmt: skip
-    return found
-
-
 def in_a_process(graph: str, n: int) -> Row:
     """Return the row of one case, measured in a process of its own."""
     ring = graph == "ring"
@@ -180,13 +139,10 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def draw(rows: Sequence[Mapping[str, Any]], stem: Path) -> None:
     """Draw set-up, iterations and memory against the number of nodes."""
-    try:
-        from matplotlib.figure import Figure
+    from matplotlib.figure import Figure
 
-        from dadmm.drawing.style import CYCLE, log_axis, save, styled
-    except ImportError:
-        say("no figure: pip install 'dadmm[plot]'")
-        return
+    from dadmm.drawing.style import CYCLE, log_axis, save, styled
+
     panels: dict[str, tuple[Callable[[Mapping[str, Any]], float], float]] = {
         "Graph and set-up (s)": (setup_seconds, 60.0),
         "Per node and iteration (\u00b5s)": (
@@ -245,9 +201,6 @@ def main() -> None:
                     write_rows(rows, given.csv)
     rows.sort(key=lambda row: (GRAPHS.index(row["graph"]), int(row["nodes"])))
     print_table(rows)
-    counts = theta_arrays()
-    print(f"\narrays of the size of theta: {counts['node']} per node, ", end="")
-    print(f"{counts['edge']} per directed edge")
     if given.csv:
         write_rows(rows, given.csv)
     if given.figure:

@@ -1,11 +1,10 @@
 """Which scheme is fastest, over problems, graphs and starting penalties?
 
-    python -m benchmarks.bench_schemes [--quick | --lead | --again FILE] [--out DIR]
+    python -m benchmarks.bench_schemes [--quick | --lead] [--out DIR]
 
 Runs every scheme on convex problems until all nodes are, for good, as near the known
 solution as `cases` says, and searches the best fixed penalty of each case (the oracle).
-The default is a balanced sample, see `sample`. --again runs the rows of a schemes.csv
-once more; the oracle then searches around its stored penalty. Writes schemes.csv.
+The default is a balanced sample, see `sample`. Writes schemes.csv.
 
 --lead takes D-PPCA on the paper's data, 20 nodes, whole runs: which part of the lead is
 that of the scheme, of the coordinates, of the relaxation, of the first penalty? Writes
@@ -24,8 +23,8 @@ from typing import Any, NamedTuple
 from benchmarks.schemes_report import case_of, print_lead, print_tables
 from benchmarks.shared.cases import CONVEX, NETWORKS
 from benchmarks.shared.commands import OUT, parser_of, say
-from benchmarks.shared.experiment import read_rows, run_all, write_rows
-from benchmarks.shared.trials import Trial, outcome, trial_of, whole
+from benchmarks.shared.experiment import run_all, write_rows
+from benchmarks.shared.trials import Trial, outcome, whole
 from dadmm.penalty import SCHEMES
 
 ETAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -180,7 +179,6 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--quick", action="store_true", help="a small slice")
     which.add_argument("--lead", action="store_true", help="whole runs of D-PPCA")
-    which.add_argument("--again", type=Path, help="a schemes.csv to run once more")
     parser.add_argument(
         "--starts", type=int, default=STARTS, help="of each kind, with --lead"
     )
@@ -199,11 +197,7 @@ def main() -> None:
         print_lead(rows)
         say(f"rows in {out}")
         return
-    if chosen.again:
-        stored = [trial_of(row) for row in read_rows(chosen.again)]
-        rows = run_all(stored, outcome, out / "runs", chosen.jobs)
-    else:
-        rows = benchmark(quick() if chosen.quick else sample(), out, chosen.jobs)
+    rows = benchmark(quick() if chosen.quick else sample(), out, chosen.jobs)
     write_rows(rows, out / "schemes.csv")
     print_tables(rows)
     say(f"rows in {out}")

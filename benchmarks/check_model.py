@@ -7,8 +7,8 @@ they took with what `dadmm.replay` predicts from the rate and the delay that wer
 for. The model has three more numbers, none of them measured on those runs: what a
 message takes on the same hosts without rate and delay (a ping-pong), what it has in
 headers (the interfaces' counters), and the burst of the rate's token bucket. The work
-of the nodes comes from the run itself, and once more from one without rate and delay.
-Runs wait for a machine that is mostly idle, up to ten minutes each.
+of the nodes comes from the run itself. Runs wait for a machine that is mostly idle, up
+to ten minutes each.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -28,7 +27,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dadmm
-from benchmarks.shared.commands import RESULTS, HostsError, on_hosts, parser_of
+from benchmarks.peers.problem import CORES, busy_seconds
+from benchmarks.shared.commands import (
+    RESULTS,
+    HostsError,
+    on_hosts,
+    parser_of,
+    print_markdown,
+    say,
+)
 from benchmarks.shared.experiment import write_rows
 from dadmm.timing import calibrate
 from dadmm.timing.network import Network, Overhead
@@ -36,6 +43,7 @@ from dadmm.timing.replay import Replay
 from dadmm.timing.trace import Trace
 
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
+HEAD = ("network", "network share", "measured, s", "predicted, s", "off by")
 SIZES = (800, 3200, 12800)  # bytes, of the ping-pong
 
 
@@ -75,9 +83,9 @@ def emulate(setting: Setting, free: bool, *words: str, command: bool = False) ->
     return sum(host["tx_bytes"] for host in sent.values())
 
 
-def run(setting: Setting, folder: Path, free: bool = False) -> Trace:
+def run(setting: Setting, folder: Path) -> Trace:
     """Run the job of a setting and return its timing."""
-    emulate(setting, free, *setting.job, "--out", str(folder))
+    emulate(setting, False, *setting.job, "--out", str(folder))
     return Trace.read(folder)
 
 
@@ -152,8 +160,7 @@ def compare(setting: Setting, network: Network, folder: Path, number: int) -> di
     """Return what a run took and what was predicted, as a row."""
     idle = rest()
     measured = run(setting, folder / f"run-{number}")
-    free = run(setting, folder / f"free-{number}", free=True)
-    own, other = (Replay(trace, network, observe=True) for trace in (measured, free))
+    found = Replay(measured, network, observe=True)
     names = ("hosts", "ranks", "rate", "delay")
     return {
         "network": setting.name,
@@ -161,13 +168,11 @@ def compare(setting: Setting, network: Network, folder: Path, number: int) -> di
         "run": number,
         "iterations": len(measured.solve),
         "measured": round(measured.seconds, 5),
-        "predicted": round(own.loop_seconds, 5),
-        "predicted_from_free": round(other.loop_seconds, 5),
-        "free": round(free.seconds, 5),
-        "network_share": round(network_share(own), 4),
+        "predicted": round(found.loop_seconds, 5),
+        "network_share": round(network_share(found), 4),
         "latency": round(network.links["lan"].latency, 7),
         "message_header": network.overhead.message,
-        "cores": os.cpu_count(),
+        "cores": CORES,
         "idle": round(idle, 2),  # just before the run, of all cores
         "dadmm": dadmm.__version__,
     }
@@ -179,16 +184,11 @@ def rest(least: float = 0.6, patience: float = 600.0) -> float:
     Where others keep them busy the emulated switch is late, and so are the ranks.
     """
 
-    def ticks() -> np.ndarray:  # of all cores by what they did; the fourth is nothing
-        words = Path("/proc/stat").read_text().splitlines()[0].split()
-        return np.array(words[1:9], dtype=float)
-
     end = perf_counter() + patience
     while True:
-        before = ticks()
+        before = busy_seconds()
         sleep(1.0)
-        spent = ticks() - before
-        idle = float(spent[3] / max(spent.sum(), 1))
+        idle = 1.0 - (busy_seconds() - before) / CORES
         if idle > least or perf_counter() > end:
             return idle
 
@@ -199,24 +199,22 @@ def network_share(found: Replay) -> float:
     return (parts.transmission + parts.queueing + parts.latency) / found.seconds
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a line for each network: medians over its runs."""
-    lines = ["network  network share  measured  predicted  off by  from a free run"]
+def lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    """Yield a line for each network: medians over its runs."""
     for name in dict.fromkeys(row["network"] for row in rows):
         own = [row for row in rows if row["network"] == name]
         share, measured, predicted = (
             median(row[key] for row in own)
             for key in ("network_share", "measured", "predicted")
         )
-        off, free = (
-            100 * median(row[key] / row["measured"] for row in own) - 100
-            for key in ("predicted", "predicted_from_free")
-        )
-        lines.append(
-            f"{name:7}  {100 * share:11.0f} %  {measured:7.3f}s  {predicted:8.3f}s  "
-            f"{off:+5.1f}%  {free:+14.1f}%"
-        )
-    return "\n".join(lines)
+        off = median(row["predicted"] / row["measured"] for row in own) - 1
+        yield [
+            name,
+            f"{share:.0%}",
+            f"{measured:.3f}",
+            f"{predicted:.3f}",
+            f"{off:+.1%}",
+        ]
 
 
 def main() -> int:
@@ -242,12 +240,13 @@ def main() -> int:
                     network = limited(base(setting, folder), setting)
                     runs = range(given.runs)
                     rows += [compare(setting, network, folder, k) for k in runs]
-                    print(table(rows), flush=True)
+                    say(f"{setting.name}: {given.runs} runs")
         except HostsError as error:
             if "cannot create network namespaces" not in str(error):
                 raise
             print(f"skipped: {str(error).splitlines()[-1]}", file=sys.stderr)
             return 2
+    print_markdown(HEAD, lines(rows))
     write_rows(rows, given.out)
     return 0
 

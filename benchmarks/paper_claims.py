@@ -4,110 +4,208 @@
 
 DIR holds synthetic-authors.csv, synthetic.csv, caltech.csv, hopkins.csv and
 variants.csv, the rows.csv of the experiments. First come the page's tables, then what
-the claims cite.
+the claims cite, by graph and setting.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dadmm
-from benchmarks import paper_caltech, paper_synthetic
-from benchmarks.paper_hopkins import print_readings
-from benchmarks.shared import paper_tables
-from benchmarks.shared.commands import RESULTS, parser_of
+from benchmarks.paper_caltech import NETWORKS as CAMERAS
+from benchmarks.paper_hopkins import print_readings, readings
+from benchmarks.paper_synthetic import NETWORKS as GRAPHS
+from benchmarks.shared.commands import RESULTS, parser_of, print_markdown
 from benchmarks.shared.experiment import SCHEMES, SETTINGS, read_rows, report
-from benchmarks.shared.paper_tables import left_again, select
-from benchmarks.shared.report import middle, print_table
+from benchmarks.shared.report import (
+    Row,
+    Rows,
+    grouped,
+    middle,
+    print_groups,
+    select,
+    whole,
+)
 from dadmm.data.shard import split
 from dadmm.problems import PPCA
 
-NETWORKS = {
-    "synthetic": paper_synthetic.NETWORKS,
-    "caltech": paper_caltech.NETWORKS,
-    "hopkins": (("ring", 5, 50), ("complete", 5, 50)),
-}
-Row = dict[str, Any]
-Groups = dict[str, dict[str, Any]]  # by title, what its rows have
+NAMES = {"printed": "as printed", "dadmm": "dadmm"}  # of the settings
+TURNTABLE = {"Standing, complete": "004", "BoxStuff, complete": "002",
+             "BoxStuff, ring": "002"}  # fmt: skip
+GOALS = {"synthetic": "truth", "caltech": "centralised", "hopkins": "centralised"}
+STAGES = (5, 10, 20, 49)
 
 
-def print_cells(name: str, cells: Iterable[str]) -> None:
-    print(f"{name:28}" + "".join(f"{cell:>15}" for cell in cells))
+def medians(*columns: str, form: str = "", join: str = ", ", never: str = "-") -> Any:
+    """Return a cell of medians, whole ones unless a format is given."""
+
+    def cell(own: Rows) -> str:
+        found = [middle(own, name) for name in columns]
+        return join.join(format(n, form) if form else whole(n, never) for n in found)
+
+    return cell
 
 
-def print_medians(rows: list[Row], columns: Sequence[str], groups: Groups) -> None:
-    """Print, for each group of rows, each scheme's median and its ratio to `fixed`."""
-    for column in columns:
-        print(f"\nmedian {column}, and its ratio to fixed")
-        for name, wanted in groups.items():
-            of = {s: middle(select(rows, scheme=s, **wanted), column) for s in SCHEMES}
-            base = of["fixed"]
-            print_cells(
-                name,
-                (f"{n:.4g} ({n / base if np.isfinite([n, base]).all() else np.nan:.2f})"
-                 for n in of.values()),
-            )  # fmt: skip
+def left_again(rows: Rows, target: str) -> str:
+    """Return how many runs that were once below an angle are above it at the end."""
+    own = [row for row in rows if row[f"first_{target}"]]
+    goal, level = target.split("_")
+    above = sum(float(row[f"angle_{goal}_last"]) >= float(level) for row in own)
+    return f"{above} of {len(own)}"
 
 
-def print_share(rows: list[Row], groups: Groups, column: str, degrees: float) -> None:
-    """Print which share of the runs stopped far from the solution."""
-    print(f"\nshare of runs with {column} above {degrees:g}")
-    for name, wanted in groups.items():
-        cells = []
-        for scheme in SCHEMES:
-            own = select(rows, scheme=scheme, **wanted)
-            share = np.mean([float(row[column]) > degrees for row in own])
-            cells.append(f"{100 * share:.0f} %")
-        print_cells(name, cells)
+def print_left(data: Mapping[str, Rows]) -> None:
+    """Print the table of first passages, for three sets of data."""
+    lines = []
+    for name, rows in data.items():
+        goal = GOALS[name.lower()]
+        for setting in SETTINGS:
+            own = select(rows, setting=setting)
+            targets = (f"{goal}_10", f"{goal}_5", "centralised_1")
+            cells = (left_again(own, target) for target in targets)
+            lines.append((f"{name}, {NAMES[setting]}", *cells))
+    head = "above the angle at the end, of the runs once below it"
+    print_markdown((head, "10 degrees", "5 degrees", "1 degree"), lines)
 
 
-def print_left(rows: list[Row], groups: Groups, targets: Iterable[str]) -> None:
-    """Print how many runs that were once below an angle are above it at their end."""
-    for target in targets:
-        print(f"\nabove it at the end, of the runs that were below {target}")
-        for name, wanted in groups.items():
-            own = select(rows, **wanted)
-            cells = (left_again(select(own, scheme=s), target) for s in SCHEMES)
-            print_cells(name, cells)
+def print_synthetic(rows: Rows) -> None:
+    """Print iterations to the rules and the first below 5 degrees, by graph."""
+
+    def printed(own: Rows) -> str:
+        ends = [whole(middle(own, name)) for name in ("iterations", "both_rules")]
+        return "{} ({}), {}".format(*ends, whole(middle(own, "first_truth_5"), "never"))
+
+    usual = medians("iterations", "first_truth_5")
+    for setting, cell in (("printed", printed), ("dadmm", usual)):
+        groups = by_graph(select(rows, setting=setting))
+        print_groups(NAMES[setting], groups, cell)
 
 
-def print_plateaus(rows: list[Row], degrees: float = 70.0) -> None:
-    """Print which runs as printed the paper's rule stops near the start."""
-    print(f"\nstopped above {degrees:g} degrees on the complete graph, as printed")
-    for scheme in SCHEMES:
-        own = select(rows, setting="printed", graph="complete", scheme=scheme)
-        bad = [row for row in own if float(row["angle_centralised"]) > degrees]
-        line = f"{scheme}: {len(bad)} of {len(own)}"
-        if bad:
-            times = [int(row["iterations"]) for row in bad]
-            angles = [float(row["angle_centralised"]) for row in bad]
-            line += f", after {min(times)} to {max(times)} iterations"
-            line += f", at {min(angles):.0f} to {max(angles):.0f} degrees"
-        print(line)
+def by_graph(rows: Rows) -> dict[str, list[Row]]:
+    """Return the rows of each graph of the synthetic data."""
+    return {f"{g} {n}": select(rows, graph=g, n_nodes=n) for g, n, _ in GRAPHS}
+
+
+def print_caltech(rows: Rows) -> None:
+    """Print first passages as printed, and some objects with dadmm's settings."""
+    printed = {
+        f"{graph}, t_max {t_max}":
+            select(rows, setting="printed", graph=graph, t_max=t_max)
+        for graph, _, t_max in CAMERAS
+    }  # fmt: skip
+    passages = [f"first_centralised_{k}" for k in (10, 5, 1)]
+    print_groups(NAMES["printed"], printed, medians(*passages, join=" / "))
+    usual = {
+        f"{name}, t_max 50": select(rows, setting="dadmm", data=data, t_max=50,
+                                    graph=name.split(", ")[1])
+        for name, data in TURNTABLE.items()
+    }  # fmt: skip
+    print_groups(NAMES["dadmm"], usual, medians("iterations", "first_centralised_5"))
+
+
+def print_hopkins(rows: Rows) -> None:
+    """Print the speed-ups over `fixed`, in per cent."""
+
+    def speedups(setting: str, graph: str, column: str) -> dict[str, list[str]]:
+        found = readings(select(rows, setting=setting, graph=graph), column)
+        return {
+            k: ["0" if abs(x) < 0.5 else f"{x:.0f}" for x in v.values()]
+            for k, v in found.items()
+        }
+
+    title = "complete, both rules (the paper's text: VP 40.2, VP + AP 37.3)"
+    of = speedups("printed", "complete", "both_rules")
+    print()
+    print_markdown((title, *SCHEMES[1:]), ((k, *cells) for k, cells in of.items()))
+    others = {
+        "ring, both rules": ("printed", "ring", "both_rules"),
+        "complete, the paper's rule alone": ("printed", "complete", "iterations"),
+        "ring, the paper's rule alone": ("printed", "ring", "iterations"),
+        "complete, dadmm": ("dadmm", "complete", "iterations"),
+        "ring, dadmm (at most 300 iterations)": ("dadmm", "ring", "iterations"),
+    }
+    title, reading = "other rules, runs where all six are below", [*of][-1]
+    print()
+    print_markdown(
+        (title, *SCHEMES[1:]),
+        ((name, *speedups(*which)[reading]) for name, which in others.items()),
+    )
+
+
+def print_variants(rows: Rows) -> None:
+    """Print what the paper says in words: rejected rules, stages and settings."""
+
+    def swings(own: Rows) -> str:
+        columns = ("swing_likelihood", "swing_angle", "angle_last")
+        return "{:.0f}, {:.1f}, {:.1f}".format(*(middle(own, name) for name in columns))
+
+    def ends(own: Rows) -> str:
+        first = whole(middle(own, "first_truth_5"))
+        return f"{first}, {middle(own, 'angle_last'):.1f}"
+
+    groups = by_graph(rows)
+    kept = ("fixed", "vp", "vp_kept", "vp, one penalty per edge",
+            "vp_kept, one penalty per edge")  # fmt: skip
+    title = "swing of (14), swing of the angle, angle at the end"
+    print_groups(title, groups, swings, kept, "variant")
+    stops = ("iterations", "first_truth_5", "first_centralised_1")
+    mixed = ("fixed", "vp", "vp_ap", "vp_tau")
+    cell = medians(*stops, join=" / ")
+    print_groups("stop / 5 degrees / 1 degree", groups, cell, mixed, "variant")
+    heights = medians(*(f"eta_{t}" for t in STAGES), form=".3g", join=" / ")
+    title = f"mean penalty over eta0, t = {' / '.join(map(str, STAGES))}"
+    print_groups(title, groups, heights, ("vp", "vp_tau"), "variant")
+    print_stages(groups)
+    variants = dict.fromkeys(row["variant"] for row in rows)
+    changed = {
+        name: [select(own, variant=name) for own in groups.values()]
+        for name in sorted(variants, key=lambda name: name.partition(",")[0])
+        if name in ("fixed", "vp", "ap", "nap") or " = " in name
+    }
+    print()
+    print_markdown(
+        ("first below 5 degrees, angle at the end", *groups),
+        ((name, *(ends(own) if own else "" for own in each))
+         for name, each in changed.items()),
+    )  # fmt: skip
+
+
+def print_stages(groups: Mapping[str, Rows]) -> None:
+    """Print penalties, misfit and disagreement of `ap` over those of `fixed`."""
+
+    def ratio(own: Rows, column: str) -> str:
+        ap, fixed = (middle(select(own, variant=v), column) for v in ("ap", "fixed"))
+        return f"{ap / fixed:.2f}"
+
+    parts = ("eta", "likelihood", "consensus")
+    print()
+    print_markdown(
+        ("`ap` over `fixed`: eta / (14) / consensus error",
+         *(f"t = {t}" for t in STAGES)),
+        ((name, *(" / ".join(ratio(own, f"{what}_{t}") for what in parts)
+                  for t in STAGES)) for name, own in groups.items() if own),
+    )  # fmt: skip
 
 
 def recorded(scheme: str, **settings: Any) -> Any:
     """Return what a run on the synthetic data recorded of its edges."""
     problems = [PPCA(rows, 5) for rows in split(dadmm.datasets.synthetic()[0], 20)]
     return dadmm.solve(
-        problems,
-        dadmm.Topology.complete(20),
+        problems, dadmm.Topology.complete(20),
         scheme=dadmm.penalty.build(scheme, eta0=10.0, coupling="own", **settings),
-        stopping=dadmm.Stopping(tolerance=0.0, max_iter=150),
-        init="independent",
-        coordinates="raw",
-        record=dadmm.Record(edges=True),
-    ).history.edges
+        stopping=dadmm.Stopping(tolerance=0.0, max_iter=150), init="independent",
+        coordinates="raw", record=dadmm.Record(edges=True),
+    ).history.edges  # fmt: skip
 
 
 def print_penalties() -> None:
     """Print how far penalties and budgets really move."""
+    print()
     for scheme in ("ap", "nap"):
         eta = recorded(scheme)["eta"]
         for name, values in (("eta0", eta / 10.0), ("eta(t)", eta[1:] / eta[:-1])):
@@ -118,59 +216,63 @@ def print_penalties() -> None:
         print(f"nap, T = 0.5, alpha = 0.5, beta = {trigger}: largest budget {largest}")
 
 
-def print_claims(name: str, rows: list[Row]) -> None:
-    """Print what the claims cite of an experiment, by graph and setting."""
-    goal = "truth" if name.startswith("synthetic") else "centralised"
-    networks = {
-        "synthetic": paper_synthetic.NETWORKS,
-        "caltech": paper_caltech.NETWORKS,
-    }
-    chosen = networks.get(
-        name.partition("-")[0], (("complete", 5, 50), ("ring", 5, 50))
-    )
-    groups: Groups = {
-        f"{setting}, {graph} {n}, {t_max}": {
-            "setting": setting, "graph": graph, "n_nodes": n, "t_max": t_max,
-        }
-        for setting, (graph, n, t_max) in product(SETTINGS, chosen)
-    }  # fmt: skip
-    print(f"\n== {name} ==")
-    firsts = [f"first_{goal}_10", f"first_{goal}_5", "first_centralised_1"]
-    ends = [f"angle_{goal}", f"angle_{goal}_last"]
-    print_medians(rows, ["iterations", "both_rules", *firsts, *ends], groups)
+def print_claims(name: str, rows: Rows) -> None:
+    """Print what the claims cite of an experiment, by setting and graph."""
+    goal = GOALS[name.partition("-")[0]]
+    firsts = (f"first_{goal}_10", f"first_{goal}_5", "first_centralised_1")
+    counts = ("iterations", "both_rules", *firsts)
     limit = 10 if goal == "truth" else 15
-    for column in (f"angle_{goal}", f"angle_{goal}_both_rules"):
-        print_share(rows, groups, column, limit)
-    targets = (f"{goal}_10", f"{goal}_5", "centralised_1")
-    print_left(rows, groups, targets)
+
+    def share(column: str) -> Any:
+        def cell(own: Rows) -> str:
+            return f"{np.mean([float(row[column]) > limit for row in own]):.0%}"
+
+        return cell
+
+    for setting in SETTINGS:
+        groups = grouped(rows, setting)
+        print(f"\n== {name}, {setting}: medians, shares and runs that left again ==")
+        for column in counts:
+            print_groups(column, groups, medians(column))
+        for column in (f"angle_{goal}", f"angle_{goal}_last"):
+            print_groups(column, groups, medians(column, form=".3g"))
+        for column in (f"angle_{goal}", f"angle_{goal}_both_rules"):
+            print_groups(f"{column} above {limit}", groups, share(column))
+        for column in firsts:
+            target = column.removeprefix("first_")
+            print_groups(
+                f"left {target}", groups, lambda own, t=target: left_again(own, t)
+            )
+
+
+def print_page(data: Mapping[str, Rows]) -> None:
+    """Print the tables of the page, given the rows of all experiments."""
+    names = {"synthetic": "synthetic-authors", "Caltech": "caltech"}
+    names["Hopkins"] = "hopkins"
+    print_left({name: data[file] for name, file in names.items()})
+    print_synthetic(data["synthetic-authors"])
+    print_caltech(data["caltech"])
+    print_hopkins(data["hopkins"])
+    print_variants(data["variants"])
+
+
+def read_all(folder: Path = RESULTS) -> dict[str, Sequence[Row]]:
+    """Return the rows of all experiments."""
+    names = ("synthetic", "synthetic-authors", "caltech", "hopkins", "variants")
+    return {name: read_rows(folder / f"{name}.csv") for name in names}
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    folder = parser.parse_args().results
-    names = ("synthetic", "synthetic-authors", "caltech", "hopkins")
-    data = {name: read_rows(folder / f"{name}.csv") for name in names}
-    paper_tables.print_all(data)
-    paper_tables.print_variants(read_rows(folder / "variants.csv"))
+    data = read_all(parser.parse_args().results)
+    print_page(data)
     print_penalties()
+    del data["variants"]
     for name, rows in data.items():
         print_claims(name, rows)
-    for name in ("caltech", "hopkins"):
-        print_plateaus(data[name])
-    print("\nCaltech by object")
-    for object_, name in paper_caltech.OBJECTS.items():
-        own = [
-            row | {"graph": f"{row['graph']}, t_max {row['t_max']}"}
-            for row in select(data["caltech"], data=object_)
-        ]
-        for setting in SETTINGS:
-            print_table(own, setting, "centralised", f"{name}, {setting}")
-    for setting, graph in product(SETTINGS, ("ring", "complete")):
-        own = select(data["hopkins"], setting=setting, graph=graph)
-        print_readings(own, setting, graph)
-        if setting == "printed":
-            print_readings(own, f"{setting}, both rules", graph, "both_rules")
+    print_readings(data["hopkins"], "iterations")
+    print_readings(data["hopkins"], "both_rules")
 
 
 if __name__ == "__main__":

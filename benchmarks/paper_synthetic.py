@@ -1,7 +1,6 @@
 """The paper's synthetic experiment: six schemes, five graphs, twenty starts.
 
-    python -m benchmarks.paper_synthetic [--quick] [--data FILE.mat] [--from FILE]
-                                         [--out DIR]
+    python -m benchmarks.paper_synthetic [--quick] [--data FILE.mat] [--out DIR]
 
 Without --data the samples are drawn with seed 0, and no file is needed. The authors'
 own samples are a .mat file with X (20, 500) and GT (20, 5); PAPER.md says where to get
@@ -55,7 +54,7 @@ def outcome(case: Case, data: str | None = None) -> dict:
 
 def main() -> None:
     words = "the authors' .mat file instead of generated samples"
-    chosen = arguments(__doc__, words, stored=True)
+    chosen = arguments(__doc__, words)
     data = str(chosen.data.resolve()) if chosen.data else "seed0"
     advice = (
         f"get the authors' file from dataset/synthetic of {ARCHIVE}, or leave out "
@@ -69,7 +68,7 @@ def main() -> None:
     work = partial(outcome, data=data)
     rows, out = conduct(chosen, f"synthetic-{name}", todo, work)
     for setting in SETTINGS:
-        print_table(rows, setting)
+        print_table(rows, setting, "truth")
         draw_angles(rows, setting, "truth", out)
 
 

@@ -157,7 +157,7 @@ def cases(
 def main() -> None:
     chosen = arguments(__doc__, "the authors' .mat file instead of generated samples")
     data = str(chosen.data.resolve()) if chosen.data else "seed0"
-    name, chosen.stored = chosen.data.stem if chosen.data else data, None
+    name = chosen.data.stem if chosen.data else data
     starts = chosen.starts or (1 if chosen.quick else 20)
     networks = NETWORKS[:1] if chosen.quick else NETWORKS
     todo = cases(name, networks, starts, min(starts, 5))

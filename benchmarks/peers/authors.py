@@ -1,13 +1,11 @@
 """dadmm beside the authors' program: the paper's schemes on its synthetic data.
 
     python -m benchmarks.peers.authors --authors DIR [--rounds 5] [--csv FILE]
-    python -m benchmarks.peers.authors --again
 
 DIR is a checkout of https://github.com/changkyu/aaai2016_changkyu, of which nothing is
 in this repository. GNU Octave runs it, by `octave/drive.m`; dadmm runs in one process
 with the settings that the paper prints, from the same start. Both run a few iterations
-in turns, for the time and for how far apart they end; then each until it stops. --again
-makes only the whole runs of dadmm again, without Octave; other rows stay.
+in turns, for the time and for how far apart they end; then each until it stops.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from scipy.io import loadmat, savemat
 
 import dadmm
 from benchmarks.peers.dadmm_ring import Clock
-from benchmarks.peers.others import Watch
+from benchmarks.peers.problem import Watch
 from benchmarks.peers.rows import short
 from benchmarks.shared.commands import RESULTS, THREADS, parser_of, print_markdown, say
-from benchmarks.shared.experiment import ARCHIVE, leave, read_rows, write_rows
+from benchmarks.shared.experiment import ARCHIVE, leave, write_rows
 from dadmm.data import datasets
 from dadmm.data.shard import split
 from dadmm.graphs.topology import GRAPHS, Topology
@@ -214,18 +212,6 @@ def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
         yield from snap_rows(work, name)
 
 
-def again(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield stored rows; whole runs of dadmm, which need no Octave, are made again."""
-    work, stored = Work(), read_rows(path)
-    for name in NETWORKS:
-        for row in stored:
-            if row["graph"] == name and row["scheme"] in NAMES:
-                mine = row["program"] == "dadmm"
-                graph = GRAPHS[name](NODES, 0)
-                yield row | (whole(work, graph, row["scheme"]) if mine else {})
-        yield from snap_rows(work, name)
-
-
 def checked(authors: Path) -> Path:
     """Return the folder, or end with a sentence that says what is missing."""
     if shutil.which("octave-cli") is None:
@@ -238,20 +224,13 @@ def checked(authors: Path) -> Path:
 
 def main(argv: list[str] | None = None) -> None:
     parser = parser_of(__doc__)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--authors", type=Path, metavar="DIR")
-    which.add_argument(
-        "--again", action="store_true", help="only whole runs of dadmm; no Octave"
-    )
+    parser.add_argument("--authors", type=Path, metavar="DIR", required=True)
     parser.add_argument("--rounds", type=int, default=5, help="of blocks in turns")
     parser.add_argument("--csv", type=Path, default=RESULTS / "peers_authors.csv")
     chosen = parser.parse_args(argv)
     if chosen.rounds < 1:
         leave(f"--rounds must be at least 1, got {chosen.rounds}")
-    if chosen.again:
-        rows = list(again(chosen.csv))
-    else:
-        rows = list(rows_of(checked(chosen.authors), chosen.rounds))
+    rows = list(rows_of(checked(chosen.authors), chosen.rounds))
     told = [name for name in COLUMNS if name not in ("all_ms", "versions")]
     print_markdown(told, ([row.get(name, "") for name in told] for row in rows))
     write_rows(({name: row.get(name) for name in COLUMNS} for row in rows), chosen.csv)

@@ -22,9 +22,15 @@ from typing import Any, NamedTuple
 
 from benchmarks.peers import problem
 from benchmarks.peers.environments import ENVIRONMENTS, Missing, ensure
-from benchmarks.peers.others import CORES
-from benchmarks.peers.rows import COLUMNS, compare, row_of, table
-from benchmarks.shared.commands import RESULTS, ROOT, THREADS, parser_of, say
+from benchmarks.peers.rows import COLUMNS, compare, row_of
+from benchmarks.shared.commands import (
+    RESULTS,
+    ROOT,
+    THREADS,
+    parser_of,
+    print_markdown,
+    say,
+)
 from benchmarks.shared.experiment import write_rows
 
 HERE = Path(__file__).resolve().parent
@@ -88,7 +94,7 @@ class Bench:
 
     def turns(self, nodes: int, rounds: int) -> list[list[dict]]:
         """Return the timed blocks of each entry, round by round."""
-        more = 1 if nodes > CORES else 8  # blocks of a length that can be timed
+        more = 1 if nodes > problem.CORES else 8  # blocks of a length that can be timed
         words = [entry.word(entry.timed * more) for entry in ENTRIES]
         rows = self.ranks("all", nodes, "--rounds", str(rounds + 1), *words)
         return by_entry(rows, len(ENTRIES))
@@ -141,13 +147,13 @@ def place(where: str, blocks: Iterable[dict]) -> str:
 def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str, Any]]:
     """Return a row for each entry with one rank per node."""
     timed, rows = bench.turns(nodes, rounds), []
+    where = place(f"MPI, {nodes} ranks", chain(*timed))
     for entry, blocks in zip(ENTRIES, timed, strict=True):
         words = ("--count", entry.word(entry.counted))
         (counted,) = bench.ranks(entry.program, nodes, *words)
         wired = bench.wire(entry, nodes) if wire else {}
-        where = place(f"MPI, {nodes} ranks", chain(*timed))
         rows.append(row_of(where, blocks, counted, wired))
-        tell(rows[-1])
+        say(f"{where}: {entry.program} {entry.method}")
     return rows
 
 
@@ -159,18 +165,9 @@ def in_process(bench: Bench, rounds: int) -> list[dict[str, Any]]:
     found = bench.start([python, script, *words])
     counted = [row for row in found if "errors" in row]
     timed = by_entry([row for row in found if "errors" not in row], len(counted))
-    rows = []
-    for each, blocks in zip(counted, timed, strict=True):
-        where = place("one process", chain(*timed))
-        rows.append(row_of(where, blocks, each, {}))
-        tell(rows[-1])
-    return rows
-
-
-def tell(row: dict[str, Any]) -> None:
-    """Show progress."""
-    name = f"{row['where']}: {row['program']} {row['method']}"
-    say(f"{name} {row['ms_per_iteration']} ms")
+    where = place("one process", chain(*timed))
+    pairs = zip(timed, counted, strict=True)
+    return [row_of(where, blocks, each, {}) for blocks, each in pairs]
 
 
 def main() -> None:
@@ -199,7 +196,8 @@ def main() -> None:
     if "decent" in pythons:
         rows += in_process(bench, rounds)
     compare(rows)
-    print(table(rows))
+    told = [c for c in COLUMNS if c not in ("nodes", "all_ms")]
+    print_markdown(told, ([row.get(c) for c in told] for row in rows))
     print("\n".join(bench.commands))
     write_rows(({name: row.get(name) for name in COLUMNS} for row in rows), chosen.csv)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +11,7 @@ import dadmm
 from benchmarks.peers import problem
 from dadmm.problems import LeastSquares
 
-PACKAGES = ("mpi4py", "mpich", "numpy")
+PACKAGES = ("dadmm", "mpi4py", "mpich", "numpy")
 WARM_UP = 20  # iterations
 
 
@@ -76,35 +75,14 @@ def run(
 
         seconds = comm.allreduce(seconds, MPI.MAX)
         loop = comm.allreduce(loop, MPI.MAX)
-    best = problem.optimum(nodes)
+    points = np.array(path.points) if count else None  # (iterations, hosted, UNKNOWNS)
+    if count and comm is not None:
+        points = np.concatenate(comm.allgather(points), axis=1)
     share = result.seconds.exchange / sum(result.seconds)
-    row = {
-        "program": "dadmm",
-        "method": scheme,
-        "setting": setting,
-        "nodes": nodes,
-        "iterations": result.iterations,
-        "seconds": seconds,
-        "loop_seconds": loop,
-        "error": float(problem.error(result.theta, best)),
-        "messages": result.traffic.messages,
-        "bytes": result.traffic.bytes,
-        "exchange_share": float(share.mean()),
-    }
-    if count:
-        points = np.array(path.points)  # (iterations, hosted, UNKNOWNS)
-        if comm is not None:
-            points = np.concatenate(comm.allgather(points), axis=1)
-        row["errors"] = problem.error(points, best).tolist()
-    return row | {"versions": versions()}
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what runs, and of what is installed beside it."""
-    found = {"dadmm": dadmm.__version__}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    row = problem.row(
+        "dadmm", scheme, setting, nodes, result.iterations, PACKAGES, points,
+        seconds=seconds, loop_seconds=loop, messages=result.traffic.messages,
+        bytes=result.traffic.bytes, exchange_share=float(share.mean()),
+    )  # fmt: skip
+    row["versions"] |= {"dadmm": dadmm.__version__}  # which need not be installed
+    return row

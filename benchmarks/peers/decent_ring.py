@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +26,6 @@ from decent_bench.networks import P2PNetwork
 
 from benchmarks.peers import problem
 from benchmarks.peers.dadmm_ring import run as dadmm_run
-from benchmarks.peers.others import Watch
 
 PACKAGES = ("decent-bench", "decent-array", "networkx", "numpy")
 NEVER = 10**9  # period of decent-bench's snapshots, which cost time
@@ -78,7 +76,7 @@ def blocks(eta: float, iterations: int, rounds: int) -> Iterator[dict[str, Any]]
     }
     for number in range(rounds):
         for (program, method), task in tasks.items():
-            watch = Watch()
+            watch = problem.Watch()
             row = {"round": number, "program": program, "method": method}
             row |= {"iterations": iterations, "seconds": task()}
             yield row | {"others_share": watch.share(watch.own())}
@@ -87,11 +85,8 @@ def blocks(eta: float, iterations: int, rounds: int) -> Iterator[dict[str, Any]]
 def counted(eta: float, iterations: int) -> Iterator[dict[str, Any]]:
     """Yield a row with all errors for each program."""
     points = decent(eta, iterations, watch=True)["points"]
-    errors = problem.error(points, problem.optimum()).tolist()
-    numbers = {name: version(name) for name in PACKAGES}
-    theirs = {"program": "decent-bench", "method": "admm", "setting": 2 * eta}
-    theirs |= {"nodes": problem.NODES, "iterations": iterations, "errors": errors}
-    yield theirs | {"versions": numbers}
+    place = ("admm", 2 * eta, problem.NODES, iterations)
+    yield problem.row("decent-bench", *place, PACKAGES, points)
     for scheme in ("fixed", "snap"):
         own = eta if scheme == "fixed" else None
         row = dadmm_run(scheme, own, iterations, count=True)

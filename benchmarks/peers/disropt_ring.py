@@ -5,7 +5,6 @@ Runs in an environment of its own that has disropt.
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from time import perf_counter
 
 import dill
@@ -96,27 +95,16 @@ def run(
     start = perf_counter()
     log = algorithm.run(iterations=iterations, **options)
     seconds = perf_counter() - start
-    final = algorithm.get_result()[0] if admm else algorithm.get_result()
-    finals = np.array(comm.allgather(final.ravel()))
-    best = problem.optimum(comm.size)
-    row = {
-        "program": "disropt",
-        "method": method,
-        "setting": setting,
-        "nodes": comm.size,
-        "iterations": iterations,
-        "seconds": comm.allreduce(seconds, MPI.MAX),
-        "error": float(problem.error(finals, best)),
-    }
+    points, counted = None, {}
     if count:
-        path = (log[0] if admm else log)[..., 0]  # (iterations, UNKNOWNS)
-        paths = np.array(comm.allgather(path))
-        counted = agent.communicator
-        row |= {
-            "messages": comm.allreduce(counted.messages),
-            "bytes": comm.allreduce(counted.bytes),
-            "exchange_share": comm.allreduce(counted.seconds / seconds) / comm.size,
-            "errors": problem.error(paths.swapaxes(0, 1), best).tolist(),
+        points = problem.gathered(comm, (log[0] if admm else log)[..., 0])
+        told = agent.communicator
+        counted = {
+            "messages": comm.allreduce(told.messages),
+            "bytes": comm.allreduce(told.bytes),
+            "exchange_share": comm.allreduce(told.seconds / seconds) / comm.size,
         }
-    row["versions"] = {name: version(name) for name in PACKAGES}
-    return row | {"mpi": MPI.Get_library_version().split("\n")[0]}
+    return problem.row(
+        "disropt", method, setting, comm.size, iterations, PACKAGES, points,
+        seconds=comm.allreduce(seconds, MPI.MAX), **counted,
+    )  # fmt: skip

@@ -7,12 +7,10 @@ environment of its own that has mpi-sppy.
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
 import mpisppy
-import numpy as np
 import pyomo.environ as pyo
 from mpi4py import MPI
 from mpisppy.extensions.extension import Extension
@@ -98,24 +96,15 @@ def run(
     seconds = perf_counter() - start
     watch = ph.extobject
     loop = (watch.last - watch.first) * iterations / max(iterations - 2, 1)
-    (scenario,) = ph.local_scenarios.values()
-    final = [variable.value for variable in scenario.w.values()]
-    best = problem.optimum(comm.size)
-    row = {
-        "program": "mpi-sppy",
-        "method": method,
-        "setting": setting,
-        "nodes": comm.size,
-        "iterations": iterations,
-        "seconds": comm.allreduce(seconds, MPI.MAX),
-        "loop_seconds": comm.allreduce(loop, MPI.MAX),
-        "error": float(problem.error(np.array(comm.allgather(final)), best)),
-    }
+    points, counted = None, {}
     if count:
-        points = np.array(comm.allgather(watch.points)).swapaxes(0, 1)
-        row |= {
+        points = problem.gathered(comm, watch.points)
+        counted = {
             "bytes": comm.allreduce(world.bytes),
             "exchange_share": comm.allreduce(world.waited / seconds) / comm.size,
-            "errors": problem.error(points, best).tolist(),
         }
-    return row | {"versions": {name: version(name) for name in PACKAGES}}
+    return problem.row(
+        "mpi-sppy", method, setting, comm.size, iterations, PACKAGES, points,
+        seconds=comm.allreduce(seconds, MPI.MAX),
+        loop_seconds=comm.allreduce(loop, MPI.MAX), **counted,
+    )  # fmt: skip

@@ -1,12 +1,20 @@
-"""The one problem that every program here solves: least squares on a ring of nodes.
+"""What all programs here share: least squares on a ring of nodes, and rows of runs.
 
 Needs numpy alone, so that it loads in everybody's environment.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
 import numpy as np
 
+CORES = len(os.sched_getaffinity(0))
 NODES, ROWS, UNKNOWNS = 20, 25, 10
 NOISE = 0.1
 
@@ -44,3 +52,58 @@ def error(points: np.ndarray, best: np.ndarray) -> np.ndarray:
     """Return the worst distance, (...), of points (..., nodes, UNKNOWNS); relative."""
     apart = np.linalg.norm(points - best, axis=-1)
     return apart.max(axis=-1) / np.linalg.norm(best)
+
+
+def row(
+    program: str, method: str, setting: float | None, nodes: int, iterations: int,
+    packages: Sequence[str], points: Any = None, **measured: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Return a run as a row, with versions of packages.
+
+    ``points`` are all iterates, (iterations, nodes, UNKNOWNS), if they were kept.
+    """
+    found = {"program": program, "method": method, "setting": setting, "nodes": nodes}
+    found |= {"iterations": iterations, **measured}
+    if points is not None:
+        found["errors"] = error(np.array(points), optimum(nodes)).tolist()
+    return found | {"versions": versions(packages)}
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def gathered(comm: Any, points: Any) -> np.ndarray:
+    """Return the iterates of all ranks from those of each, (iterations, UNKNOWNS)."""
+    return np.stack(comm.allgather(np.array(points)), axis=1)
+
+
+def busy_seconds() -> float:
+    """Return the processor time that the whole machine has used since it started."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    user, nice, system, _, _, irq, soft = map(int, words[1:8])
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
+class Watch:
+    """Measures, from its making on, what others use of the cores."""
+
+    def __init__(self) -> None:
+        self._start, self._own = perf_counter(), process_time()
+        self._busy = busy_seconds()
+
+    def own(self) -> float:
+        """Return the processor time of this process."""
+        return process_time() - self._own
+
+    def share(self, own: float) -> float:
+        """Return the share of the cores that others used, given what is ours."""
+        others = busy_seconds() - self._busy - own
+        return others / (perf_counter() - self._start) / CORES

@@ -114,14 +114,3 @@ def after(errors: Sequence[float], count: int | None) -> float | None:
 def short(value: float | None) -> float | None:
     """Return a number to four digits."""
     return None if value is None else float(f"{value:.4g}")
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as Markdown, without versions, which follow."""
-    columns = [c for c in COLUMNS if c not in ("nodes", "all_ms", "versions")]
-    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    for row in rows:
-        cells = (row[column] for column in columns)
-        lines.append(" | ".join("" if c is None else f"{c}" for c in cells))
-    told = dict.fromkeys(str(row["versions"]) for row in rows)
-    return "\n".join([*(f"| {line} |" for line in lines), "", *told])

@@ -12,10 +12,11 @@ with the model's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
-from benchmarks.peers import problem
+from benchmarks.peers import problem, rows
 
 TARGET = 1e-6  # relative error
 CAP = 3000  # iterations
@@ -103,28 +104,22 @@ def dadmm_iterations(setting: float) -> int | None:
     """Return the same for dadmm with a fixed penalty, by dadmm itself."""
     from benchmarks.peers.dadmm_ring import run
 
-    errors = np.array(run("fixed", setting, CAP, count=True)["errors"])
-    met = np.flatnonzero(errors < TARGET)
-    return int(met[0]) + 1 if len(met) else None
+    return rows.first(run("fixed", setting, CAP, count=True)["errors"], TARGET)
 
 
 def main() -> None:
-    counts: dict[str, Callable[[float], int | None]] = {
-        "disropt admm": lambda setting: iterations(admm, setting),
-        "disropt tracking": lambda setting: iterations(tracking, setting / 100),
-        "mpi-sppy ph": lambda setting: iterations(hedging, setting),
-        "dadmm fixed": dadmm_iterations,
+    counts: dict[str, tuple[float, Callable[[float], int | None]]] = {
+        "disropt admm": (1.0, partial(iterations, admm)),
+        "disropt tracking": (0.01, partial(iterations, tracking)),
+        "mpi-sppy ph": (1.0, partial(iterations, hedging)),
+        "dadmm fixed": (1.0, dadmm_iterations),
     }
-    for name, count in counts.items():
-        found = {float(setting): count(setting) for setting in GRID}
+    for name, (unit, count) in counts.items():
+        found = {unit * setting: count(unit * setting) for setting in GRID.tolist()}
         met = {setting: n for setting, n in found.items() if n}
-        if not met:
-            print(f"{name}: none arrives")
-            continue
         best = min(met, key=lambda setting: met[setting])
-        unit = 0.01 if name.endswith("tracking") else 1.0
-        near = {f"{s * unit:.3g}": n for s, n in met.items() if n < 3 * met[best]}
-        print(f"{name}: {best * unit:.3g} in {met[best]} iterations; {near}")
+        near = {f"{s:.3g}": n for s, n in met.items() if n < 3 * met[best]}
+        print(f"{name}: {best:.3g} in {met[best]} iterations; {near}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ mpi4py.rc.thread_level = "single"  # as dadmm asks for; disropt has no wish
 
 from mpi4py import MPI  # noqa: E402
 
-from benchmarks.peers.others import Watch  # noqa: E402
+from benchmarks.peers.problem import Watch  # noqa: E402
 
 
 def block(word: str, comm: MPI.Comm, count: bool) -> dict:

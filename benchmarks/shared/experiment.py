@@ -2,7 +2,6 @@
 
 A case is one run of `dadmm.solve`. Its outcome is a file of its own, which appears
 whole or not at all, so an experiment that was interrupted goes on where it stopped.
-It can also go on from the rows of an earlier one.
 """
 
 from __future__ import annotations
@@ -262,10 +261,8 @@ def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
     return table
 
 
-def arguments(
-    description: str | None, data: str | None = None, stored: bool = False
-) -> argparse.Namespace:
-    """Return the options that all experiments share; ``stored`` offers --from."""
+def arguments(description: str | None, data: str | None = None) -> argparse.Namespace:
+    """Return the options that all experiments share."""
     parser = parser_of(description)
     if data is not None:
         parser.add_argument("--data", type=Path, help=data)
@@ -279,52 +276,19 @@ def arguments(
     parser.add_argument(
         "--setting", choices=[*SETTINGS], help="only the runs with this setting"
     )
-    if stored:
-        parser.add_argument(
-            "--from", type=Path, dest="stored", metavar="FILE",
-            help="rows of an earlier rows.csv; their cases are not run",
-        )  # fmt: skip
     return parser.parse_args()
 
 
 def conduct(
     chosen: argparse.Namespace, name: str, todo: Sequence[Any], work: Callable
 ) -> tuple[list[dict[str, Any]], Path]:
-    """Run all cases and write rows.csv; return the rows, and the folder for more.
-
-    Rows that --from names stand for their cases, without curves. An outcome in the
-    folder comes first.
-    """
+    """Run all cases and write rows.csv; return the rows, and the folder for more."""
     out = chosen.out or OUT / name
     todo = [case for case in todo if chosen.setting in (None, case.setting)]
-    found = stored_rows(chosen.stored) if chosen.stored else {}
-    for case in todo:
-        if (out / "runs" / f"{case.name}.json").exists():
-            found.pop(case, None)
-    left = [case for case in todo if case not in found]
-    if chosen.stored:
-        say(f"{len(todo) - len(left)} of {len(todo)} rows are those of {chosen.stored}")
-    found |= zip(left, run_all(left, work, out / "runs", chosen.jobs), strict=True)
-    rows = [found[case] for case in todo]
+    rows = run_all(todo, work, out / "runs", chosen.jobs)
     write_rows(rows, out / "rows.csv")
     say(f"rows in {out}")
     return rows, out
-
-
-def stored_rows(path: Path) -> dict[Case, dict[str, Any]]:
-    """Return the rows of a file by case, but for those with other settings."""
-    try:
-        rows = {case_of(row): row for row in read_rows(path)}
-    except DadmmError as error:
-        leave(str(error))
-    except (KeyError, ValueError) as error:
-        leave(f"{path} has no rows of this experiment: {error}; leave out --from")
-    return {
-        case: row | asdict(case)
-        for case, row in rows.items()
-        if [row.get(name) for name in COMPARED]
-        == [written(value) for value in case.settings.values()]
-    }
 
 
 def leave(sentence: str) -> NoReturn:

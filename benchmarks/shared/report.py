@@ -2,53 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.shared.commands import say
+import numpy as np
+
+from benchmarks.shared.commands import print_markdown, say
 from benchmarks.shared.experiment import SCHEMES, curves
 
 Row = Mapping[str, Any]
+Rows = Sequence[Row]
+Cell = Callable[[Rows], str]
 
 
-def grouped(rows: Sequence[Row], setting: str) -> dict[str, dict[str, list[Row]]]:
-    """Return the rows of a setting by panel and scheme."""
-    groups: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
-        if row["setting"] == setting:
-            panel = f"{row['graph']}, {row['n_nodes']} nodes"
-            group = groups.setdefault(panel, {s: [] for s in SCHEMES})
-            group[row["scheme"]].append(row)
-    return groups
+def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """Return the rows that have these values."""
+    named = {name: str(value) for name, value in wanted.items()}
+    return [row for row in rows if all(str(row[k]) == v for k, v in named.items())]
 
 
-def middle(rows: Sequence[Row], column: str) -> float:
+def middle(rows: Rows, column: str) -> float:
     """Return the median of a column; a run that never got there counts as infinite."""
     values = [row[column] for row in rows]
     return median(float("inf") if v in (None, "") else float(v) for v in values)
 
 
-def print_table(
-    rows: Sequence[Row], setting: str, target: str = "truth", title: str = ""
-) -> None:
+def whole(number: float, never: str = "-") -> str:
+    """Return a median in whole iterations; one that is infinite in a word."""
+    return f"{number:.0f}" if np.isfinite(number) else never
+
+
+def print_groups(
+    title: str, groups: Mapping[str, Rows], cell: Cell, names: Sequence[str] = SCHEMES,
+    by: str = "scheme",
+) -> None:  # fmt: skip
+    """Print a line for each group of rows, with a cell for each scheme or variant."""
+    print()
+    print_markdown(
+        (title, *names),
+        ((name, *(cell(select(own, **{by: each})) for each in names))
+         for name, own in groups.items() if own),
+    )  # fmt: skip
+
+
+def grouped(rows: Iterable[Row], setting: str) -> dict[str, list[Row]]:
+    """Return the rows of a setting by graph, nodes and t_max."""
+    groups: dict[str, list[Row]] = {}
+    for row in select(rows, setting=setting):
+        panel = f"{row['graph']}, {row['n_nodes']} nodes, t_max {row['t_max']}"
+        groups.setdefault(panel, []).append(row)
+    return groups
+
+
+def print_table(rows: Rows, setting: str, target: str, title: str = "") -> None:
     """Print medians over the starts: iterations, angle, and first below 5 degrees."""
-    print(f"\n{title or setting}: median of", end=" ")
-    print(f"iterations (both rules) / angle to {target} / first below 5 degrees")
-    print(f"{'':24}" + "".join(f"{scheme:>26}" for scheme in SCHEMES))
-    for name, schemes in grouped(rows, setting).items():
-        cells = [
-            f"{middle(of, 'iterations'):.0f} ({middle(of, 'both_rules'):.0f}) / "
-            f"{middle(of, f'angle_{target}'):.2f} / "
-            f"{middle(of, f'first_{target}_5'):.0f}"
-            for of in schemes.values()
-        ]
-        print(f"{name:24}" + "".join(f"{cell:>26}" for cell in cells))
+
+    def cell(own: Rows) -> str:
+        ends = f"{middle(own, 'iterations'):.0f} ({middle(own, 'both_rules'):.0f})"
+        angle, first = middle(own, f"angle_{target}"), middle(own, f"first_{target}_5")
+        return f"{ends}, {angle:.2f}, {whole(first)}"
+
+    print(f"\n{title}{setting}: iterations (both rules), ", end="")
+    print(f"angle to {target}, first below 5 degrees")
+    print_groups("median", grouped(rows, setting), cell)
 
 
 def draw_angles(
-    rows: Sequence[Row], setting: str, target: str, out: Path, name: str = ""
+    rows: Rows, setting: str, target: str, out: Path, name: str = ""
 ) -> None:
     """Draw angle against iteration in the paper's form, if matplotlib is there."""
     try:
@@ -57,14 +79,11 @@ def draw_angles(
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return
-    known = [row for row in rows if "curves" in row]  # stored rows have none
     panels = {
-        title: {scheme: curves(of, target) for scheme, of in schemes.items() if of}
-        for title, schemes in grouped(known, setting).items()
+        title: {s: curves(select(own, scheme=s), target) for s in SCHEMES}
+        for title, own in grouped(rows, setting).items()
     }
-    if not panels:
-        say(f"no figure of {name or setting}: its rows are stored ones, without curves")
-        return
-    goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
-    figure = angles(panels, f"Largest angle to the {goal} (degrees)")
-    save(figure, out / f"angle-{target}-{name or setting}")
+    if panels:
+        goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
+        figure = angles(panels, f"Largest angle to the {goal} (degrees)")
+        save(figure, out / f"angle-{target}-{name or setting}")

@@ -144,15 +144,17 @@ class Local:
 
 def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
     """Return what a method of a problem has returned, as floats of that shape."""
+    is_complex = getattr(found, "dtype", np.dtype(float)).kind == "c"
     try:
-        array: np.ndarray = np.asarray(found, dtype=np.float64)
+        # numpy would cut complex numbers to their real parts
+        array = np.empty(()) if is_complex else np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
         array = np.empty(())
     if array.shape == shape:
         return array
     got = f"shape {array.shape}" if array.ndim else shown(found)
     raise ProblemError(
-        f"{method} of a problem must return numbers of shape {shape}, got {got}"
+        f"{method} of a problem must return real numbers of shape {shape}, got {got}"
     )
 
 

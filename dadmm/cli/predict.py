@@ -23,10 +23,11 @@ from dadmm.core.errors import DadmmError, OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import count_rows, read_frame
-from dadmm.data.frame import Frame, label
+from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
 
+FORMULA = ("=", "+", "-", "@")  # a cell that begins so is run by spreadsheets
 NO_OUT = "choose another --out"
 FORMAT = ("separator", "decimal", "encoding")  # of text files, as in the main job
 BLOCK = 50_000  # rows that are encoded and predicted at once
@@ -127,7 +128,7 @@ def _lines(columns: dict[str, Any], header: bool) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if header:
-        writer.writerow(columns)
+        writer.writerow(map(_cell, columns))
     cells = [[_cell(value) for value in own.tolist()] for own in columns.values()]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue()
@@ -136,4 +137,6 @@ def _lines(columns: dict[str, Any], header: bool) -> str:
 def _cell(value: Any) -> str:
     if value is None or value != value:
         return ""
-    return label(value) if isinstance(value, float) else str(value)
+    text = label(value) if isinstance(value, float) else str(value)
+    runs = isinstance(value, str) and text.startswith(FORMULA) and not is_numeral(text)
+    return "'" * runs + text

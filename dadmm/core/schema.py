@@ -108,6 +108,11 @@ def list_of(kind: Kind, what: str) -> Kind:
     return of_type(what, list, tuple).also(what, lambda x: all(map(kind.holds, x)))
 
 
+def object_of(kind: Kind, what: str) -> Kind:
+    """Return the kind of JSON objects whose values are of a kind."""
+    return OBJECT.also(what, lambda x: all(map(kind.holds, x.values())))
+
+
 def any_of(*kinds: Kind) -> Kind:
     """Return the kind of values of one of these kinds."""
     what = " or ".join(kind.rules[0][0] for kind in kinds)
@@ -193,3 +198,15 @@ def check_entries(content: Mapping[str, object], kinds: Mapping[str, Kind]) -> N
         raise ConfigError(f"it has an unknown field {shown(name)}")
     for name, kind in kinds.items():
         kind.check(name, content[name])
+
+
+def check_known(content: Mapping[str, Any], kinds: Mapping[str, Any], at: str) -> None:
+    """Raise if an entry of a JSON object is not of its kind; it may be missing.
+
+    The kind of an object within it is a mapping of kinds. Errors name the entry.
+    """
+    for key in kinds.keys() & content.keys():
+        kind, value = kinds[key], content[key]
+        (kind if isinstance(kind, Kind) else OBJECT).check(at + key, value)
+        if not isinstance(kind, Kind):
+            check_known(value, kind, f"{at}{key}.")

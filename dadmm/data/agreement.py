@@ -155,9 +155,9 @@ def _categories(
         found[name] = place | {"values": values if len(values) <= most else None}
 
     for name in features:
-        values = frame.columns.get(name)  # others are sparse, and numbers
-        if values is None:
+        if name not in frame.columns:  # it is sparse, of numbers
             continue
+        values = frame.column(name)
         if name in forced or values.dtype == object:
             words = sorted(codes_of(values)[0])
             if name not in forced:

@@ -274,7 +274,8 @@ def _numbers(reader: Reader, file: Path, key: str) -> tuple[Any, Names]:
         array, names = reader.array(file, key)
     else:
         assert reader.table is not None
-        columns = reader.table(file, Format(), ALL).columns
+        frame = reader.table(file, Format(), ALL)
+        columns = {name: frame.column(name) for name in frame.columns}
         for name, values in columns.items():
             if values.dtype == object:
                 row = next(k for k, value in enumerate(values) if value is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +15,16 @@ Array = NDArray[Any]
 MOST_NAMES = 5  # in the error that there is no column of a name
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
+TEXTS = ("string", "large_string", "bool")  # of pyarrow
+ODD = (bytes, list, tuple, dict, np.ndarray, date, time, timedelta)
 
 
 class Frame(NamedTuple):
     """Rows with named columns.
 
     A column is an array of float64, with NaN for a missing entry, or an array of
-    objects: texts, with None for a missing entry.
+    objects: texts, with None for a missing entry. Columns of lists, bytes, dates and
+    times may be there, but not used.
 
     Attributes
     ----------
@@ -106,7 +110,14 @@ class Frame(NamedTuple):
     def column(self, name: str) -> Array:
         """Return a column."""
         if name in self.columns:
-            return self.columns[name]
+            values = self.columns[name]
+            if values.dtype.names is not None:
+                raise ShardError(
+                    f"column {name!r} has neither numbers nor text, but values of type "
+                    f"{values.dtype.names[0]}; convert it to numbers or text, or leave "
+                    "it out with --features"
+                )
+            return values
         return np.asarray(self.sparse[:, [int(name[1:])]].toarray().ravel())
 
     def take(self, rows: slice | Array) -> Frame:
@@ -183,11 +194,16 @@ def as_column(values: Any) -> Array:
         raise ShardError(f"a column of shape {array.shape} is not a list of entries")
     if array.dtype.kind in "fiu":
         return array.astype(np.float64, copy=False)
-    if array.dtype.kind in "bUM":
+    if array.dtype.kind in "SMm":
+        return _odd(array, str(array.dtype))
+    if array.dtype.kind in "bU":
         return as_texts(array.astype(str).tolist())
     if array.dtype.kind != "O":
         raise ShardError(f"a column of type {array.dtype} has neither numbers nor text")
     items = [None if _is_missing(item) else item for item in array.tolist()]
+    for item in items:
+        if isinstance(item, ODD):
+            return _odd(array, type(item).__name__)
     if all(item is None or _is_number(item) for item in items):
         return np.array([np.nan if x is None else float(x) for x in items])
     return as_texts([None if item is None else label(item) for item in items])
@@ -206,8 +222,16 @@ def from_arrow(column: Any) -> Array:
     if str(column.type).startswith(NUMBERS):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
+    kind = str(column.type).removeprefix("dictionary<values=")
+    if not kind.startswith(TEXTS + NUMBERS):
+        return _odd(column, str(column.type))
     texts = as_texts(column.to_pylist())
     return np.full(len(texts), np.nan) if is_missing(texts).all() else texts
+
+
+def _odd(values: Any, kind: str) -> Array:
+    """Return a column that must not be used, in place of one of another type."""
+    return np.empty(len(values), [(kind, "V1")])
 
 
 def is_missing(values: Array) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from dadmm.data.frame import (
 )
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # cells without an entry
+MOST_COLUMNS = 100_000
 BLOCK = 2**24  # bytes of a .csv file that are parsed at once; a row must fit
 
 
@@ -176,6 +177,12 @@ def _head(file: Path, how: Format, *, spaces: bool) -> Head:
             else:
                 return Head(None, None, 0, above)
             separator = None if spaces else how.separator or _separator(line)
+            wide = line.count(separator) + 1 if separator else len(line.split())
+            if wide > MOST_COLUMNS:
+                raise ShardError(
+                    f"its first line has {wide:,} cells, and at most {MOST_COLUMNS:,} "
+                    "columns are allowed; save it as .npy, or swap rows and columns"
+                )
             taken, first = next(_records(chain([line], lines), separator))
     except UnicodeError:
         raise _not_text(how) from None

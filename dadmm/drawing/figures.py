@@ -65,6 +65,11 @@ def labels(runs: Sequence[StoredRun]) -> list[str]:
             for name, folder in zip(names, folders, strict=True)]  # fmt: skip
 
 
+def _plain(text: str) -> str:
+    """Return a text in which matplotlib finds no formula."""
+    return text.replace("$", r"\$")
+
+
 def _word(name: str, value: Any) -> str:
     if name in ("scheme", "problem"):
         return str(value)
@@ -104,14 +109,14 @@ def title(runs: Sequence[StoredRun]) -> str:
 
 def draw_convergence(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw objective, residuals and angles."""
-    names = labels(runs)
+    names = [*map(_plain, labels(runs))]
     panels, levels = criteria(runs)
     panels |= {text: [run.column(name) for run in runs] for name, text in ANGLES.items()
                if all(name in run.history for run in runs)}  # fmt: skip
     return convergence(
         {text: dict(zip(names, each, strict=True)) for text, each in panels.items()},
         dict(zip(names, looks(runs), strict=True)),
-        title(runs),
+        _plain(title(runs)),
         levels,
         stops(runs[0]) if len(runs) == 1 else {},
     )
@@ -176,8 +181,8 @@ def _change(objective: Matrix) -> Matrix:
 def stops(run: StoredRun) -> dict[str, int]:
     """Return the iterations to mark by label: all criteria met, and the end."""
     found, end = run.summary.get("stopping"), len(run.column("objective"))
-    if found is None:  # a run of an older version
-        return {}
+    if not found or not {"last_unmet", "in_a_row", "delay"} <= found.keys():
+        return {}  # a run of another version
     if run.summary.get("reason") != "converged":
         return {f"ended: iteration {end}": end}
     met, wait = found["last_unmet"] + 1, found["in_a_row"] + found["delay"] - 1
@@ -191,15 +196,16 @@ def draw_eta(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw the penalty of each directed edge over time."""
     found = [Penalties(run.topology.edges, run.eta, reference(run), has_eta0(run))
              for run in runs]  # fmt: skip
-    named = dict(zip(labels(runs), found, strict=True))
-    return penalties(named, f"Penalty of each directed edge\n{title(runs)}")
+    named = dict(zip(map(_plain, labels(runs)), found, strict=True))
+    return penalties(named, f"Penalty of each directed edge\n{_plain(title(runs))}")
 
 
 def draw_network(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
     """Draw the graph with its penalties at some iterations."""
+    names = map(_plain, labels(runs))
     return network(
-        {name: _network(run, at) for name, run in zip(labels(runs), runs, strict=True)},
-        f"Effective network\n{title(runs)}",
+        {name: _network(run, at) for name, run in zip(names, runs, strict=True)},
+        f"Effective network\n{_plain(title(runs))}",
     )
 
 
@@ -245,8 +251,8 @@ def draw_traffic(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
         )
         for run in runs
     ]
-    named = dict(zip(labels(runs), loads, strict=True))
-    return traffic(named, f"Traffic and time\n{title(runs)}")
+    named = dict(zip(map(_plain, labels(runs)), loads, strict=True))
+    return traffic(named, f"Traffic and time\n{_plain(title(runs))}")
 
 
 def bytes_sent(run: StoredRun) -> Matrix | None:

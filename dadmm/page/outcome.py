@@ -151,7 +151,7 @@ def _columns(run: PageRun) -> dict[str, dict[str, str]]:
         shown = {"value": {name: number(value, 6) for name, value in values.items()}}
     else:
         both = {
-            name: (number(value, 6), "open") if bounds.get(name) is None
+            name: (number(value, 6), "open") if None in (value, bounds.get(name))
             else with_bound(value, bounds[name])
             for name, value in values.items()
         }  # fmt: skip

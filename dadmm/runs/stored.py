@@ -6,6 +6,7 @@ A run that has no summary.json yet may be at work: its part files grow.
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import documents, files
+from dadmm.core import documents, files, schema
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError, OutputError, TopologyError
 from dadmm.core.layout import Array, Matrix
-from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
+from dadmm.core.schema import (
+    COUNT,
+    FLAG,
+    NULL,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    any_of,
+    list_of,
+    object_of,
+)
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
@@ -33,6 +44,7 @@ from dadmm.runs.row_files import (
     iteration,
     merged,
 )
+from dadmm.runs.summary import SCORES
 
 # allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
@@ -42,14 +54,70 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
 GIVE = "give the folder that dadmm run names in its last lines"
-ENTRIES: dict[str, Kind] = {  # of summary.json, as far as they are read
+REAL = schema.number("finite", math.isfinite)
+AMOUNT = schema.number("not negative", lambda x: not x < 0)
+REAL_OR_NULL, AMOUNT_OR_NULL = any_of(REAL, NULL), any_of(AMOUNT, NULL)
+RANGE = list_of(REAL, "a list of two numbers").also("of two", lambda x: len(x) == 2)
+TEXTS = list_of(TEXT, "a list of texts")
+COUNTS, GAPS = list_of(COUNT, "a list of integers"), "a list of three integers each"
+WITH_NUMBERS = object_of(REAL_OR_NULL, "an object of numbers")
+WITH_AMOUNTS = object_of(AMOUNT_OR_NULL, "an object of numbers of at least 0")
+WITH_COUNTS = object_of(COUNT, "an object of integers")
+WITH_TEXTS = object_of(TEXT, "an object of texts")
+PHASES = dict.fromkeys(("solve", "exchange", "update", "observe"), AMOUNT)
+NULLABLE = ("certificate", "subspace")
+ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "n_nodes": COUNT.also("positive", lambda x: x > 0),
-    **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
-    "lost_nodes": list_of(COUNT, "a list of integers"),
-    "node_hosts": list_of(TEXT, "a list of names"),
-    **dict.fromkeys(("mpi_library", "reason"), TEXT),
-    **dict.fromkeys(("versions", "hosts", "seconds", "metrics"), OBJECT),
     "converged": FLAG,
+    "objective": REAL_OR_NULL,
+    "lost_nodes": COUNTS,
+    "node_hosts": TEXTS,
+    "positive_class": any_of(TEXT, NUMBER, FLAG),
+    **dict.fromkeys(("coordinates", "status", "why", "reason"), TEXT),
+    **dict.fromkeys(("waited_for", "advice", "mpi_library"), TEXT),
+    **dict.fromkeys(("iterations", "messages", "bytes", "collectives"), COUNT),
+    **dict.fromkeys(("collective_bytes", "silent_messages", "lost_payloads"), COUNT),
+    **dict.fromkeys(("tree_bytes", "resumed_after", "edges_between_hosts"), COUNT),
+    **dict.fromkeys(("bytes_between_hosts", "outside_calls", "outside_bytes"), COUNT),
+    **dict.fromkeys(("seeds", "hosts", "rows_by_node"), WITH_COUNTS),
+    "versions": WITH_TEXTS,
+    "baseline": object_of(any_of(TEXT, NUMBER, FLAG), "an object of categories"),
+    "coefficients": WITH_NUMBERS,
+    "metrics": object_of(any_of(NUMBER, NULL), "an object of numbers"),
+    "scores": {"auc_error": AMOUNT_OR_NULL}
+    | dict.fromkeys(SCORES, any_of(NUMBER, NULL)),
+    "standard_errors": WITH_AMOUNTS,
+    "gaps": {
+        "on_missing": TEXT,
+        "nodes": list_of(COUNTS.also(GAPS, lambda x: len(x) == 3), GAPS),
+    },
+    "stopping": {
+        **dict.fromkeys(("rule", "criterion"), TEXT),
+        "met": FLAG,
+        "part": any_of(TEXT, NULL),
+        "node": any_of(COUNT, NULL),
+        **dict.fromkeys(("last_unmet", "in_a_row", "delay"), COUNT),
+        "factor": any_of(NUMBER, NULL),
+    },
+    "penalties": {
+        **dict.fromkeys(("edges", "guessed", "changed", "raised", "used_up"), COUNT),
+        **dict.fromkeys(("eta0", "eta", "spent"), RANGE),
+    },
+    "certificate": {
+        **dict.fromkeys(("gap", "radius", "within", "lower_by"), AMOUNT_OR_NULL),
+        "coefficients": WITH_AMOUNTS,
+        "open_directions": COUNT,
+        "assumed": TEXTS,
+    },
+    "start": {
+        "init": TEXT,
+        **dict.fromkeys(("angle_to_result_degrees", "gap", "strictness"), NUMBER),
+        "rounds": COUNT,
+    },
+    "subspace": {"within_degrees": AMOUNT_OR_NULL, "why_not": TEXT},
+    "consensus": {"error": AMOUNT, "by": TEXT, "where": TEXT},
+    "seconds": PHASES
+    | {"total": AMOUNT, "curvature": AMOUNT, "of_all_sessions": PHASES},
 }
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
 Lines = dict[int, list[str]]  # of a file of rows, by iteration
@@ -59,9 +127,9 @@ def read_summary(file: Path) -> Table:
     """Return the contents of a summary.json, after a check of its entries."""
     found = documents.parse(file, json.loads, "JSON")
     OBJECT.check(f"{file} is not the summary of a run: it", found)
-    for name, kind in ENTRIES.items():
-        if name in found:
-            kind.check(f"{file} is damaged: {name}", found[name])
+    none = {name for name in NULLABLE if found.get(name) is None}
+    kinds = {name: kind for name, kind in ENTRIES.items() if name not in none}
+    schema.check_known(found, kinds, f"{file} is damaged: ")
     summary: Table = found
     return summary
 

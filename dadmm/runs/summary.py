@@ -103,7 +103,7 @@ class Summary(dict[str, Any]):
         found, shown = self.get("scores", {}), {}
         for key, name in SCORES.items():
             if found.get(key) is not None:
-                error = found["auc_error"] if key == "auc" else 0.0
+                error = found.get("auc_error") if key == "auc" else None
                 bound = f" +- {at_most(error)}" if error else ""
                 shown[name] = f"{found[key]:.4g}{bound}"
         return shown

@@ -69,22 +69,6 @@ def test_a_problem_that_breaks_down_has_no_curvature(error, after):
     assert len(steps) == after + 1
 
 
-def test_a_problem_that_works_in_place_does_not_move_the_start():
-    (problem,) = quadratics(1)
-    prox = problem.prox
-
-    def spoil(theta, stats, centre, weight):
-        found = prox(theta, stats, centre, weight)
-        theta[:], centre[:] = found, np.nan
-        return theta
-
-    theta, want = start(2), curvature(problem, start(2))
-    problem.prox = spoil
-
-    assert curvature(problem, theta) == want
-    assert_array_equal(theta, start(2))
-
-
 def together(problems, theta):
     """Return the curvatures of problems that are stacked where they can be."""
     incidence = Incidence(np.zeros(len(problems), dtype=np.int64))

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Sending, Topology
 from dadmm.comm.sending import Turn
 from dadmm.penalty import build as scheme
-from dadmm.problems import PPCA
 from tests.support.engine import build, nodes_of
 from tests.support.problems import quadratics, random_graph
 
@@ -59,53 +58,6 @@ def anywhere(topology, size=3, relaxation=1.0, sending=None, seed=0):
     state.eta[...] = (eta + eta[topology.reverse])[run.arcs]
     run.edges.derive()
     return run
-
-
-def augmented(x, node):
-    """Return what the augmented Lagrangian of node i adds to f_i at x.
-
-    The paper's M-step: multipliers of both directions of an edge pull on theta_i, and
-    each edge's rho_ij of the last iteration holds it twice, from i and from j.
-    """
-    total = 0.0
-    for rho, multiplier, eta in zip(
-        node.anchors, node.multipliers, node.eta, strict=True
-    ):
-        total += 2 * multiplier @ x + eta * np.sum((x - rho) ** 2)
-    return total
-
-
-@pytest.mark.parametrize("size", [1, 5])
-def test_the_proximal_term_is_the_augmented_one(topology, size):
-    """weight/2 |x - centre|^2 differs from it by a constant, at random points."""
-    run = anywhere(topology, size)
-
-    run.edges.pull()
-
-    points = 3 * np.random.default_rng(9).normal(size=(20, size))
-    for node in nodes_of(run):
-        gaps = [
-            augmented(x, node) - node.weight / 2 * np.sum((x - node.centre) ** 2)
-            for x in points
-        ]
-        assert_allclose(gaps, gaps[0], rtol=0, atol=1e-11 * node.weight)
-        assert node.weight == pytest.approx(2 * math.fsum(node.eta), rel=1e-14)
-
-
-def test_a_node_alone_has_no_proximal_term_and_is_its_own_mean():
-    """Its problem is the centralised one, and its residuals are zero, not 0/0."""
-    run = build(quadratics(1), Topology.chain(1))
-
-    run.edges.pull()
-    run.edges.move(ALL)
-    run.edges.update_residuals(ALL)
-
-    (node,) = nodes_of(run)
-    assert node.weight == 0.0
-    assert_array_equal(node.centre, np.zeros(2))
-    assert_array_equal(node.mean, node.theta)
-    assert (node.primal, node.dual) == (0.0, 0.0)
-    assert (node.disagreement, node.residual) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.6])
@@ -170,30 +122,6 @@ def length(vector):
     return math.sqrt(math.fsum(x * x for x in vector.tolist()))
 
 
-@pytest.mark.parametrize("size", [1, 4])
-def test_residuals_are_those_of_equation_5(topology, size):
-    """|theta - mean|, and the mean penalty times how far the mean has moved.
-
-    The mean is that of the neighbours and leaves the node out.
-    """
-    run = anywhere(topology, size)
-    before = run.by_node(run.state.mean.copy())
-
-    run.edges.pull()
-    run.edges.move(ALL)
-    run.edges.update_residuals(ALL)
-
-    for node, old in zip(nodes_of(run), before, strict=True):
-        degree = len(node.eta)
-        mean = [math.fsum(node.received[:, k]) / degree for k in range(size)]
-        assert_allclose(node.mean, mean, rtol=1e-13, atol=1e-15)
-        assert node.eta_mean == pytest.approx(math.fsum(node.eta) / degree, rel=1e-14)
-        assert node.primal == pytest.approx(length(node.theta - mean), rel=1e-12)
-        dual = node.eta_mean * length(mean - old)
-        assert node.dual == pytest.approx(dual, rel=1e-12)
-    assert_array_equal(run.state.mean, run.work.mean)
-
-
 @pytest.mark.parametrize("sending", [None, NOISY])
 def test_stationarity_and_disagreement_are_what_the_node_can_know(topology, sending):
     """Slope ``2 sum_j eta_ij (rho_ij - z_ij)``, and the root mean square difference.
@@ -220,21 +148,6 @@ def test_stationarity_and_disagreement_are_what_the_node_can_know(topology, send
         assert node.lag == pytest.approx(length(lag), rel=1e-13, abs=0.0)
         assert_allclose(node.difference, apart + lag, rtol=1e-13)
         assert (node.lag > 0.0) == (sending is not None)
-
-
-def test_lengths_by_part_add_up(topology):
-    """Squares of the parts of theta sum to that of the whole."""
-    rng = np.random.default_rng(0)
-    problems = [PPCA(rng.normal(size=(9, 4)), 2) for _ in range(len(topology))]
-    run = build(problems, topology)
-
-    run.edges.pull()
-    run.edges.move(ALL)
-    run.edges.update_residuals(ALL)
-
-    assert run.work.parts.shape[1] == 3
-    total = np.sqrt((run.work.parts**2).sum(axis=1))
-    assert_allclose(total, run.work.lengths[:5], rtol=1e-13)
 
 
 def test_influence_is_the_same_at_both_ends(topology):
@@ -277,24 +190,3 @@ def test_lossy_edges_are_those_of_r_admm(topology, alpha):
         drift = (node.received - old.anchors) / 2
         far = math.sqrt((drift**2).sum() / len(drift))
         assert node.primal == pytest.approx(far, rel=1e-12)
-
-
-def test_lossy_edges_without_losses_do_what_multipliers_do():
-    """R-ADMM at loss 0 is ADMM: c_ij is z_ij - lambda_ij / eta_ij."""
-    topology, problems = GRAPHS["random"], quadratics(9)
-    plain = build(problems, topology, scheme("fixed"))
-    lossy = build(problems, topology, scheme("fixed"), Sending(drop_probability=1e-300))
-    for t in range(1, 20):
-        for run in (plain, lossy):
-            run.edges.pull()
-            run.local.solve()
-            turn = run.mail.write(t)
-            run.exchange.swap()
-            run.mail.read(turn)
-            run.edges.move(turn)
-            run.edges.update_residuals(turn)
-
-    assert_allclose(lossy.theta, plain.theta, atol=1e-10)
-    state = plain.state
-    want = state.anchors - state.multipliers / state.eta[:, None]
-    assert_allclose(lossy.state.anchors, want, atol=1e-10)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import subspace_angles
-from scipy.stats import multivariate_normal
 
 import dadmm
 from tests.support.solving import solve as run_solve
@@ -139,23 +138,3 @@ def test_library_meets_the_program_in_its_objectives(name):
         ]
         assert_met(np.array(got) - objective_constant(want), want["objective"][t])
         before = after
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_equation_14_at_the_programs_parameters(name):
-    """The program does not evaluate (14); this is it at the program's parameters."""
-    want = oracle(name)
-    for t in range(len(want["W"])):
-        W, mu, a = (want[part][t] for part in ("W", "mu", "a"))
-        covariances = W @ W.mT + np.eye(W.shape[1]) / a[:, None, None]
-        dense = [
-            -multivariate_normal.logpdf(rows, mu[i], covariances[i]).sum()
-            for i, rows in enumerate(shards(want))
-        ]
-        got = [
-            problem.neg_log_likelihood(theta)
-            for problem, theta in zip(
-                library_problems(name), flat(W, mu, a), strict=True
-            )
-        ]
-        assert_met(got, dense)

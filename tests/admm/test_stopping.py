@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Topology
 from dadmm.admm.rule import TRAIL, Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
@@ -198,19 +197,6 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     assert requests or one_process == ends
 
 
-def test_of_a_round_the_largest_request_counts():
-    """A signal takes precedence over the time limit, a stop over a save."""
-    content = np.zeros((20, 6), dtype=bool)
-    both = [(3, 0, "max_seconds"), (4, 5, "signal")]
-    late = [(4, 0, "max_seconds"), (5, 5, "output"), (5, 0, "signal")]
-
-    assert run(Topology.chain(6), content, both)[0] == [(10, "signal")] * 6
-    assert run(Topology.chain(6), content, late)[0] == [(10, "max_seconds")] * 6
-    for ends in ("stop", "max_seconds", "signal", "output"):
-        asked = [(3, 0, "save"), (4, 5, ends)]
-        assert run(Topology.chain(6), content, asked)[0] == [(10, ends)] * 6
-
-
 def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
     """So that a run that was saved, or stopped and resumed, converges as it would."""
     mine = stopping(Rule(), reach=5)
@@ -263,13 +249,3 @@ def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
     heard = [together.update(np.array(row, dtype=float)) for row in votes]
 
     assert heard == [False] * 7 + [True]
-
-
-def test_global_stopping_of_the_paper_uses_the_sum_of_objectives():
-    """Nodes may still move against each other; the first sum has none before it."""
-    together = stopping(Rule("objective", 0.1), exchange=Votes()).votes
-    votes = [[50, 50], [70, 31], [20, 82], [60, 41], [10, 91], [0, 150]]
-
-    heard = [together.update(np.array(row, dtype=float)) for row in votes]
-
-    assert heard == [False] * 4 + [True, False]

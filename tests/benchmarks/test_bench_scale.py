@@ -18,11 +18,6 @@ def test_a_case_stops_at_the_optimum(graph):
     assert row["nodes"] == 30
 
 
-def test_a_run_has_few_arrays_of_the_size_of_theta():
-    """None of those that an iteration needs is there twice."""
-    assert bench_scale.theta_arrays() == {"node": 18, "edge": 10}
-
-
 def test_the_rows_kept_meet_the_aims():
     """At 100,000 nodes, and wherever the run was to stop by itself."""
     rows = read_rows(ROOT / "benchmarks" / "results" / "scale.csv")

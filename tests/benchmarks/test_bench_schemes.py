@@ -174,13 +174,3 @@ def test_whole_runs_are_those_of_the_plan_and_none_is_false():
     assert count >= bench_schemes.STARTS
     assert len(rows) == len(bench_schemes.lead(count))
     assert not [r for r in rows if r["status"] == "stationary" and not r["true"]]
-
-
-def test_a_cell_of_the_lead_has_medians_and_those_that_end_well():
-    """A run that never gets there is infinite; stopped is not stationary."""
-    ends = [(5, 9, 40, "stationary", 1), (6, None, 50, "stopped", 1)]
-    ends.append((None, None, 600, "not converged", 0))
-    names = ("first", "for_good", "iterations", "status", "true")
-    rows = [dict(zip(names, end, strict=True)) for end in ends]
-
-    assert schemes_report.lead_cell(rows) == "6; -; 50; 1/3"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from benchmarks import paper_hopkins, paper_synthetic
-from benchmarks.shared import experiment, paper_tables, report, tracks
+from benchmarks import paper_claims, paper_hopkins, paper_synthetic
+from benchmarks.shared import experiment, report, tracks
 from tests.support.processes import mpiexec
 from tests.support.solving import solve
 
@@ -92,7 +90,7 @@ def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
     assert abs(int(row["iterations"]) - alone.iterations) <= 1
 
 
-def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path, capsys):
+def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path):
     networks = [("complete", 12, 50)]
     todo = experiment.cases("synthetic", ["seed0"], networks, {"printed": 1})[:2]
     first = experiment.run_all(todo[:1], quick_outcome, tmp_path, 1)
@@ -101,58 +99,19 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path, capsys):
 
     rows = experiment.run_all(todo, quick_outcome, tmp_path, 1)
 
-    assert "1 of 2 runs were done before" in capsys.readouterr().err
     assert rows[0]["marked"]
     assert len(rows) == 2
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_experiment_goes_on_from_stored_rows(tmp_path, capsys, monkeypatch):
-    """Stored rows stand for their cases; those with other settings do not."""
-    networks = [("complete", 12, 50)]
-    todo = experiment.cases("synthetic", ["seed0"], networks, {"printed": 1})[:3]
-    settings = experiment.SETTINGS["printed"]
-    rows = [asdict(case) | settings | {"iterations": 7} for case in todo[:2]]
-    rows[1]["coupling"] = "symmetric"
-    experiment.write_rows(rows, tmp_path / "old.csv")
-    given = ["x", "--from", str(tmp_path / "old.csv"), "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", [*given, "--jobs", "1"])
-
-    chosen = experiment.arguments("", stored=True)
-    found, _ = experiment.conduct(chosen, "synthetic", todo, quick_outcome)
-
-    assert "1 of 3 rows are those of" in capsys.readouterr().err
-    assert [row.get("iterations") for row in found] == ["7", None, None]
-    assert [row["scheme"] for row in found] == [case.scheme for case in todo]
-    assert found[0]["start"] == 0
-    assert len(list((tmp_path / "runs").glob("*.json"))) == 2
-    assert len(experiment.read_rows(tmp_path / "rows.csv")) == 3
-    experiment.run_all(todo[:1], quick_outcome, tmp_path / "runs", 1)
-    again, _ = experiment.conduct(chosen, "synthetic", todo, quick_outcome)
-    assert "iterations" not in again[0]  # an outcome of its own comes first
-
-
-def test_rows_of_another_kind_are_refused(tmp_path, capsys):
-    experiment.write_rows([{"a": 1}], tmp_path / "other.csv")
-
-    for name, words in (("other.csv", "no rows of this experiment"), ("none", "none")):
-        with pytest.raises(SystemExit) as ended:
-            experiment.stored_rows(tmp_path / name)
-        assert ended.value.code == 2
-        assert words in capsys.readouterr().err
-
-
 def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
-    names = ("synthetic-authors", "caltech", "hopkins")
-    data = {name: experiment.read_rows(RESULTS / f"{name}.csv") for name in names}
     page = (ROOT / "benchmarks" / "PAPER.md").read_text("utf-8").splitlines()
 
-    paper_tables.print_all(data)
-    paper_tables.print_variants(experiment.read_rows(RESULTS / "variants.csv"))
+    paper_claims.print_page(paper_claims.read_all())
 
     lines = capsys.readouterr().out.splitlines()
     tables = [line for line in lines if line.startswith("|")]
-    assert len(tables) > 30
+    assert len(tables) > 90
     assert [line for line in tables if line not in page] == []
 
 

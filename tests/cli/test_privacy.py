@@ -112,14 +112,14 @@ def test_the_frame_from_which_a_camera_starts_is_sent(sent):
      "logistic plain", "poisson"],
 )  # fmt: skip
 def test_all_bytes_are_counted(sent, name):
-    """But for the count itself, two numbers of each rank, and the check after it."""
+    """But for the count itself, two numbers of each rank, and two checks after it."""
     cases, _, folder = sent
     summary = summary_of(folder / f"run-{name.replace(' ', '-')}")
     counted = ("bytes", "collective_bytes", "outside_bytes")
 
     assert min(summary["outside_bytes"], summary["outside_calls"]) > 0
     recorded = sum(of(cases[f"run {name}"], "bytes"))
-    assert sum(summary[k] for k in counted) + (2 * 8 + 256) * RANKS == recorded
+    assert sum(summary[k] for k in counted) + (2 * 8 + 2 * 256) * RANKS == recorded
 
 
 def overheard(X, y):

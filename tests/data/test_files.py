@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from numpy.testing import assert_array_equal
 from scipy import io, sparse
 
 from dadmm.core.errors import ShardError
+from dadmm.data import agreement
 from dadmm.data.datasets import load_array, load_matrix, load_tracks
 from dadmm.data.files import READERS, count_rows, read_frame
+from dadmm.data.frame import Frame
 
 NAN = np.nan
 MATRIX = np.arange(12.0).reshape(4, 3) / 7
@@ -343,3 +346,41 @@ def test_columns_of_a_parquet_file_have_many_types():
     assert frame.columns["sex"].tolist() == ["F", "M", None, None, "F"]
     assert frame.columns["old"].tolist() == ["True", "False", None, "True", "False"]
     assert frame.columns["large"].tolist() == [float(2**60), 3, 4, 5, 6]
+
+
+def test_a_column_that_is_neither_numbers_nor_text_cannot_be_used():
+    """It may be in the file, so that others can be chosen."""
+    import pyarrow
+    from pyarrow import parquet
+
+    when = [datetime(2020, 1, day) for day in (1, 2, 3)]
+    odd = {
+        "lists": [[1.0], [2.0], []],
+        "raw": [b"a", b"b", None],
+        "when": when,
+        "day": [one.date() for one in when],
+        "code": pyarrow.array([b"a", b"b", b"a"]).dictionary_encode(),
+    }
+    parquet.write_table(pyarrow.table({"x": [1, 2, 3], **odd}), "x.parquet")
+    found = read_frame("x.parquet").take(slice(1, 3))
+    plain = Frame.of({"x": [1, 2, 3], "lists": np.array([[1], [], None], object)} | {
+        name: np.array(odd[name], object) for name in ("raw", "when", "day")
+    })  # fmt: skip
+
+    assert_array_equal(found.column("x"), [2, 3])
+    for frame in (found, plain):
+        for name in frame.names[1:]:
+            with pytest.raises(ShardError, match=repr(name)):
+                frame.column(name)
+            used = agreement.Choice(features=("x", name), supervised=False)
+            assert repr(name) in str(agreement.describe(frame, used)["error"])
+    refuses("x.parquet", "'lists'", read=load_matrix)
+
+
+def test_a_table_of_very_many_columns_is_refused_before_it_is_parsed(monkeypatch):
+    from pyarrow import csv as arrow
+
+    monkeypatch.setattr(arrow, "read_csv", None)
+    line = ",".join(["0.5"] * 200_000)
+    Path("x.csv").write_text(f"{line}\n{line}\n")
+    refuses("x.csv", "200,000")

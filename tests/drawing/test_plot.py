@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -231,3 +232,12 @@ def test_without_matplotlib_one_sentence_says_what_to_install():
     assert done.returncode == 2
     assert "pip install matplotlib" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_names_are_not_formulas(runs, tmp_path):
+    """Matplotlib takes what is between two dollars for a formula."""
+    names = ["pay $x_$", "pay $y{$"]
+    folders = [str(shutil.copytree(runs["nap"], tmp_path / name)) for name in names]
+    for given in (folders, folders[:1]):
+        words = [*given, "--kind", "eta", "--kind", "convergence"]
+        assert plot.main([*words, "--out", str(tmp_path / "out")]) == 0

@@ -117,22 +117,6 @@ def follow(scheme, observations, *degrees):
     return states
 
 
-@pytest.mark.parametrize("degree", [0, 1, 4])
-def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
-    """Nothing is spent, nothing was raised, and each field has a row for each edge."""
-    state = begin(scheme, degree)
-
-    assert_array_equal(state["eta"], np.full(degree, scheme.eta0))
-    assert ("budget" in state) == ("budget0" in scheme.uses)
-    if "budget" in state:
-        assert_array_equal(state["budget"], np.full(degree, scheme.budget0))
-        for name in ("spent", "raised", "used_up"):
-            assert_array_equal(state[name], np.zeros(degree))
-    for field in arrays(state):
-        assert field.dtype == np.float64
-        assert len(field) == degree
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
     """Whatever a node sees, within 1e-6 to 1e6 times eta0, in float64 rows.

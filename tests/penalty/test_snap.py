@@ -93,14 +93,6 @@ def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
     assert trigger > 0.0 or budget0 > 5.0 or found["raised"].max() > 0
 
 
-def test_a_budget_without_end_pays_in_full():
-    found = follow(SNAP(budget0=math.inf), *wander(0))
-
-    assert np.isfinite(found["eta"]).all()
-    assert found["spent"].max() > follow(SNAP(), *wander(0))["spent"].max()
-    assert found["raised"].max() == 0.0
-
-
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
 def test_noise_has_no_spectral_ratio(size):
     """Unless only one of the two changes is noise; then the ratio may be extreme."""

@@ -107,30 +107,6 @@ def test_rows_of_poisson_are_those_of_the_mean_of_counts_and_expected_counts():
     assert_allclose(F.T @ F, (X.T * mean) @ X + np.diag(case.l2), rtol=1e-12)
 
 
-@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
-    for seed in range(10):
-        case, x = make(name, (30, 4), seed)
-        rng = np.random.default_rng(seed)
-        F = case.problem.rows(0.3 * x, radius)
-        for _ in range(5):
-            away = rng.normal(size=len(x))
-            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
-            there = hessian(case, 0.3 * x + away)
-            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
-            assert gap >= -1e-7 - 1e-9 * np.abs(there).max()
-
-
-def test_rows_far_away_do_not_overflow():
-    case, x = make("logistic with intercept")
-
-    with np.errstate(over="raise", invalid="raise", divide="raise"):
-        rows = case.problem.rows(1e6 * x, 1e9)
-
-    assert_allclose(rows.T @ rows, np.diag(case.l2), atol=1e-12)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_problem_in_z_has_the_values_and_rows_of_the_original(name):
     for seed in range(5):
@@ -279,21 +255,16 @@ def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept, 
     assert_allclose(again, found, rtol=1e-9, atol=1e-9)
 
 
-def test_the_best_point_is_kept_where_signs_recur():
-    """By rounding, in coordinates that are almost singular."""
-    rng = np.random.default_rng(265)
-    X = rng.normal(size=(25, 12))
-    X[:, 1], X[:, 6:] = X[:, 0], np.eye(6)[rng.integers(6, size=25)]
-    y = X @ (np.arange(12.0) % 2) + 0.5 * rng.standard_t(2, size=25)
-    problem = Case("lasso with intercept", X, y, 10.0 ** rng.uniform(-4, 0)).problem
-    inside = problem.within(coordinates(problem, 1e-12))
-    z = np.zeros(inside.layout.size)
-    for weight, scale in product([1e-3, 1.0], [1.0, 1e-3, 1e-6]):
-        centre = scale * rng.normal(size=len(z))
-        z = inside.prox(z, None, centre, weight)
-        rng.normal(size=(120, len(z))), rng.uniform(size=120)  # for the next centre
-        points = np.vstack([z, np.zeros_like(z), centre])
-        off = points - centre
-        values = inside.objectives(points, None)
-        values += 0.5 * weight * np.vecdot(off, off)
-        assert values.argmin() == 0
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
+    for seed in range(10):
+        case, x = make(name, (30, 4), seed)
+        rng = np.random.default_rng(seed)
+        F = case.problem.rows(0.3 * x, radius)
+        for _ in range(5):
+            away = rng.normal(size=len(x))
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            there = hessian(case, 0.3 * x + away)
+            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
+            assert gap >= -1e-7 - 1e-9 * np.abs(there).max()

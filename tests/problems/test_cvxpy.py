@@ -78,21 +78,6 @@ def test_nonnegative_least_squares(attribute):
     assert_allclose(found.theta, np.tile(nnls(X, Y)[0], (NODES, 1)), atol=2e-3)
 
 
-def test_second_order_cones():
-    """Sums of norms within a ball, with any scheme."""
-    problems, w = [], cp.Variable(D)
-    limits, norms = [cp.norm(w) <= 1], [cp.norm(x @ w - y) for x, y in SHARDS]
-    for norm in norms:
-        problems.append(Cvxpy(cp.Problem(cp.Minimize(norm), limits), [w]))
-
-    results = [dadmm.solve(problems, RING, scheme=name) for name in ("snap", "nap")]
-
-    cp.Problem(cp.Minimize(sum(norms)), limits).solve(solver=cp.CLARABEL)
-    for result in results:
-        assert result.converged
-        assert_allclose(result.theta, np.tile(w.value, (NODES, 1)), atol=2e-3)
-
-
 def test_other_variables_are_private():
     """Each node has an offset of its own; the residuals are private, too."""
     problems = []
@@ -127,18 +112,6 @@ def test_matrices_keep_their_order():
     assert_allclose(found.x0, target, atol=1e-6)
     assert_allclose(found.t, 1.0, atol=1e-6)
     assert_allclose(problem.objectives(np.append(target, 1.0)[None], None), [1.0])
-
-
-def test_semidefinite_matrices():
-    A = np.array([[1.0, 2.0], [2.0, -3.0]])
-    S = cp.Variable((2, 2), PSD=True)
-    problem = Cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(S - A))), [S])
-
-    found = problem.prox(np.zeros(4), None, np.zeros(4), 0.0)
-
-    values, axes = np.linalg.eigh(A)
-    best = (axes * np.maximum(values, 0.0)) @ axes.T
-    assert_allclose(found.reshape(2, 2), best, atol=1e-4)
 
 
 def test_parameters_have_the_values_of_the_constructor():

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import dadmm
 from dadmm import Layout
-from dadmm.problems import LogisticRegression, MultinomialLogistic
+from dadmm.problems import MultinomialLogistic
 from tests.support.pooled import LONG, Pooled, class_rows
 
 CASES = [(30, 4, 3, True), (30, 3, 2, False), (3, 5, 4, True), (1, 2, 3, True)]
@@ -59,21 +59,6 @@ def test_objectives_rows_and_layout(case):
     dadmm.testing.check_problem(problem)
 
 
-@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
-@pytest.mark.parametrize("case", CASES)
-def test_rows_bound_the_hessian_from_below_in_a_ball(case, radius):
-    for seed in range(5):
-        problem, known, x = make(*case, seed=seed)
-        rng = np.random.default_rng(seed)
-        F = problem.rows(x, radius)
-        assert np.isfinite(F).all()
-        for _ in range(10):
-            away = rng.normal(size=len(x))
-            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
-            there = derivatives(known, x + away)[1].astype(float)
-            assert np.linalg.eigvalsh(there - F.T @ F)[0] >= -1e-12
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 @pytest.mark.parametrize("case", CASES)
 def test_proximal_steps_are_exact_in_any_coordinates(case, alpha):
@@ -97,31 +82,6 @@ def test_proximal_steps_are_exact_in_any_coordinates(case, alpha):
             assert np.abs(slope).max() <= noise, (seed, kind, weight, start)
 
 
-def test_two_classes_are_those_of_logistic_regression():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(40, 3)), rng.integers(2, size=40)
-
-    several = MultinomialLogistic(X, y, 2, 0.0)
-    two = LogisticRegression(X, y, 0.0)
-    found = several.layout.views(several.prox(np.zeros(8), None, np.zeros(8), 0.0))
-    coef, intercept = np.split(two.prox(np.zeros(4), None, np.zeros(4), 0.0), [3])
-
-    assert_allclose(found.coef, [-coef / 2, coef / 2], rtol=1e-9)
-    assert_allclose(found.intercept, np.append(-intercept, intercept) / 2, rtol=1e-9)
-
-
-def test_saturated_starts_are_left():
-    problem, known, x = make()
-
-    with np.errstate(over="raise", invalid="raise", divide="raise"):
-        found = problem.prox(1e6 * x, None, x, 1e-3)
-        values = problem.objectives(1e6 * np.stack([x, -x]), None)
-
-    slope = derivatives(known, found)[0] + 1e-3 * (found - x)
-    assert np.abs(slope).max() <= 1e-9
-    assert np.isfinite(values).all()
-
-
 def test_the_shortest_minimiser_without_penalty():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2)), rng.integers(3, size=40)
@@ -132,3 +92,18 @@ def test_the_shortest_minimiser_without_penalty():
 
     assert_allclose(x.coef[:, 0], x.coef[:, 2], rtol=1e-9)
     assert_allclose(x.coef.sum(axis=0), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("case", CASES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(case, radius):
+    for seed in range(5):
+        problem, known, x = make(*case, seed=seed)
+        rng = np.random.default_rng(seed)
+        F = problem.rows(x, radius)
+        assert np.isfinite(F).all()
+        for _ in range(10):
+            away = rng.normal(size=len(x))
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            there = derivatives(known, x + away)[1].astype(float)
+            assert np.linalg.eigvalsh(there - F.T @ F)[0] >= -1e-12

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
@@ -15,7 +14,7 @@ from scipy.stats import multivariate_normal
 
 import dadmm
 from dadmm.core.errors import ProblemError
-from dadmm.data.patterns import patterns, remove_entries
+from dadmm.data.patterns import remove_entries
 from dadmm.problems import (
     PPCA,
     IncompletePPCA,
@@ -23,9 +22,7 @@ from dadmm.problems import (
     StructureFromMotion,
     metrics,
 )
-from dadmm.problems.ppca import _precision
 from dadmm.testing import check_problem
-from tests.support.solving import solve
 
 LOG_2PI = math.log(2 * math.pi)
 WEIGHTS = (0.0, 1e-6, 1.0, 1e6)
@@ -307,18 +304,6 @@ def test_missing_entries_are_filled_in_as_a_gaussian_says(case):
     assert_allclose(problem.latent(theta, samples), z, rtol=1e-9, atol=1e-12)
 
 
-def test_samples_of_one_pattern_are_condensed():
-    """At most one row more than observed columns, however many samples."""
-    rng = np.random.default_rng(0)
-    many = rng.normal(size=(5000, 6))
-    many[repeated(rng, 5000, 6)] = np.nan
-    problem = PPCA(many, 2)
-
-    observed = patterns(many).mask.sum(axis=1)
-    assert np.count_nonzero(problem._data.rows.any(axis=1)) == np.sum(1 + observed)
-    assert len(problem._data.rows) <= 8 * 7
-
-
 @pytest.mark.parametrize("kind", [PPCA, IncompletePPCA])
 @pytest.mark.parametrize(
     ("samples", "culprit"),
@@ -396,23 +381,6 @@ def test_the_gradient_with_free_offsets_is_that_of_differences():
     assert_allclose(problem.neg_log_likelihood(theta), value(theta) + prior)
 
 
-def test_steps_by_completed_tracks_never_lower_the_likelihood_of_differences():
-    rows = tracks()[0]
-    problem = StructureFromMotion(rows).standardised(0.0, 10.0)
-    assert_array_equal(problem.rows, StructureFromMotion(rows).rows / 10.0)
-    theta, likelihood, M = problem.init(np.random.default_rng(0)), [], 3
-    for _ in range(30):
-        W, _, a = problem.layout.views(theta)
-        likelihood.append(flat_likelihood(rows / 10.0, W, a))
-        _, lengths, axes = np.linalg.svd(problem.completed(theta))
-        values = lengths**2 / problem.row_count
-        noise = values[M:].sum() / (problem.n_degrees / problem.row_count - M)
-        W = axes[:M].T * np.sqrt(values[:M] - noise)
-        theta = problem.layout.pack(W=W, mu=0.0, a=1.0 / noise)
-
-    assert np.all(np.diff(likelihood) >= -1e-9 * np.abs(likelihood[0]))
-
-
 def test_free_offsets_keep_the_contract():
     check_problem(StructureFromMotion(tracks()[0] / 100), fixed=["mu"])
 
@@ -446,54 +414,6 @@ def test_a_frame_without_points_has_no_place():
     assert np.isinf(variances[4:6]).all()
     assert np.isfinite(np.delete(filled, [4, 5], axis=0)).all()
     assert not problem.motion(theta)[4:6].any()
-
-
-@pytest.mark.parametrize("centre", [-1e9, -1.0, 0.0, 1.0, 1e9])
-@pytest.mark.parametrize("weight", [0.0, 1e-9, 1.0, 1e9])
-def test_the_precision_keeps_all_its_digits(weight, centre):
-    """In exact arithmetic the quadratic changes its sign within 1e-13 of the root."""
-    w, c, Q, count = (Fraction(x) for x in (weight, centre, 40.0, 150.0))
-
-    a = Fraction(_precision(150.0, 40.0, weight, centre))
-
-    lower, upper = a - a / 10**13, a + a / 10**13
-    assert w * lower**2 + (Q / 2 - w * c) * lower < count / 2
-    assert w * upper**2 + (Q / 2 - w * c) * upper > count / 2
-
-
-def test_a_shard_is_read_once():
-    """Its statistics have at most D rows, however many samples, and no samples."""
-    rng = np.random.default_rng(0)
-    few, many = rng.normal(size=(6, 5)), rng.normal(size=(5000, 5))
-    problem, kept = PPCA(many, 2), PPCA(many.copy(), 2)
-    theta = problem.init(rng)
-    many[:] = np.nan
-
-    assert PPCA(few, 2).factor.shape == problem.factor.shape == (5, 5)
-    assert PPCA(few[:3], 2).factor.shape == (3, 5)
-    assert_array_equal(problem.expect(theta).best, kept.expect(theta).best)
-
-
-@pytest.mark.parametrize("zero_mean", [False, True])
-def test_one_node_alone_finds_the_maximum_likelihood(zero_mean):
-    """EM never lowers the marginal likelihood, and ends at the closed form's."""
-    rng = np.random.default_rng(0)
-    samples = rng.normal(size=(60, 5)) * [4.0, 3.0, 1.0, 1.0, 1.0] + 0.1
-    problem, likelihood = PPCA(samples, 2, zero_mean=zero_mean), [-math.inf]
-
-    def watch(t, run):
-        parts = problem.layout.views(run.theta[0])
-        likelihood.append(metrics.ppca_log_likelihood(samples, *parts))
-
-    alone = dadmm.Topology.chain(1)
-    result = solve([problem], alone, tolerance=0, max_iter=300, callbacks=[watch])
-
-    best = metrics.ppca_reference(samples, 2, zero_mean=zero_mean)
-    top = metrics.ppca_log_likelihood(samples, *best)
-    assert np.all(np.diff(likelihood) >= -1e-12 * abs(top))
-    assert likelihood[-1] == pytest.approx(top, rel=1e-12)
-    assert result.parts(0).a == pytest.approx(best.a, rel=1e-9)
-    assert metrics.subspace_angle(result.parts(0).W, best.W) < 1e-6
 
 
 def test_the_start_is_orthonormal_and_drawn_from_the_given_stream():

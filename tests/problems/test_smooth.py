@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -184,27 +182,12 @@ def test_wrong_gradients_are_found(name, units, factors):
     assert "\n" not in str(caught.value)
 
 
-def test_one_wrong_entry_of_many_is_found():
-    function = logistic(*samples(n=500, d=300))[0]
-    factors = np.where(np.arange(300) == 123, 1.2, 1.0)
-
-    with pytest.raises(ProblemError, match="entry 123"):
-        Smooth(changed(function, factors), 300)
-
-
 def test_a_term_that_vanishes_at_the_start_is_missed_elsewhere():
     X, y = samples()
     with_penalty, without = logistic(X, y, 1.0)[0], logistic(X, y, 0.0)[0]
 
     with pytest.raises(ProblemError, match="gradient"):
         Smooth(lambda w: (with_penalty(w)[0], without(w)[1]), D)
-
-
-def test_the_error_has_the_numbers():
-    with pytest.raises(ProblemError) as caught:
-        Smooth(lambda x: (np.sum((x - 1) ** 2), x - 1), 1)
-
-    assert {"-1", "-2"} <= set(re.findall(r"-\d", str(caught.value)))
 
 
 def square(x):

@@ -15,7 +15,7 @@ from dadmm import Schedule, Sending, Topology
 from dadmm.core.errors import CheckpointError
 from dadmm.data import datasets, shard
 from dadmm.penalty import SCHEMES
-from dadmm.problems import PPCA, Huber
+from dadmm.problems import PPCA
 from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder, names_of_run
 from dadmm.solver import checkpoint
@@ -112,23 +112,6 @@ def test_a_resumed_run_converges_when_it_would_have(
     assert_same(whole, again, at)
 
 
-@pytest.mark.parametrize("at", range(1, 20, 2))
-def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
-    settings = {"max_iter": 400, "tolerance": 0.05}
-    whole = ppca(**settings)
-
-    def watch(t, run):
-        return "signal" if t == whole.iterations - at else None
-
-    first = ppca(**settings, callbacks=[watch], checkpoints=Checkpoints(tmp_path))
-    if first.converged:  # too late to be stopped
-        assert first.iterations == whole.iterations
-        return
-    assert first.reason == "signal"
-    again = ppca(**settings, checkpoints=Checkpoints(tmp_path, resume=True))
-    assert_same(whole, again, first.iterations)
-
-
 def test_saving_changes_nothing_and_the_last_two_are_kept(tmp_path):
     """By count every seventh, by the clock every other round, and at the end."""
     settings = {"tolerance": 0, "max_iter": 60}
@@ -199,17 +182,6 @@ CHANGES = {
 def test_arrays_of_another_shape_or_type_are_refused(run, name, change):
     rewrite(run, 5, lambda *own: (own[0], CHANGES[change](*own, name)))
     assert_refused(run, "00000020")
-
-
-def test_coordinates_of_another_shape_are_refused(tmp_path):
-    problems = [Huber(block[:, 1:], block[:, 0]) for block in BLOCKS]
-    given = {"tolerance": 0, "max_iter": 20}
-    solve(problems, RING, checkpoints=Checkpoints(tmp_path), **given)
-    other = {"coordinates/condition": np.ones(2)}
-    for i in range(6):
-        rewrite(tmp_path, i, lambda about, arrays: (about, arrays | other))
-    with pytest.raises(CheckpointError, match="00000020"):
-        solve(problems, RING, checkpoints=Checkpoints(tmp_path, resume=True), **given)
 
 
 @pytest.mark.parametrize(
@@ -350,35 +322,6 @@ def killed_after(t, *words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_files.RowFiles, "__call__", kill)
         main(*words)
-
-
-def test_halves_of_two_checkpoints_do_not_make_one():
-    common = (*ENDLESS, "--max-iter", 60)
-    with pytest.raises(KeyboardInterrupt):
-        killed_after(34, *common, "--checkpoint-every", 15, "--out", "run")
-    half = checkpoint.path_of(Path("run"), 45, 0)
-    half.parent.mkdir()
-    half.write_bytes(b"")
-    with pytest.raises(KeyboardInterrupt):
-        killed_after(40, "--resume", "run")
-
-    assert not half.exists()
-    assert checkpoint.kept(Path("run")) == [15, 30]
-
-
-def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
-    """The merged rows count; those parts that are still there are not all of them."""
-    common = (*ENDLESS, "--max-iter", 30)
-    main(*common, "--out", "whole")
-    main(*common, "--max-iter", 20, "--out", "run")
-    Path("run/parts").mkdir()
-    lines = Path("run/history.csv").read_text().splitlines(keepends=True)[1:]
-    left = [line for line in lines if line.split(",")[1] == "3"]
-    Path("run/parts/history-00003.csv").write_text("".join(left))
-
-    assert main("--resume", "run", "--max-iter", 30) == 0
-
-    assert history_of("run") == history_of("whole")
 
 
 def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):

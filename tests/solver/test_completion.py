@@ -107,21 +107,6 @@ def test_stationary_is_near_pooled_em(fraction, way, noise, units):
     assert result.start.rounds > 0
 
 
-def test_complete_nodes_and_columns_that_a_node_never_observes():
-    samples = samples_of(0.5, 1.0)
-    samples[40:80, 2] = samples[80:90, 4] = samples[120:160, [0, 5]] = np.nan
-    samples[200] = np.nan  # a row without entries
-    problems = built(samples)
-    kinds = [isinstance(problem, IncompletePPCA) for problem in problems]
-    assert kinds == [False, True, True, True, False, True]
-
-    result = solve(problems, RING)
-
-    assert result.status == "stationary"
-    assert max(errors(result, pooled_em(samples, 3))) < 1e-1
-    assert result.iterations < 40
-
-
 def test_a_column_that_no_node_observes_has_no_part_in_the_result():
     samples = without(samples_of(0.5, 1.0), 0.1, "random")
     empty = np.insert(samples, 3, np.nan, axis=1)
@@ -137,17 +122,6 @@ def test_a_column_that_no_node_observes_has_no_part_in_the_result():
 
 def cameras(tracks):
     return [StructureFromMotion(rows) for rows in split_frames(tracks, NODES)]
-
-
-def test_complete_tracks_end_at_the_pooled_structure():
-    tracks, _ = datasets.turntable(24, 40, noise=0.5)
-    result = solve(cameras(tracks), RING, init="merged")
-    centred = tracks - tracks.mean(axis=1, keepdims=True)
-    best = metrics.ppca_reference(centred, 3, zero_mean=True)
-
-    assert result.status == "stationary"
-    assert result.iterations < 30
-    assert max(errors(result, best.W)) < 1e-2
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.3])
@@ -166,18 +140,6 @@ def test_lost_tracks_end_where_their_gradients_cancel(fraction):
     total, size = np.sum(by_node, axis=0), np.linalg.norm(by_node, axis=1).sum()
     assert np.linalg.norm(total) < 0.05 * size
     assert np.linalg.norm(total[:-1]) * noise < 1e-2 * len(tracks)
-
-
-def test_rows_of_lost_tracks_have_a_degree_of_freedom_less():
-    tracks, _ = datasets.turntable(24, 8, noise=0.5)
-    tracks = remove_entries(tracks, 0.1, 0, together=2)
-    result = solve(cameras(tracks), RING, init="merged")
-
-    assert result.status == "stationary"
-    start, end = (
-        result.layout.views(x).a for x in (result.start.theta, result.solution)
-    )
-    assert_allclose(start, end, rtol=0.02)
 
 
 def test_gaps_that_rounds_fill_slowly_make_the_rule_stricter():
@@ -239,17 +201,6 @@ def test_the_distance_of_models_is_the_largest_relative_change(fields, length):
     assert_allclose(distance(one, two), wanted, rtol=1e-10)
     turned = one._replace(W=one.W[:, ::-1])
     assert distance(one, turned) < 1e-12
-
-
-def test_rounds_of_a_constant_rate_end_soon_at_the_limit():
-    limit, start = model(0), model(0)._replace(mean=model(1).mean)
-    rounds, at, done, pace = Rounds(start), start, 0, 1.0
-    while pace > 0.0:
-        found = at._replace(mean=limit.mean + 0.98 * (at.mean - limit.mean))
-        (at, pace), done = rounds.decide(found), done + 1
-
-    assert done < 10  # without extrapolation about 350
-    assert distance(at, limit) < 1e-2
 
 
 def test_an_extrapolation_that_makes_steps_longer_is_taken_back():

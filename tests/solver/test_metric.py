@@ -32,20 +32,6 @@ def test_a_default_run_is_certified_in_any_units(kind, agreement):
     assert result.iterations < 150
 
 
-@pytest.mark.parametrize("kind", ["logistic", "huber", "multinomial"])
-def test_coordinates_change_where_the_curvature_is_far_from_the_start(kind):
-    changes = []
-
-    def watch(t, run):
-        changes.append(int(run.state.coordinates["changes"]))
-
-    result = solve(table(kind, 6), RING, callbacks=[watch])
-
-    assert result.status == "certified"
-    assert changes[-1] >= 1
-    assert changes == sorted(changes)
-
-
 def labels(seed, kind):
     """Return problems of classes or counts, and what can be separated, if any."""
     rng = np.random.default_rng(seed)

@@ -120,25 +120,6 @@ def test_more_than_a_thousand_nodes_are_recorded_if_asked():
     assert asked["primal"].shape == (2, 1001)
 
 
-def test_the_history_of_edges_shows_how_one_penalty_comes_about():
-    """What both ends set after iteration t, its mean is used in t + 2 by both."""
-    settings = {"scheme": "ap", "max_iter": 12, "tolerance": 0, "record_edges": True}
-    result = solve(quadratics(5), RING, **settings)
-    own = solve(quadratics(5), RING, **settings, coupling="own")
-
-    def by_node(eta):
-        return np.add.reduceat(eta, RING.indptr[:-1], axis=1) / RING.degrees
-
-    edges = result.history.edges
-    assert edges.columns == ("eta", "spent", "budget", "raised", "used_up", "bytes")
-    assert edges["eta"].shape == (12, 10)
-    assert_array_equal(edges["eta"][-1], result.eta)
-    coupled = 0.5 * (edges["eta"] + edges["eta"][:, RING.reverse])
-    assert_allclose(result.history["eta"][2:], by_node(coupled)[:-2], rtol=1e-14)
-    assert_array_equal(result.history["eta"][:2], np.full((2, 5), 10.0))
-    assert_allclose(own.history["eta"][1:], by_node(own.history.edges["eta"])[:-1])
-
-
 @pytest.mark.parametrize("topology", [RING, CHAIN, Topology.complete(5)])
 def test_traffic_is_one_message_per_directed_edge_and_iteration(topology):
     """And one to begin with, which has the penalty beside header and theta."""
@@ -204,33 +185,12 @@ def test_nothing_is_left_to_do_if_nothing_changed(kind):
     assert again.traffic.messages == len(SIX.edges)  # those with the start
 
 
-def test_a_problem_without_metric_needs_only_the_time_to_agree():
-    problems = quadratics(6)
-    first = solve(problems, SIX, tolerance=1e-6)
-
-    again = solve(problems, SIX, tolerance=1e-4, warm_start=first)
-
-    assert again.iterations <= 2 + 4 + 2 * SIX.diameter
-
-
 def rows(n, alpha):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((n, 4)) * [1e-3, 1.0, 1e3, 1.0] + [0, 10, 0, 0]
     y = X @ [1e3, 1.0, 1e-3, 0.0] + rng.standard_normal(n)
     parts = np.array_split(np.arange(n), 6)
     return [Ridge(X[part], y[part], alpha) for part in parts]
-
-
-def test_the_next_penalty_and_more_rows_take_fewer_iterations():
-    first = solve(rows(240, 1.0), SIX, tolerance=1e-5)
-    for problems in (rows(240, 1.1), rows(246, 1.0)):
-        cold = solve(problems, SIX, tolerance=1e-5)
-        warm = solve(problems, SIX, tolerance=1e-5, warm_start=first)
-
-        assert warm.status == cold.status == "certified"
-        assert warm.iterations < cold.iterations
-        bound = warm.certificate.coefficients + cold.certificate.coefficients
-        assert (np.abs(warm.solution - cold.solution) <= bound).all()
 
 
 def test_duals_sum_to_zero_and_are_minus_the_gradients():

@@ -10,7 +10,6 @@ import math
 import numpy as np
 import pytest
 
-import dadmm
 from dadmm import Topology
 from dadmm.graphs import topology
 from dadmm.problems import PPCA
@@ -112,33 +111,6 @@ def test_a_point_without_a_bound_says_why(W, scale, why):
 
     assert found.angle == math.inf
     assert why in found.why
-
-
-def of_run(seed, **settings):
-    """Return a result, and the true angle of its worst node."""
-    rng = np.random.default_rng([18, seed])
-    while True:
-        blocks, M, kind = table(rng)
-        if min(map(len, blocks)) > 1 and kind != 4:
-            break
-    zero_mean = bool(rng.random() < 0.3)
-    problems = [PPCA(own, M, zero_mean=zero_mean) for own in blocks]
-    try:
-        result = solve(problems, topology.build("ring", len(blocks)), **settings)
-    except dadmm.ProblemError:
-        return None
-    axes = principal_axes(np.vstack(blocks), zero_mean).axes[:, :M]
-    W = result.layout.views(result.theta).W
-    return result, max(largest_angle(own, axes) for own in W)
-
-
-@pytest.mark.parametrize("init", ["merged", "shared", "independent"])
-@pytest.mark.parametrize("max_iter", [1, 3, 60])
-def test_the_bound_holds_whenever_a_run_ends(init, max_iter):
-    for seed in range(10):
-        found = of_run(seed, init=init, max_iter=max_iter)
-        if found is not None:
-            assert found[1] <= found[0].subspace_bound.angle
 
 
 def test_a_converged_run_is_bounded_tightly():

@@ -6,20 +6,16 @@ import json
 import os
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Schedule, Sending, Topology
+from dadmm import Sending, Topology
 from dadmm.penalty import SCHEMES
-from dadmm.runs.row_files import PartFile
 from dadmm.runs.stored import StoredRun
 from dadmm.solver import recovery
-from dadmm.solver.recovery import StateBuffer
-from dadmm.solver.rows import EdgeRows, MemorySink, RowBuffer
 from tests.support import openmpi
-from tests.support.problems import quadratics, random_graph
+from tests.support.problems import quadratics
 from tests.support.processes import PROGRAMS, mpiexec, program
 from tests.support.runs import run_of
 
@@ -147,31 +143,6 @@ def test_an_mpi_that_cannot_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_parts_are_the_connected_components(seed):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, int(rng.integers(2, 12)))
-    alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
-
-    found = recovery.components(graph, alive)
-
-    left = graph.to_graph().subgraph(alive)
-    components = sorted(sorted(part) for part in nx.connected_components(left))
-    assert [list(part) for part in found] == components
-
-
-def test_a_part_keeps_its_edges_and_their_turns():
-    schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
-
-    graph, turns = recovery.restrict(schedule.union, schedule, (2, 3, 4))
-
-    assert graph.neighbours == Topology.chain(3).neighbours
-    assert [sorted(edges) for edges in turns.rounds] == [
-        [(0, 1), (1, 0)], [(1, 2), (2, 1)], []
-    ]  # fmt: skip
-    assert recovery.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_lost_edges_are_forgotten(name):
     """The others are known as before, by the scheme and by the gates."""
@@ -188,57 +159,6 @@ def test_lost_edges_are_forgotten(name):
         if len(array.shape) and len(array) == 2 and entry.startswith(("pen", "send")):
             assert_array_equal(left[entry], array[kept], err_msg=entry)
     assert_array_equal(after.multipliers, before.multipliers[kept])
-
-
-def test_recent_states_are_copies_and_few():
-    """As many as the slowest node may be behind, and the present one."""
-    buffer, run = StateBuffer(reach=2), run_of(quadratics(2), Topology.chain(2))
-    assert not buffer
-    for t in range(5):
-        run.state.eta[:] = t
-        buffer(t, run)
-
-    assert {t: state.eta[0] for t, state in buffer.items()} == {2: 2, 3: 3, 4: 4}
-
-
-@pytest.mark.parametrize("capacity_used", [1, 3, 7])
-def test_rows_go_back_and_on(tmp_path, capacity_used):
-    memory = MemorySink()
-    tables = [
-        RowBuffer(memory, seconds=0 if capacity_used == 1 else 60),
-        RowBuffer(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
-    ]
-    kept = np.array([True, False, True])
-    for table in tables:
-        for t in range(1, 8):
-            table.next_rows(3, 2)[:] = t
-            if t == capacity_used:
-                table.flush()
-        table.rewind_to(4, kept)
-        for t in (5, 6):
-            table.next_rows(2, 2)[:] = 10 * t
-        table.flush()
-
-    rows = memory.all(2, 2)
-    assert_array_equal(rows[:, 0, 0], [1, 2, 3, 4, 50, 60])
-    assert rows.shape == (6, 2, 2)
-    lines = [x.split(",") for x in (tmp_path / "part.csv").read_text().splitlines()]
-    # in the file those before stay: a checkpoint may need them
-    assert [t for t, *_ in lines] == [str(t // 3) for t in range(3, 15)] + list("5566")
-    assert {(i, j) for t, i, j, *_ in lines if t > "4"} == {("1", "0"), ("1", "4")}
-    assert lines[-1] == ["6", "1", "4", "60.0", "60.0"]
-
-
-def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
-    """All its neighbours died."""
-    table = EdgeRows(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
-    table.next_rows(2, 4)[:] = 1.0
-    table.rewind_to(1, np.array([False, False]))
-    assert table.next_rows(0, 4).shape == (0, 4)
-    table.flush()
-
-    lines = (tmp_path / "part.csv").read_text().splitlines()
-    assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dadmm import ProblemError, Topology
+from dadmm import Topology
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, metrics
 from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
@@ -36,20 +36,6 @@ def test_mean_unit_and_length_are_those_of_all_rows(zero_mean):
     assert_allclose(found.unit, math.sqrt(noise), rtol=1e-12)
     signal = ((rows - mean) ** 2).sum() / (n * noise) - D
     assert_allclose(found.length, math.sqrt(signal / M), rtol=1e-12)
-
-
-def test_the_unit_of_few_or_noiseless_rows_is_known_too():
-    few = shards(rows=M + 1)
-    rows = np.vstack(list(few))
-    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(few))))
-    assert_allclose(found.unit, (rows - rows.mean(axis=0)).std(), rtol=1e-12)
-    flat = shards(rows=12)
-    flat[..., M:] = 0.0
-    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(flat))))
-    squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
-    assert_allclose(found.unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
-    with pytest.raises(ProblemError, match="rows of all nodes are equal"):
-        find_units(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))
 
 
 def test_points_and_gradients_are_in_the_units_of_the_user():
@@ -145,22 +131,6 @@ def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alp
     least = min(map(rate, np.linspace(0.0, 0.95, 96)))
     assert rate(g) < rate(0.0) - 0.03
     assert math.log(rate(g)) < 0.7 * math.log(least)
-
-
-@pytest.mark.parametrize("diameter", [0, 1, 3, 10, 40])
-@pytest.mark.parametrize("alpha", [1.0, 1.6, 1.9])
-def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alpha):
-    second = math.sqrt(1.0 - 1.0 / (1.0 + (diameter / 3.2) ** 2))
-    near, far = 0.5 * alpha * (1.0 + second), 0.5 * alpha * (1.0 - second)
-
-    def rates(g):
-        step = [[near + 1.0 - alpha, -near], [g * far, g * (1.0 - far)]]
-        return np.sort(np.abs(np.linalg.eigvals(step)))
-
-    g = kept_fraction(diameter, alpha)
-    assert 0.0 < g < 1.0
-    assert_allclose(*rates(g), atol=1e-6)
-    assert rates(g)[1] < min(rates(0.98 * g)[1], rates(g + 0.02 * (1.0 - g))[1])
 
 
 def test_components_of_unlike_length_cost_the_objective_no_digits():
