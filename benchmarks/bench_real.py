@@ -63,7 +63,7 @@ import numpy as np
 import dadmm
 from benchmarks.shared import pooled, tables
 from benchmarks.shared.commands import ROOT, parser_of, say
-from benchmarks.shared.experiment import read_rows
+from benchmarks.shared.experiment import read_rows, written
 from benchmarks.shared.real_report import CASE, print_report
 from dadmm.data.shard import bounds
 
@@ -307,13 +307,12 @@ COLUMNS = (
 
 def add_row(row: Row, path: Path) -> None:
     """Add a row to a file of rows; numbers to six digits."""
-    plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
     new = not path.exists()
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if new:
             writer.writeheader()
-        writer.writerow(plain)
+        writer.writerow({name: written(value) for name, value in row.items()})
 
 
 def chosen(text: str) -> dict[str, str]:
@@ -349,14 +348,14 @@ def main() -> None:
     given = parser.parse_args()
     names = tables.FRESH if given.fresh else (*tables.SEEN, *tables.OPEN)
     problems = PPCA if given.ppca else PROBLEMS
-    cases = sample(names, FRESH_CASES if given.fresh else CASES, problems)
-    cases = cases[: QUICK_CASES if given.quick else None]
+    count = 0 if given.report else FRESH_CASES if given.fresh else CASES
+    cases = sample(names, count, problems)[: QUICK_CASES if given.quick else None]
     wanted = [c for c in cases if given.only.items() <= c._asdict().items()]
     there = given.csv and given.csv.exists()
     rows: list[Row] = list(read_rows(given.csv)) if there else []
     known = {tuple(row[word] for word in CASE) for row in rows}
     commit = commit_of("dadmm")
-    for k, case in enumerate(() if given.report else wanted, start=1):
+    for k, case in enumerate(wanted, start=1):
         if case not in known:
             row = measure(case, commit)
             rows.append(row)

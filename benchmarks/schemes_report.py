@@ -160,7 +160,11 @@ def print_schemes(rows: Sequence[Row]) -> None:
 
 
 def print_headline(rows: Sequence[Row]) -> None:
-    """Print `snap` over the oracle, over cases without their eta0."""
+    """Print `snap` over the oracle, without eta0, and who left the goal again."""
+    for label in ("snap", "oracle"):
+        own = [row for row in rows if row["label"] == label and row["first"]]
+        left = sum(row["first"] != row["for_good"] for row in own)
+        print(f"\n{label}: {left} of {len(own)} runs left the goal again")
     for oracle, column in product(("oracle", "oracle 1"), ("for_good", "first")):
         each = without_eta0(rows, column).values()
         ratio = np.array([e["snap"] / e[oracle] for e in each
@@ -169,21 +173,6 @@ def print_headline(rows: Sequence[Row]) -> None:
             print(f"\nsnap over {oracle}, {column}: median {middle(ratio)}, 90 % "
                   f"{middle(ratio, 0.9)}, worst {middle(ratio, 1.0)}, at most 1.2 in "
                   f"{(ratio <= 1.2).mean():.0%} of {len(ratio)} cases")  # fmt: skip
-
-
-def print_left(rows: Sequence[Row]) -> None:
-    """Print how often the nodes left their goal again, and for how long."""
-    lines = []
-    for label in labels({(): {row["label"]: 0.0 for row in rows}}):
-        own = [r for r in rows if r["label"] == label and r["first"]]
-        left = [r for r in own if r["for_good"] != r["first"]]
-        ratio = np.array([value(r) / r["first"] for r in own if r["for_good"]])
-        never = sum(r["for_good"] is None for r in own)
-        lines.append((label, len(own), len(left), never, middle(ratio, 1.0)))
-    print()
-    head = ("scheme", "reached the goal", "left it again")
-    head += ("not for good before the cap", "for good / first, worst")
-    print_markdown(head, lines)
 
 
 def print_where(rows: Sequence[Row]) -> None:
@@ -218,7 +207,6 @@ def print_tables(rows: Sequence[Row]) -> None:
     """Print all tables, as Markdown."""
     print_schemes(rows)
     print_headline(rows)
-    print_left(rows)
     print_where(rows)
 
 

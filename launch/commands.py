@@ -108,7 +108,9 @@ def pbs(arguments: list[str]) -> int:
     try:
         given = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"DADMM_ARGS is no shell command, {error}: {text}") from None
+        raise UsageError(
+            f"DADMM_ARGS is not a shell command, {error}: {text}"
+        ) from None
     return slurm([*given, *arguments], "pbs")
 
 

@@ -77,7 +77,7 @@ def run(
         loop = comm.allreduce(loop, MPI.MAX)
     points = np.array(path.points) if count else None  # (iterations, hosted, UNKNOWNS)
     if count and comm is not None:
-        points = np.concatenate(comm.allgather(points), axis=1)
+        points = problem.gathered(comm, points[:, 0])
     share = result.seconds.exchange / sum(result.seconds)
     row = problem.row(
         "dadmm", scheme, setting, nodes, result.iterations, PACKAGES, points,

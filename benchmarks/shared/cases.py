@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.shared import pooled
 from dadmm.core.interfaces import Problem
 from dadmm.data import datasets
 from dadmm.data.shard import split
@@ -97,7 +98,8 @@ def logistic(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
     y = [
         (rng.random(ROWS) < 1 / (1 + np.exp(-0.5 - x @ truth))).astype(float) for x in X
     ]
-    best = logistic_optimum(np.vstack(X), np.concatenate(y), 0.1 * n_nodes)
+    model = pooled.Model("logistic", l2=0.1 * n_nodes)
+    best = pooled.solve(model, np.vstack(X), np.concatenate(y)).theta
     problems = [LogisticRegression(*rows, 0.1) for rows in zip(X, y, strict=True)]
     return Instance(problems, Near(best), 2000)
 
@@ -113,23 +115,6 @@ def lasso(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
         Lasso(*rows, 2.0, fit_intercept=False) for rows in zip(X, y, strict=True)
     ]
     return Instance(problems, Near(best), 2000)
-
-
-def logistic_optimum(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
-    """Return coefficients and intercept (11,) for all rows, by damped Newton steps."""
-    rows = np.column_stack([X, np.ones(len(X))])
-    ridge = np.append(np.full(X.shape[1], alpha), 0.0)
-    theta, previous = np.zeros(len(ridge)), np.inf
-    for _ in range(200):
-        chance = 1 / (1 + np.exp(-rows @ theta))
-        slope = rows.T @ (chance - y) + ridge * theta
-        bend = (rows.T * (chance * (1 - chance))) @ rows + np.diag(ridge)
-        step = np.linalg.solve(bend, slope)
-        size = float(np.sqrt(slope @ step))
-        if size <= 1e-12 or size >= previous < 1e-6:
-            return theta
-        theta, previous = theta - step / (1 + size), size  # a damping that never fails
-    raise AssertionError(f"no optimum: the last step was {size}")
 
 
 def lasso_optimum(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.commands import print_markdown
+from benchmarks.shared.experiment import written
 
 CASE = ("table", "problem", "graph", "units", "order")
 Row = Mapping[str, Any]
@@ -20,11 +21,6 @@ HEAD = (
 def truth(row: Row, name: str) -> bool:
     """Return a flag of a row; an empty cell is false."""
     return str(row.get(name) or "0") == "1"
-
-
-def said_converged(row: Row) -> bool:
-    """Return whether a run ended by its stopping rule."""
-    return row["status"] not in ("not converged", "error", "no reference")
 
 
 def numbers(rows: Sequence[Row], name: str) -> list[float]:
@@ -65,35 +61,16 @@ def by_group(name: str, rows: Sequence[Row]) -> None:
 
 def print_report(rows: Sequence[Row]) -> None:
     """Print the tables, and all cases that are not right or have a false statement."""
-    lost = [row for row in rows if row["status"] == "no reference"]
-    rows = [row for row in rows if row["status"] != "no reference"]
-    if not rows:
-        print("no rows")
-        return
-    commits = ", ".join(sorted({str(row["commit"]) for row in rows}))
-    names = len({row["table"] for row in rows})
-    print(f"{len(rows)} cases of {names} tables; dadmm at {commits}. ", end="")
-    print(f"{len(lost)} cases without a trustworthy pooled solution are left out.")
-    for name in ("problem", "units", "graph", "order", "role"):
-        by_group(name, rows)
-    kinds: dict[str, int] = {}
-    for row in rows:
-        for kind in filter(None, str(row.get("false") or "").split("+")):
-            kinds[kind] = kinds.get(kind, 0) + 1
-    print("\nFalse statements by kind:", kinds or "none")
-    near = sum(truth(row, "near") and not said_converged(row) for row in rows)
-    print(f"Near the pooled solution, but not converged: {near}")
-    off = sum(said_converged(row) and not truth(row, "near") for row in rows)
-    print(f"Converged, but not near: {off}")
-    statuses = sorted({str(row["status"]) for row in rows})
-    told = (f"{sum(row['status'] == s for row in rows)} {s}" for s in statuses)
-    print(f"{', '.join(told)}\n")
-    bad = [row for row in rows if not truth(row, "right") or row.get("false")]
-    head = (*CASE, "status", "false", "fit error", "entry error", "iterations")
-    last = ("status", "false", "fit_error", "entry_error", "iterations")
-    cells = ([_cell(row.get(k, "")) for k in (*CASE, *last)] for row in bad)
-    print_markdown(head, cells)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    judged = [row for row in rows if row["status"] != "no reference"]
+    commits = ", ".join(sorted({str(row["commit"]) for row in judged}))
+    print(
+        f"{len(judged)} cases; dadmm at {commits}. {len(rows) - len(judged)} cases",
+        end="",
+    )
+    print(" without a trustworthy pooled solution are left out.")
+    for name in ("problem", "units", "graph", "order", "role", "status"):
+        by_group(name, judged)
+    bad = [row for row in judged if not truth(row, "right") or row.get("false")]
+    names = (*CASE, "status", "false", "near", "fit_error", "entry_error", "iterations")
+    print()
+    print_markdown(names, ([written(row.get(k, "")) for k in names] for row in bad))

@@ -48,12 +48,12 @@ OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 GATHERS = (
     "compare_centralised: rank 0 gathers each node's number of rows, column means and "
-    "scatter factor; if a node has no more rows than columns, these are as informative "
-    "as its rows\n"
+    "scatter factor; if a node has no more rows than columns, these reveal its "
+    "rows\n"
 )
 FEW_ROWS = (
     "{} of {} nodes have no more rows than {}; the summary that such a node "
-    "sends to its parent in a tree, {}, is as good as its rows "
+    "sends to its parent in a tree, {}, reveals its rows "
     "(docs/privacy.md); --no-summaries sends none\n"
 )
 AXES = "the principal axes that are merged"
@@ -241,7 +241,7 @@ class Job:
         )
 
     def _count_few(self) -> int:
-        """Return how many nodes send a summary that is as good as their rows.
+        """Return how many nodes send a summary that reveals their rows.
 
         Raise if the run cannot have the coordinates that the settings ask for.
         """
@@ -421,14 +421,11 @@ class Job:
                     if place is None:
                         raise
                     raise OutputError(f"{error}; the results are in {place}") from None
-
-        def conclude() -> None:
             for failure in failures:
                 raise failure
             self.checkpoints.close()
 
         collectively(world, write_all)
-        collectively(world, conclude)
         if world.rank == 0 and not config.quiet:
             print_out(f"{summary.text(config, home)}\n")
 
@@ -459,7 +456,7 @@ def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
         )
     if folder.exists():
         raise OutputError(
-            f"{folder} on {host()} is not that of this run; remove it there, or choose "
+            f"{folder} on {host()} belongs to another run; remove it there, or choose "
             "another --out"
         )
 

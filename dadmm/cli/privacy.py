@@ -23,11 +23,11 @@ LINES = """
 always: {rows}
 agree: to a neighbour, in set-up: names of the columns that are used (their number if
   the file has none), the categories of columns of text and the classes of the target,
-  merged with those of a part of the graph; from the root of a tree to all nodes: those
-  of all nodes
+  merged over a part of the graph; from the root of a tree to all nodes: the names,
+  categories and classes of all nodes
 pool: to a neighbour, in set-up: number of rows, and number, mean and sum of squares
-  about it of the entries of each column of X, pooled over a part of the graph; those of
-  a leaf of the tree are its own; from the root to all nodes: those of all rows
+  about it of the entries of each column of X, pooled over a part of the graph; a leaf
+  of the tree sends its own; from the root to all nodes: the same of all rows
 send: from rank 0 to all nodes: names of the columns that are used, categories and
   classes{scales}
 fill: to all nodes: how many of its rows were dropped, and how many filled
@@ -36,11 +36,11 @@ always: to all nodes: host name, process id, a hash of the settings, error messa
 gaps: to a neighbour, if entries are missing: how many of each column are observed,
   {added}
 compare: to rank 0, if none is missing: number of rows, column means and scatter factor
-  (as good as the rows if a node has no more rows than columns); from it to all nodes:
+  (they reveal the rows if a node has no more rows than columns); from it to all nodes:
   the centralised solution
 metric: to a neighbour, in set-up and at checks: a triangular factor of its rows X,
-  merged with those of a part of the graph; that of a leaf of the tree is its own, and
-  as good as the rows if it has no more rows than parameters (not beyond 300 parameters;
+  merged over a part of the graph; a leaf of the tree sends its own, which reveals its
+  rows if it has no more rows than parameters (not beyond 300 parameters;
   --no-summaries sends none)
 metric: from the root of a tree to all nodes: coordinates, from the factor of all rows
 metric: to a neighbour, at checks and at the end: {sums}, {added}
@@ -48,8 +48,8 @@ merged: to all nodes, in set-up: which starts its problem allows
 merged: to a neighbour, in set-up: number of its rows, number and sum of the entries of
   each column; the longest M + 10 (at most D) principal axes of its rows about the mean
   of all rows; their lengths within all axes and outside; its gradient at the start; all
-  added up or merged over a part of the graph; those of a leaf of the tree are its own,
-  and as good as the rows if it has no more rows than axes (--no-summaries sends none)
+  added up or merged over a part of the graph; a leaf of the tree sends its own, which
+  reveal its rows if it has no more rows than axes (--no-summaries sends none)
 merged: to a neighbour, in set-up, if entries are missing: in up to 60 rounds the sum
   and the axes of its rows again, with missing entries completed
 merged: from the root of a tree to all nodes: number and mean of all rows, axes, W and
@@ -58,12 +58,12 @@ units: to all nodes, in set-up: which starts its problem allows; if all have all
   entries, the next line holds (not with --no-summaries)
 units: to a neighbour, in set-up: number and sum of its rows; their squares about the
   mean of all rows; what its best M components leave of them; all {added}, and the
-  totals; those of a leaf of the tree are its own
+  totals; a leaf of the tree sends its own
 judge: to a neighbour, when the run may end: whether all nodes of a part of the graph
   meet the stopping rule, or their largest gradient relative to its limit
 curvature: to a neighbour, when the run may end: the second moments of the latent
-  variables of its rows (M x M numbers), {added}; those of a leaf of the tree are its
-  own (not with --stopping objective)
+  variables of its rows (M x M numbers), {added}; a leaf of the tree sends its own (not
+  with --stopping objective)
 always: to each neighbour, before the first iteration: {parameters}, and a penalty
 always: to each neighbour, in iterations: {parameters} ({payload}){penalties}
 frame: to each neighbour, before the first iteration: the camera's first frame, from
@@ -76,15 +76,15 @@ not_metric: to a neighbour, at the end: {end}, {added}
 bound: to a neighbour, at the end, if no entry is missing: number, sum and sum of
   squares of its rows; lengths within the subspace of the solution, and the longest
   M + 10 (at most D) axes outside, shortened; all added up or merged over a part of the
-  graph; those of a leaf of the tree are its own, and as good as the rows if it has no
-  more rows than axes (not with --no-summaries)
+  graph; a leaf of the tree sends its own, which reveal its rows if it has no more rows
+  than axes (not with --no-summaries)
 bound: from the root of a tree to all nodes: the same sums of all rows, without the axes
 scored: to rank 0, at the end: the number of its rows (--no-summaries sends none)
-scored: to a neighbour, at the end: the number of its rows{scores}, {added}; those of a
-  leaf of the tree are its own (--no-summaries sends none)
+scored: to a neighbour, at the end: the number of its rows{scores}, {added}; a leaf
+  of the tree sends its own (--no-summaries sends none)
 binary: to a neighbour, at the end: the least and the largest score of its rows, and a
-  histogram of {bins} bins of the scores of each class, {added}; that of a leaf of the
-  tree is its own (--no-summaries sends none)
+  histogram of {bins} bins of the scores of each class, {added}; a leaf of the tree
+  sends its own (--no-summaries sends none)
 errors: to a neighbour, at the end: a triangular factor of its rows again, for standard
   errors; from the root of a tree to all nodes: these
 always: to a neighbour, at the end: the slowest progress of the stopping rule in a part

@@ -52,7 +52,7 @@ def has_target(config: RunConfig) -> bool:
     takes = builder.arguments(builder.find(config.problem)).takes("y")
     if config.target is not None and not takes:
         raise ConfigError(
-            f"target does not go with {config.problem}, whose constructor has no "
+            f"target cannot be used with {config.problem}, whose constructor has no "
             "argument y"
         )
     return takes

@@ -79,8 +79,8 @@ class Sending:
             self.payload != "float64" or self.censor or self.edge_sleep
         ):
             raise ConfigError(
-                "drop_probability goes with whole payloads only: a receiver that lost "
-                "a difference could not use the next; leave payload at float64, censor "
+                "drop_probability needs whole payloads: a receiver that lost a "
+                "difference could not use the next; leave payload at float64, censor "
                 "and edge_sleep at 0"
             )
 
@@ -98,7 +98,7 @@ def check_drop(sending: Sending, scheme: str) -> None:
     """Raise a ConfigError if payloads are dropped and the scheme is not "fixed"."""
     if sending.drop_probability and scheme != "fixed":
         raise ConfigError(
-            f"drop_probability goes with the scheme fixed only, got {scheme!r}: "
+            f"drop_probability needs the scheme fixed, got {scheme!r}: "
             "penalties that move need ends that know the same"
         )
 

@@ -360,8 +360,8 @@ def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
     if named != other_named:
         with_names, without = (i, j) if named else (j, i)
         return ShardError(
-            f"the file of node {without} has no names of columns, but that of node "
-            f"{with_names} has; give all files a header, or none"
+            f"the file of node {without} has no names of columns, but the file of "
+            f"node {with_names} has; give all files a header, or none"
         )
     if n != m and not named:
         return ShardError(

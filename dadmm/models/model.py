@@ -365,7 +365,7 @@ def _decoded(content: Any) -> Model:
     schema.check_entries(content, FIELDS)
     encoding = Encoding.from_json(content["encoding"])
     if content["feature_names"] != list(encoding.feature_names):
-        raise ConfigError("feature_names are not those of the encoding")
+        raise ConfigError("feature_names differ from the encoding")
     parameters, stated = (
         {name: _array(name, part) for name, part in content[parts].items()}
         for parts in ("parameters", "table_parameters")
@@ -384,7 +384,7 @@ def _decoded(content: Any) -> Model:
     for name, part in found.items():
         size = np.abs(part).max(initial=0.0)
         if not np.allclose(part, stated[name], rtol=1e-6, atol=1e-6 * size):
-            raise ConfigError(f"table_parameters: {name} is not that of parameters")
+            raise ConfigError(f"table_parameters: {name} does not fit parameters")
     _check_way(model, encoding.on_missing)
     return model
 

@@ -47,7 +47,7 @@ def traffic(page: Page, runs: Sequence[PageRun]) -> str:
         still = page.still(lambda: draw_traffic(small, []), "Traffic and time by phase")
     return (
         paragraph(
-            "The bytes in each iteration are those of messages between neighbours, "
+            "The bytes in each iteration are of messages between neighbours, "
             "without opening messages, which have all parameters."
         )
         + page.legend(known)

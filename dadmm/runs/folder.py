@@ -166,8 +166,8 @@ class RunFolder:
             text = files.read(path / MANIFEST, most=LARGEST + 1)
         except FileNotFoundError:
             raise OutputError(
-                f"{path} has no {MANIFEST}, so it is not the folder of a run, or it is "
-                f"that of an older version of dadmm; {instead}"
+                f"{path} has no {MANIFEST}, so it is not the folder of a run, or an "
+                f"older version of dadmm wrote it; {instead}"
             ) from None
         except OSError as error:
             raise OutputError(

@@ -223,7 +223,7 @@ class Settings:
         "cluster)", common=True)
     schedule: str = setting(
         GRAPH, "static", "use all edges in every iteration, or one matching per "
-        "iteration in turn, so that a node has at most one neighbour at a time", TURNS)
+        "iteration in turn: a node then has at most one neighbour at a time", TURNS)
     topology_seed: int = setting(
         GRAPH, 0, "seed of random graphs",
         applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")), kind=SEED)
@@ -231,18 +231,19 @@ class Settings:
         GRAPH, None, "number of nodes without mpiexec (default: 20; with mpiexec: one "
         "per rank)", common=True, kind=integer(1))
     placement: str = setting(
-        GRAPH, None, "how nodes are assigned to ranks: hosts, so that few edges "
-        "connect different hosts, or ranks, node i to rank i (default: hosts; ranks if "
+        GRAPH, None, "how nodes are assigned to ranks: hosts, with few edges "
+        "between different hosts, or ranks, node i to rank i (default: hosts; ranks if "
         "each rank has its own file)", PLACEMENTS, decides=False, resume=True)
 
     scheme: str = solver_setting(
         "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
     relaxation: float | None = solver_setting(
         "relaxation", PENALTIES, "over-relaxation: between 0 and 2 (default: 1.6; in "
-        "raw coordinates 1, but for snap)")
+        "raw coordinates 1, except for snap)")
     eta0: float | str | None = solver_setting(
         "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
-        "and graph (default: auto; in raw coordinates 10, but for snap)")
+        "and graph (default: auto; in raw coordinates 10, except for "
+        "snap)")
     t_max: int = solver_setting(
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
@@ -269,17 +270,17 @@ class Settings:
 
     init: str | None = solver_setting(
         "init", STOPPING, "start from merged principal axes of all rows, from the same "
-        "random parameters, or each node from its own (default: merged for ppca, but "
-        "not with fixed; independent for sfm and without --data)", INITS)
+        "random parameters, or each node from its own (default: merged for ppca, "
+        "except with fixed; independent for sfm and without --data)", INITS)
     seed: int = solver_setting(
         "seed", STOPPING, "seed of the initial parameters", kind=SEED)
     coordinates: str = solver_setting(
-        "coordinates", STOPPING, "metric, for linear problems, and units, for ppca, "
-        "are chosen by sums over the network, for data in any units; raw is as in the "
-        "paper, without such sums; auto: metric or units where possible", COORDINATES)
+        "coordinates", STOPPING, "metric (linear problems) and units (ppca) suit data "
+        "in any units, and need sums over the network; raw is as in the paper, without "
+        "these sums; auto: metric or units where possible", COORDINATES)
     bound_angle: bool | None = solver_setting(
         "bound_angle", STOPPING, "ppca in units: bound the angle to the principal axes "
-        "of all rows, by sums at the end (default: yes, but not without --data)",
+        "of all rows, by sums at the end (default: yes; without --data no)",
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
         STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor or "

@@ -229,7 +229,7 @@ class StoredRun:
                 raise TopologyError("both directions must be there once, in order")
         except TopologyError as error:
             raise ConfigError(
-                f"the edges in {file} are not those of a run of {count} nodes: {error}"
+                f"the edges in {file} do not fit a run of {count} nodes: {error}"
             ) from None
         return graph
 

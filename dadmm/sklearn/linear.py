@@ -437,8 +437,8 @@ def _joined(texts: list[str]) -> str:
     for rank, other in enumerate(found):
         if isinstance(other[0], str) != isinstance(found[0][0], str):
             raise ProblemError(
-                "labels must be all numbers or all text, but those of rank 0 and rank "
-                f"{rank} differ in type"
+                f"labels must be all numbers or all text, but rank 0 and rank {rank} "
+                "differ in type"
             )
     together = np.unique(np.concatenate(found or [np.empty(0)]))
     return json.dumps([together.dtype.str, together.tolist()])

@@ -308,7 +308,7 @@ def latest(folder: Path, n_nodes: int) -> int:
         return whole[-1]
     if some := kept(folder):
         raise CheckpointError(
-            f"no checkpoint in {folder} is complete: that of iteration {some[-1]} "
+            f"no checkpoint in {folder} is complete: iteration {some[-1]} "
             f"lacks the file of node {missing(folder, some[-1], n_nodes)[0]} of "
             f"{n_nodes}"
         )

@@ -82,7 +82,7 @@ class Ending:
                 f"know it {self.delay} iteration{'s' * (self.delay != 1)} later"
             )
         if self.rule.tolerance == 0.0:
-            return "the tolerance is 0, so that no criterion stops the run"
+            return "the tolerance is 0, so no criterion stops the run"
         if self.met:
             but = "the check at the end did not hold"
             return f"all criteria met since iteration {self.iteration + 1}, but " + (

@@ -36,7 +36,7 @@ LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
 FAR = 5.0  # degrees that a result of complete rows may be from merged axes
 SMALL_GAP = 0.1  # of two components, below which constant penalties may go astray
 NO_NOISE = (
-    "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so that "
+    "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so "
     "the noise is zero; use fewer components, or more columns"
 )
 

@@ -63,7 +63,7 @@ def _given(init: object, n_nodes: int, size: int) -> Matrix:
         )
     if not np.isfinite(given).all():
         node = int(np.argwhere(~np.isfinite(given))[0, 0])
-        raise ProblemError(f"init must be finite, but that of node {node} is not")
+        raise ProblemError(f"init must be finite, but at node {node} it is not")
     return given
 
 

@@ -34,11 +34,6 @@ def oracle(name):
         return dict(arrays)
 
 
-def shards(want):
-    """Return the samples of each node."""
-    return [want["samples"][want["node"] == i] for i in range(len(want["a0"]))]
-
-
 def penalty_settings(want):
     """Return the settings of one oracle file, as keywords."""
     names = ("eta0", "t_max", "budget0", "budget_decay", "budget_trigger")
@@ -71,14 +66,9 @@ def assert_met(actual, desired):
 def library_problems(name):
     """Return one D-PPCA problem per node of an oracle file."""
     want = oracle(name)
-    return [
-        dadmm.problems.PPCA(
-            samples,
-            n_components=int(want["n_components"]),
-            zero_mean=bool(want["zero_mean"]),
-        )
-        for samples in shards(want)
-    ]
+    settings = int(want["n_components"]), bool(want["zero_mean"])
+    nodes = [want["samples"][want["node"] == i] for i in range(len(want["a0"]))]
+    return [dadmm.problems.PPCA(x, settings[0], zero_mean=settings[1]) for x in nodes]
 
 
 def flat(W, mu, a):
@@ -130,11 +120,7 @@ def test_library_meets_the_program_in_its_objectives(name):
     before = flat(want["W0"], want["mu0"], want["a0"])
     for t in range(len(want["W"])):
         after = flat(want["W"][t], want["mu"][t], want["a"][t])
-        got = [
-            problem.objectives(new[np.newaxis], problem.expect(old))[0]
-            for problem, old, new in zip(
-                library_problems(name), before, after, strict=True
-            )
-        ]
+        nodes = zip(library_problems(name), before, after, strict=True)
+        got = [p.objectives(new[None], p.expect(old))[0] for p, old, new in nodes]
         assert_met(np.array(got) - objective_constant(want), want["objective"][t])
         before = after

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from numpy.testing import assert_allclose
 import dadmm
 from dadmm.admm.first import curvature
 from dadmm.penalty import Scheme, build
-from tests.support import reference, reference_snap
+from tests.support import reference
 from tests.support.reference import AGREEING, SCHEMES, Settings, Theta
 from tests.support.solving import solve as run_solve
 
@@ -273,31 +272,3 @@ def test_beyond_the_paper_and_over_relaxed(graph, scheme, relaxation, budget):
     if graph == "cluster" and changes.get("budget0") == 0.3:
         assert run["raised"].max() >= 2  # so that the comparison means something
         assert run["used_up"].any()
-
-
-def test_a_curvature_is_that_between_two_steps_of_the_reference():
-    """With a weight near a tenth of the result, found by halving an interval."""
-    case = make_case("cluster")
-    nodes = zip(case.shards, case.theta0, bends(case), strict=True)
-    for samples, theta, found in nodes:
-        low, high = 1e-4, 1e6
-        while high / low > 1 + 1e-7:
-            middle = math.sqrt(low * high)
-            too_light = 0.1 * bend(samples, theta, middle) > middle
-            low, high = (middle, high) if too_light else (low, middle)
-
-        assert_allclose(found, bend(samples, theta, low), rtol=0.1)
-
-
-def bend(samples, theta, weight):
-    """Return how much the slope turns per way, between steps of 2 weight and weight."""
-    beliefs = [reference.expect(theta, x) for x in samples]
-    nothing = Theta(0 * theta.W, 0 * theta.mu, 0.0)
-    ends, slopes = [], []
-    for w in (2 * weight, weight):
-        edge = ({0: theta}, {0: nothing}, {0: w / 2})
-        end = reference.maximise(theta, samples, beliefs, *edge, zero_mean=False)
-        ends.append(reference.stack(end))
-        slopes.append(w * (reference.stack(theta) - ends[-1]))
-    length = reference_snap.length
-    return length(slopes[1] - slopes[0]) / length(ends[1] - ends[0])

@@ -28,26 +28,16 @@ def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
     ended = job.end()
 
     assert ended.code == 0, ended.err
-    assert "of 2 within 1.2 of the best bare exchange" in ended.out
     rows = read_rows(tmp_path / "rows.csv")
-    swaps = [row for row in rows if row["graph"]]
-    cells = {(row["graph"], row["bytes"]) for row in swaps}
     both = {(name, wait) for name in TRANSPORTS for wait in ("block", "poll")}
-    assert len(cells) == 2
-    for cell in cells:
-        own = [row for row in swaps if (row["graph"], row["bytes"]) == cell]
-        kinds = [(row["transport"], row["wait"]) for row in own]
-        assert sorted(kinds) == sorted(both | {("Neighbor_alltoall", "block")})
-        assert {row["degree"] for row in own} == {"2"}
-        assert all(float(row["dadmm_over"]) > 0 for row in own)
-    assert all(float(row["seconds"]) > 0 for row in rows)
-    assert {(row["ranks"], row["hosts"]) for row in rows} == {("3", "1")}
-    assert all(row["mpi"] and row["mpi4py"] and row["python"] for row in rows)
+    both |= {("Neighbor_alltoall", "block")}
+    swaps = [row for row in rows if row["graph"]]
+    for size in ("64", "4096"):
+        own = [row for row in swaps if row["bytes"] == size]
+        assert sorted((row["transport"], row["wait"]) for row in own) == sorted(both)
+        assert all(row["degree"] == "2" and float(row["dadmm_over"]) > 0 for row in own)
     echoes = [row for row in rows if row["transport"] == "ping-pong"]
-    assert [(row["class"], row["bytes"]) for row in echoes] == [
-        ("host", "64"),
-        ("host", "4096"),
-    ]
+    assert [row["class"] for row in echoes] == ["host"] * 2
     assert list(Network.read(tmp_path / "net.toml").links) == ["host"]
 
 
@@ -71,7 +61,6 @@ def test_the_figure_is_ours_over_the_best_bare_one(tmp_path, capsys):
 
     said = capsys.readouterr().out
     assert "| 1000.0 (poll) | 1 | 2000.0 (persistent, block) | 1.30 | 1.10 |" in said
-    assert "0 of 1 within 1.2" in said
 
 
 def test_the_rows_calibrate_the_network_of_two_ranks(tmp_path):

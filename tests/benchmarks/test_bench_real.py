@@ -173,6 +173,7 @@ def test_the_page_has_the_stored_rows(name, count, capsys):
     cases = {tuple(row[word] for word in CASE) for row in rows}
     assert len(cases) == len(rows) == count
     assert not any(row["false"] for row in rows)
+    assert all(tables.role(row["table"]) == row["role"] for row in rows)
     by_group("problem", [row for row in rows if row["status"] != "no reference"])
     found = capsys.readouterr().out.splitlines()[1:]
     if "fresh" in name:

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from benchmarks import bench_schemes, schemes_report
 from benchmarks.shared import cases, experiment, trials
-from dadmm.penalty import SCHEMES
-from tests.support.processes import ROOT, python
+from tests.support.processes import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -93,33 +91,6 @@ def test_the_stored_oracle_is_no_better_next_to_it():
 
 
 @pytest.mark.slow
-def test_the_slice_for_quick_looks_runs(tmp_path):
-    bench = ("-m", "benchmarks.bench_schemes", "--quick", "--out", tmp_path)
-    ended = python(*bench, cwd=ROOT).end(120)
-
-    assert ended.code == 0, ended.err
-    rows = schemes_report.load(tmp_path / "schemes.csv")
-    assert {row["label"] for row in rows} >= {*SCHEMES, "nap 1.6 auto", "oracle 1"}
-    (snap,) = [row for row in rows if row["scheme"] == "snap"]
-    assert snap["ended"] == "stayed"
-    assert "snap over oracle, for_good: median" in ended.out
-
-
-def test_the_pooled_logistic_optimum_is_scipys():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((60, 3)), (rng.random(60) < 0.6).astype(float)
-
-    def loss(theta):
-        logits = X @ theta[:3] + theta[3]
-        value = np.logaddexp(0, logits) - y * logits
-        return value.sum() + 0.5 * 2.0 * theta[:3] @ theta[:3]
-
-    theirs = minimize(loss, np.zeros(4), tol=1e-12).x
-
-    np.testing.assert_allclose(cases.logistic_optimum(X, y, 2.0), theirs, atol=1e-5)
-
-
-@pytest.mark.slow
 def test_the_pooled_lasso_optimum_meets_its_conditions():
     """The gradient is alpha where an entry is not zero, and no more elsewhere."""
     rng = np.random.default_rng(0)
@@ -132,22 +103,6 @@ def test_the_pooled_lasso_optimum_meets_its_conditions():
     expected = 8.0 * np.sign(theta[inside])
     np.testing.assert_allclose(gradient[inside], expected, rtol=1e-10)
     assert (np.abs(gradient[~inside]) < 8.0).all()
-
-
-def test_a_scheme_that_never_gets_there_counts_in_its_ratios():
-    """Infinite, not missing; the oracle is no rival for the best."""
-    common = {"problem": "lasso", "graph": "ring", "n_nodes": 10, "seed": 0}
-    counts = {"snap": 20, "vp": None, "nap": 10, "oracle": 5}
-    rows = [
-        common | {"scheme": name, "label": name, "for_good": n}
-        | {"eta0": "auto" if name == "snap" else 1.0}
-        for name, n in counts.items()
-    ]  # fmt: skip
-
-    of = schemes_report.table(rows)
-
-    found = {name: schemes_report.ratios(of, name).tolist() for name in counts}
-    assert found == {"snap": [2.0], "vp": [np.inf], "nap": [1.0], "oracle": [0.5]}
 
 
 def test_the_tables_of_the_page_are_those_of_the_rows(capsys):

@@ -9,7 +9,6 @@ pytest.importorskip("matplotlib")
 
 from benchmarks import draw_dynamic
 from dadmm import run
-from dadmm.core.errors import ConfigError
 from dadmm.runs.stored import StoredRun
 
 PRINTED = "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40"
@@ -42,8 +41,3 @@ def test_the_pictures_of_a_run(tmp_path, monkeypatch):
     draw_dynamic.main()
     for name in ("network.gif", "network.png"):
         assert (tmp_path / name).stat().st_size > 10_000
-
-
-def test_a_run_without_budgets_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="budgets"):
-        story_of(tmp_path / "run", "--nodes 3 --scheme ap --record-edges --max-iter 2")

@@ -44,7 +44,8 @@ def test_penalties_and_budgets_of_every_edge_change(tmp_path):
 def test_sums_for_the_units_leave_a_node_besides_parameters(tmp_path):
     """Along edges of the graph, and no row: a leaf of the tree sends its own sums.
 
-    Rank 0 gathers parameters; little else is sent to others than neighbours.
+    Rank 0 gathers parameters; little else is sent to others than neighbours. A gathered
+    text is filled with zeros to 256 bytes, which do not count here.
     """
     ended = mpiexec(RANKS, *program("privacy.py"), "bare", cwd=tmp_path)
     assert ended.code == 0, ended.err
@@ -56,8 +57,8 @@ def test_sums_for_the_units_leave_a_node_besides_parameters(tmp_path):
     for i, rank in enumerate(ranks):
         neighbours = GRAPH.edges[GRAPH.edges[:, 0] == i, 1]
         assert set(rank["whom"]) == {f"rank {j}" for j in neighbours}
-    assert max(rank["public"] for rank in ranks[1:]) < 2000
+    assert max(rank["public"] for rank in ranks[1:]) < 1000
     summary = summary_of(tmp_path / "run")
     counted = ("bytes", "collective_bytes", "outside_bytes")
     recorded = sum(rank["bytes"] for rank in ranks)
-    assert sum(summary[k] for k in counted) + 2 * 8 * RANKS == recorded
+    assert sum(summary[k] for k in counted) + (2 * 8 + 2 * 256) * RANKS == recorded

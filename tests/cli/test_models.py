@@ -126,6 +126,8 @@ def test_tables_are_fitted_and_predicted_as_by_scikit_learn(tables):
     assert columns["prediction"] == peer.predict((X - mean) / scale).tolist()
     odds = np.array([columns["p(no)"], columns["p(yes)"]], float).T
     assert_allclose(odds, peer.predict_proba((X - mean) / scale), atol=1e-6)
+    origin = dadmm.load_model("run").origin
+    assert (origin.n_rows, origin.status, origin.tolerance) == (120, "certified", 1e-10)
     accuracy = peer.score((X - mean) / scale, found["sick"])
     assert_allclose(summary["scores"]["accuracy"], accuracy)
     stated = summary["certificate"]["coefficients"]
@@ -151,30 +153,6 @@ def test_coefficients_and_errors_do_not_depend_on_units(problem, target, tables)
     assert [*plain["standard_errors"]] == NAMES
 
 
-def test_weighted_least_squares_has_the_errors_of_the_pooled_rows(tables):
-    """As those of statsmodels' WLS: sum of w r^2 / (N - p), times (X'WX)^-1."""
-    X, found = tables
-    words = ("--problem", "least_squares", "--target", "y", "--weight", "weight")
-    summary, model = run(*words, *TABLE, "--standardise")
-    rows, weight = np.column_stack([X, np.ones(120)]), found["weight"]
-    hessian = (rows * weight[:, None]).T @ rows
-    theta = np.linalg.solve(hessian, rows.T @ (weight * found["y"]))
-    left = found["y"] - rows @ theta
-    variance = (weight * left**2).sum() / (120 - 5)
-    errors = np.sqrt(variance * np.diag(np.linalg.inv(hessian)))
-    mean = np.average(found["y"], weights=weight)
-    total = (weight * (found["y"] - mean) ** 2).sum()
-
-    assert [*summary["coefficients"]] == NAMES
-    assert_allclose([*summary["coefficients"].values()], theta, rtol=1e-6)
-    assert_allclose([*summary["standard_errors"].values()], errors, rtol=1e-6)
-    r2 = 1.0 - (weight * left**2).sum() / total
-    assert_allclose(summary["scores"]["r2"], r2, rtol=1e-8)
-    assert summary["rows_by_node"] == {"0": 40, "1": 40, "2": 40}
-    assert (model.origin.n_rows, model.origin.status) == (120, "certified")
-    assert (model.origin.tolerance, model.settings) == (1e-10, {"fit_intercept": True})
-
-
 def test_several_classes_have_names_and_errors_by_class(tables):
     linear = pytest.importorskip("sklearn.linear_model")
     X, found = tables
@@ -194,26 +172,6 @@ def test_several_classes_have_names_and_errors_by_class(tables):
     assert summary["consensus"]["where"] in names
 
 
-def test_gaps_and_new_categories_are_handled_as_in_the_fit(tables):
-    """Dropped rows have empty lines; a new category is an error, or ignored."""
-    head, first, *others = Path("part-1.csv").read_text().splitlines()
-    gap, (age, size, _, *rest) = "," + first.partition(",")[2], first.split(",")
-    Path("part-1.csv").write_text("\n".join([head, gap, *others]))
-    words = ("--problem", "ridge", "--target", "y", "--on-missing", "drop", *TABLE)
-    summary, _ = run(*words)
-    Path("all.csv").write_text(
-        "\n".join([head, gap, ",".join([age, size, "D", *rest])])
-    )
-
-    assert summary["rows_by_node"] == {"0": 40, "1": 39, "2": 40}
-    assert predict(["run", "all.csv", "--out", "out.csv"]) == 2
-    empty, value = predicted("--unknown", "ignore")["prediction"]
-    assert empty == ""
-    known = summary["coefficients"]
-    expected = known["intercept"] + known["age"] * float(age)
-    assert_allclose(float(value), expected + known["size"] * float(size))
-
-
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "words",
@@ -222,6 +180,7 @@ def test_gaps_and_new_categories_are_handled_as_in_the_fit(tables):
         ("ppca", "--n-components", "2", "--missing-fraction", "0.1", *SMALL[2:]),
         ("poisson", "--alpha", "0", "--target", "count", "--weight", "weight",
          "--standardise", *TABLE[:2], *TABLE[4:6]),
+        ("logistic", "--target", "sick", "--data", "all.csv", *TABLE[4:6]),
     ],
     ids=lambda words: words[0],
 )  # fmt: skip

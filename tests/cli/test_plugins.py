@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
 from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
-from launch.runs import plan
 from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import arrays_of, refused
-from tests.support.solving import solve
 
 MODULE = '''
 """Problems that somebody wrote."""
@@ -56,27 +53,6 @@ class Mean:
 
 class Group:
     Inner = Mean
-
-
-class NoLayout(Mean):
-    def __init__(self, rows):
-        pass
-
-
-class Demanding(Mean):
-    def __init__(self, rows, beta):
-        super().__init__(rows)
-
-
-class Uneven(Mean):
-    """Its parameters depend on the rows of its node."""
-
-    def __init__(self, rows):
-        super().__init__(rows)
-        self.layout = Layout.of(mean=(2 + int(rows[0, 0] > 0),))
-
-
-NUMBER = 3
 '''
 
 
@@ -88,7 +64,6 @@ def package(tmp_path, monkeypatch):
     (inner / "__init__.py").write_text("")
     (inner / "module.py").write_text(MODULE)
     (inner / "sick.py").write_text("import no_such_library\n")
-    (inner / "typo.py").write_text("def x(:\n")
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -184,33 +159,6 @@ def test_a_module_may_lie_in_the_current_folder(monkeypatch):
     del sys.modules["beside"]
 
 
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (["mypackage.modul:Mean"], "mypackage.modul"),
-        (["yourpackage.module:Mean"], "yourpackage"),
-        (["mypackage.sick:Mean"], "ModuleNotFoundError"),
-        (["mypackage.typo:Mean"], "SyntaxError"),
-        (["mypackage.module:Maen"], "Maen"),
-        (["mypackage.module:NUMBER"], "NUMBER"),
-        (["dadmm.run:main"], "class"),
-        (["functools:partial"], "functools:partial"),
-        (["mypackage.module:"], "mypackage.module:"),
-        (["mypackage/module.py:Mean"], "package.module:Class"),
-        (["mypackage.module"], "mypackage.module"),
-        (["mypackage.module:NoLayout"], "layout"),
-        (["mypackage.module:Uneven"], "node 2"),
-        (["mypackage.module:Demanding"], "beta"),
-        ([MEAN[1], "--delta", "2"], "delta"),
-        ([MEAN[1], "--problem-settings", "weight=1"], "problem_settings"),
-        ([MEAN[1], "--problem-settings", "[1]"], "problem_settings"),
-    ],
-)
-def test_a_mistake_is_one_sentence(words, culprit, capsys):
-    assert culprit in refused(capsys, "--nodes", 3, "--problem", *words)
-    assert not list(Path.cwd().iterdir())
-
-
 def test_a_dry_run_imports_nothing(capsys):
     assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
     assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out
@@ -255,31 +203,3 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
     with pytest.raises(ConfigError, match="theirs"):
         builder.find("mean")
     assert "theirs" not in sys.modules
-
-
-def test_a_job_that_goes_on_names_the_class_again():
-    words = [*map(str, (*MEAN, "--nodes", 3, "--tolerance", 0)), "--out", "run"]
-    assert main([*words, "--max-iter", "5", "--quiet"]) == 0
-    given = RunConfig.from_argv([*words, "--max-iter", "9"])
-    given.config.settle(3)
-    again = plan(given, ["--out", "run"], Path("run"), 3)
-
-    assert again[:4] == ["--resume", "run", *MEAN]
-    assert main([*again, "--quiet"]) == 0
-
-
-def test_the_template_runs(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(ROOT)
-    kind = builder.find("examples.own_problem:RidgeWithIntercept")
-    X, y, _ = datasets.regression(60, 3)
-    blocks = [(X[i::3], y[i::3] + 2.0) for i in range(3)]
-    problems = [kind(*block, alpha=0.1) for block in blocks]
-    result = solve(problems, dadmm.Topology.ring(3), tolerance=1e-9)
-    (pooled,) = solve(
-        [kind(X, y + 2.0, alpha=0.3)], dadmm.Topology.chain(1), max_iter=1
-    ).theta
-
-    assert (result.status, result.coordinates) == ("certified", "metric")
-    assert_allclose(result.theta, np.tile(pooled, (3, 1)), atol=1e-6)
-    assert (np.abs(result.solution - pooled) <= result.certificate.coefficients).all()

@@ -16,7 +16,6 @@ from dadmm.cli import predict, progress
 from dadmm.data.encoding import Column, Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
-from tests.support.processes import python
 from tests.support.runs import contents, refused
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -90,17 +89,6 @@ def test_many_rows_are_predicted_in_blocks(many, kind):
     assert_array_equal(np.array(values, float), many @ [1.0, 2.0] + 0.1)
 
 
-def test_many_rows_show_progress(many, capsys, monkeypatch):
-    """In a log, if a minute has passed at each block."""
-    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
-    minutes = count(step=60)
-    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
-
-    assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in lines] == ["4/11", "8/11"]
-
-
 def test_a_file_is_replaced_only_by_force(capsys):
     Path("out.csv").write_text("mine")
 
@@ -108,48 +96,6 @@ def test_a_file_is_replaced_only_by_force(capsys):
     assert "--force" in said
     assert Path("out.csv").read_text() == "mine"
     assert len(run("--force")) == 4
-
-
-def test_nothing_else_is_written():
-    before = contents(".")
-    run()
-    after = contents(".")
-
-    assert after.pop("out.csv")
-    assert after == before
-
-
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (("run", "new.csv"), "--out"),
-        (("none", "new.csv"), "none"),
-        (("new.csv", "new.csv"), "new.csv"),
-        (("run", "none.csv"), "none.csv"),
-        (("run", "less.csv"), "'sex'"),
-        (("run", "other.csv"), "'X'"),
-        (("run", "gap.csv"), "'age'"),
-        (("run", "text.csv"), "'age'"),
-        (("run", "empty.csv"), "empty.csv"),
-        (("run", "new.csv", "--unknown", "maybe"), "'maybe'"),
-        (("run", "new.csv", "--decimal", "x"), "'x'"),
-        (("run", "new.csv", "--separator", "ab"), "new.csv"),
-        (("run", "new.csv", "--encoding", "uft"), "uft"),
-        (("run", "new.csv", "--on-missing", "mean"), "means"),
-    ],
-)
-def test_bad_input_is_refused(capsys, words, culprit):
-    """And leaves no file."""
-    Path("less.csv").write_text("age\n1\n")
-    Path("other.csv").write_text("age,sex\n1,X\n")
-    Path("gap.csv").write_text("age,sex\n,F\n")
-    Path("text.csv").write_text("age,sex\nold,F\nyoung,M\n")
-    Path("empty.csv").write_text("age,sex\n")
-    before = contents(".")
-    out = () if words == ("run", "new.csv") else ("--out", "out.csv")
-
-    assert culprit in refused(capsys, *words, *out, main=main)
-    assert contents(".") == before
 
 
 @pytest.mark.parametrize("out", ["new.csv", "none/out.csv", "run", "link.csv", "a\0b"])
@@ -183,12 +129,15 @@ def test_a_model_that_has_not_converged_says_so(capsys):
     refused(capsys, "run", "new.csv", "--out", "other.csv", main=main)
 
 
-def test_the_module_is_a_command(tmp_path):
-    words = ("-m", "dadmm.predict", "run", "new.csv", "--out", "out.csv")
-    ended = python(*words, cwd=tmp_path).end()
+def test_many_rows_show_progress(many, capsys, monkeypatch):
+    """In a log, if a minute has passed at each block."""
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+    minutes = count(step=60)
+    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
 
-    assert ended.code == 0, ended.err
-    assert ended.out.startswith("3 rows predicted")
+    assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["4/11", "8/11"]
 
 
 def test_labels_are_not_run_by_a_spreadsheet():

@@ -112,7 +112,7 @@ def test_the_frame_from_which_a_camera_starts_is_sent(sent):
      "logistic plain", "poisson"],
 )  # fmt: skip
 def test_all_bytes_are_counted(sent, name):
-    """But for the count itself, two numbers of each rank, and the check after it."""
+    """But for the count itself, two numbers of each rank, and two checks after it."""
     cases, _, folder = sent
     summary = summary_of(folder / f"run-{name.replace(' ', '-')}")
     counted = ("bytes", "collective_bytes", "outside_bytes")
@@ -149,15 +149,6 @@ def overheard(X, y):
     return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
 
 
-def normal_equations(messages):
-    """Return G = X'X and g = X'y of whoever sent these: G theta - g = w (c - theta)."""
-    theta = np.array([message for *_, message in messages])
-    pull = np.array([w * (c - message) for c, w, message in messages])
-    known = np.column_stack([theta, -np.ones(len(theta))])
-    found = np.linalg.lstsq(known, pull)[0]
-    return found[:-1], found[-1]
-
-
 def test_a_neighbour_finds_the_row_of_a_node_with_one_row():
     """Each message is off its centre along the row; two tell its length and y."""
     rng = np.random.default_rng(0)
@@ -177,37 +168,6 @@ def test_a_neighbour_finds_the_row_of_a_node_with_one_row():
     sign = np.sign(row[0] * X[0, 0])
     assert_allclose(sign * row[:4], X[0], rtol=1e-6)
     assert_allclose(sign * target, y[0], rtol=1e-6)
-
-
-def test_a_neighbour_finds_the_row_in_which_alone_a_column_is_not_zero():
-    """It knows X'X and X'y of its only neighbour, and in these a row of its own."""
-    rng = np.random.default_rng(2)
-    X, y = rng.standard_normal((12, 4)), rng.standard_normal(12)
-    X[:, 1] = 0.0
-    X[5, 1] = 1.7
-    gram, moment = normal_equations(overheard(X, y))
-
-    assert_allclose(gram[:4, :4], X.T @ X, atol=1e-5)
-    entry = np.sqrt(gram[1, 1])
-    assert_allclose(gram[1, :4] / entry, X[5], atol=1e-4)
-    assert_allclose(moment[1] / entry, y[5], atol=1e-4)
-
-
-def test_the_summary_of_a_node_with_one_row_is_the_row():
-    """Up to its sign; with more rows, no more than parameters, up to a rotation."""
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((3, 4)), rng.standard_normal(3)
-    factors = [
-        np.linalg.qr(
-            problems.LeastSquares(X[:n], y[:n], fit_intercept=False).rows(np.zeros(4)),
-            mode="r",
-        )
-        for n in (1, 3)
-    ]
-
-    assert_allclose(np.abs(factors[0]), np.abs(X[:1]), rtol=1e-12)
-    turn = X @ np.linalg.pinv(factors[1])
-    assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
 
 
 @pytest.fixture
@@ -250,14 +210,3 @@ def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
     assert len(files) == 5
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert modes == [0o600]
-
-
-@pytest.mark.parametrize("words", [[], ["--problem", "lasso", "--data", "x.csv"]])
-def test_a_dry_run_can_be_fed_back(words, folder, capsys):
-    """What leaves a node stands in comments."""
-    assert main([*words, "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    Path("again.toml").write_text(out)
-    assert main(["--config", "again.toml", "--dry-run"]) == 0
-    assert capsys.readouterr().out == out
-    assert not Path("runs").exists()

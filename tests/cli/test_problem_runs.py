@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import linear_model
 
 import dadmm
 from dadmm import problems
@@ -53,6 +54,43 @@ def test_a_run_does_what_solve_does(name, flags, settings):
     found = arrays_of("run")
     for part, values in result.layout.views(result.theta)._asdict().items():
         assert_array_equal(found[part], values)
+
+
+N = 200
+SAME = {  # the table of docs/problems.md: scikit-learn's model, and flags of a run
+    "least_squares": (linear_model.LinearRegression(), {}),
+    "ridge": (linear_model.Ridge(7.0), {"alpha": 7.0}),
+    "lasso": (linear_model.Lasso(0.3, tol=1e-12), {"alpha": N * 0.3}),
+    "elastic_net": (
+        linear_model.ElasticNet(0.3, l1_ratio=0.7, tol=1e-12),
+        {"alpha": N * 0.3, "l1-ratio": 0.7},
+    ),
+    "logistic": (linear_model.LogisticRegression(C=0.2, tol=1e-10), {"alpha": 5.0}),
+    "poisson": (linear_model.PoissonRegressor(alpha=0.1, tol=1e-10), {"alpha": N / 10}),
+    "huber": (linear_model.HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9), {}),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_flags_mean_what_the_table_of_the_page_says(name):
+    """At scikit-learn's defaults, but for its tolerance."""
+    rng, (model, flags) = np.random.default_rng(0), SAME[name]
+    X = rng.normal([1.0, 3.0, -1.0], [1.0, 0.5, 2.0], size=(N, 3))
+    y = X @ [3.0, -2.0, 0.0] + 10.0 + rng.standard_t(3, size=N)
+    if name in ("logistic", "poisson"):
+        y = (X @ [1.0, -1.0, 0.5] + 2.0 + rng.logistic(size=N) > 0).astype(float)
+    np.savez("rows.npz", X=X, y=y)
+    model.fit(X, y)
+    if name == "huber":
+        flags = {"delta": 1.5 * model.scale_, "alpha": 2.0 * model.scale_}
+    words = [f"--{flag}={value}" for flag, value in flags.items()]
+    words += ["--data", "rows.npz", "--nodes", "4", "--tolerance", "1e-6", "--quiet"]
+    assert main(["--problem", name, *words, "--out", "run"]) == 0
+
+    summary = summary_of("run")
+    found, theirs = [*summary["coefficients"].values()], np.ravel(model.coef_)
+    assert summary["status"] == "certified"
+    assert_allclose(found, [*theirs, *np.ravel(model.intercept_)], rtol=1e-4, atol=1e-6)
 
 
 def printed(capsys, *words):

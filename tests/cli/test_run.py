@@ -18,12 +18,9 @@ import dadmm
 from dadmm.cli import progress
 from dadmm.cli.progress import Progress, Signals
 from dadmm.comm import launch_link, world
-from dadmm.data import shard
-from dadmm.problems import PPCA
 from dadmm.run import main
-from tests.support.processes import Job, mpiexec, python, variables
+from tests.support.processes import Job, variables
 from tests.support.runs import arrays_of, assert_same_arrays, history_of, summary_of
-from tests.support.solving import solve
 
 SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
 SHORT = (*SMALL, "--max-iter", 12, "--init", "shared")
@@ -146,26 +143,6 @@ def test_the_summary_says_what_happened():
     assert summary["edges_between_hosts"] == summary["bytes_between_hosts"] == 0
 
 
-def test_data_without_noise_are_no_reason_to_lose_the_results():
-    """Their likelihood has no maximum, so none is told."""
-    np.save("flat.npy", np.full((20, 5), 3.0))
-    words = ("--n-components", 2, "--max-iter", 5, "--no-summaries")
-    folder = run("--data", "flat.npy", *SMALL[:2], *words)
-
-    assert "log_likelihood" not in summary_of(folder)["metrics"]
-    assert "NaN" not in (folder / "summary.json").read_text()
-
-
-def test_results_are_overwritten_on_request():
-    run(*SHORT)
-    words = ("--scheme", "vp", "--seed", 9, "--no-record-edges")
-    folder = run(*SHORT, *words, "--overwrite")
-
-    assert_same(folder, run(*SHORT, *words, out="fresh"))
-    names = {"checkpoints", "config.toml", "history.csv", "manifest.json", "result.npz"}
-    assert set(os.listdir(folder)) == {".lock", *names, "model.json", "summary.json"}
-
-
 @pytest.mark.parametrize("words", [("--dry-run",), ("--help",), ("--max-iter", 3)])
 @pytest.mark.parametrize(("streams", "unbuffered"), [("", ""), ("2>&1", "1")])
 def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
@@ -182,72 +159,6 @@ def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     assert Path("run/summary.json").exists() == ("--max-iter" in words)
 
 
-@pytest.mark.parametrize(
-    ("source", "labels"),
-    [("two.npz::x", None), ("part-{rank}.npy", None), ("two.npz::x", "labels.csv")],
-)
-def test_a_source_gives_the_same_as_the_shards(source, labels):
-    """To the last bit, against `dadmm.solve` with samples from memory."""
-    samples = np.random.default_rng(7).standard_normal((30, 5))
-    which = np.arange(30) * 7 % 11 % 3
-    np.savez("two.npz", x=samples, y=np.zeros(3))
-    np.savetxt("labels.csv", which, fmt="%d")
-    for i, own in enumerate(np.array_split(samples, 3)):
-        np.save(f"part-{i}.npy", own)
-    chosen = () if labels is None else ("--labels", labels)
-    words = ("--nodes", 3, "--n-components", 2, "--max-iter", 8, "--topology", "chain")
-    folder = run("--data", source, *chosen, *words, "--scheme", "vp", "--eta0", 2)
-
-    split = shard.split(samples, 3, None if labels is None else which)
-    problems = [PPCA(own, 2) for own in split]
-    settings = {"scheme": "vp", "eta0": 2.0, "max_iter": 8}
-    result = solve(problems, dadmm.Topology.chain(3), **settings)
-    found, history = arrays_of(folder), table_of(folder / "history.csv")
-    parts = result.layout.views(result.theta)._asdict()
-    for name, part in (parts | {"eta": result.eta}).items():
-        assert_array_equal(found[name], part, err_msg=name)
-    for name in ("objective", "primal", "dual", "eta", "quiet"):
-        assert_array_equal(history[name], result.history[name].ravel(), err_msg=name)
-    assert "angle_to_truth_degrees" not in summary_of(folder)["metrics"]
-
-
-def test_a_graph_file_decides_how_many_nodes_there_are():
-    """The settings of the run have the number, as if it was given."""
-    Path("path.edges").write_text("0 1\n1 2\n")
-    folder = run("--topology", "path.edges", "--max-iter", 2)
-
-    assert summary_of(folder)["n_nodes"] == 3
-    assert "nodes = 3\n" in (folder / "config.toml").read_text()
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    "words", [("path.edges", "--schedule", "matchings"), ("path.edges,last.edges",)]
-)
-def test_ranks_have_the_schedule_of_one_process(words, tmp_path):
-    """Rank 0 reads the files for all."""
-    Path("path.edges").write_text("0 1\n1 2\n")
-    Path("last.edges").write_text("1 2\n")
-    given = (*SHORT[2:], "--topology", *words)
-    ended = mpiexec(3, "-m", "dadmm.run", *given, "--out", "ranks", cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    folder = run(*given, "--nodes", 3)
-
-    assert_same_arrays(folder / "result.npz", "ranks/result.npz")
-
-
-def test_with_tolerance_0_two_halves_are_the_whole():
-    """Code 0 even if strict; the checkpoint is kept."""
-    words = (*SMALL, "--tolerance", "0", "--strict")
-    half = run(*words, "--max-iter", "6", out="half")
-    assert summary_of(half)["status"] == "max_iter"
-    assert main(["--resume", "half", "--max-iter", "12", "--quiet"]) == 0
-    whole = run(*words, "--max-iter", "12", out="whole")
-
-    assert summary_of(half)["resumed_after"] == 6
-    assert_same_arrays(half / "result.npz", whole / "result.npz")
-
-
 def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
     monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
     monkeypatch.setenv("DADMM_REPORT_COMMAND", "")  # it makes the page
@@ -256,18 +167,6 @@ def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
 
     assert "./launch/local -n 4 --resume 'my run' --max-iter N" in out
     assert "browser" not in out
-
-
-def test_what_should_not_happen_is_not_hidden(monkeypatch):
-
-    def fail(self, *arguments):
-        raise RuntimeError("a bug")
-
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(PPCA, "prox", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        main([*map(str, SHORT), "--coordinates", "raw", "--out", "run"])
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 RUN = SimpleNamespace(
@@ -377,22 +276,8 @@ def test_a_second_interrupt_ends_at_once(ranked, arrivals, last, monkeypatch):
     assert (late == signal.SIG_IGN) == ranked
 
 
-@pytest.mark.parametrize("number", [INT, USR1], ids=lambda number: number.name)
-def test_a_signal_stops_a_run_with_results(number, tmp_path):
-    """Code 0: to stop is not to fail."""
-    words = (*SMALL, "--tolerance", 0, "--max-iter", 10**8, "--out", "run")
-    job = python("-m", "dadmm.run", *words, cwd=tmp_path)
-    job.wait_until((tmp_path / "run" / "parts" / "history-00000.csv").exists)
-    job.signal(number)
-
-    assert job.end().code == 0
-    summary = summary_of(tmp_path / "run")
-    assert summary["reason"] == "signal"
-    history = table_of(tmp_path / "run" / "history.csv")
-    assert len(history["node"]) == 4 * summary["iterations"]
-
-
 def test_output_that_cannot_grow_ends_the_run(tmp_path):
+    """With results, which come before rows."""
     words = " ".join(map(str, SMALL))
     endless = "--tolerance 0 --max-iter 100000000 --record-edges"
     script = f'ulimit -f 16; exec "$0" -m dadmm.run {words} {endless} --out run'
@@ -401,7 +286,7 @@ def test_output_that_cannot_grow_ends_the_run(tmp_path):
     assert ended.code == 2
     assert len(ended.said) == 1
     assert "cannot write to run" in ended.said[0]
-    assert not (tmp_path / "run" / "summary.json").exists()
+    assert summary_of(tmp_path / "run")["reason"] == "output"
 
 
 @pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)
@@ -412,3 +297,13 @@ def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     assert isinstance(world.connect(), world.World)
     monkeypatch.setenv(size, "20")
     assert launch_link.rank_and_size() == (2, 20)
+
+
+def test_data_without_noise_are_no_reason_to_lose_the_results():
+    """Their likelihood has no maximum, so none is told."""
+    np.save("flat.npy", np.full((20, 5), 3.0))
+    words = ("--n-components", 2, "--max-iter", 5, "--no-summaries")
+    folder = run("--data", "flat.npy", *SMALL[:2], *words)
+
+    assert "log_likelihood" not in summary_of(folder)["metrics"]
+    assert "NaN" not in (folder / "summary.json").read_text()

@@ -55,6 +55,21 @@ class NoProx:
         self.layout = Layout.of(x=())
 
     init = expect = objectives = lambda self, *arguments: None
+
+class NoLayout(Mean):
+    def __init__(self, rows):
+        pass
+
+class Demanding(Mean):
+    def __init__(self, rows, beta):
+        super().__init__(rows)
+
+class Uneven(Mean):
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.layout = Layout.of(mean=(2 + int(rows[0, 0] > 0),))
+
+NUMBER = 3
 """
 
 
@@ -97,6 +112,13 @@ def write_files(folder: Path) -> None:
     (folder / "replace.toml").write_text('out = "first"\noverwrite = true\n')
     (folder / "typo.toml").write_text("max_itre = 3\n")
     (folder / "own.py").write_text(MODULE)
+    (folder / "sick.py").write_text("import no_such_library\n")
+    np.savez(folder / "named.npz", X=rows, z=rows[:, 0], table=rows)
+    rest = "Ulm,1\n"
+    for name, line in {"new": "1,2,Rom,1\n", "gap": ",2," + rest,
+                       "word": "old,2," + rest, "empty": ""}.items():  # fmt: skip
+        (folder / f"{name}.csv").write_text(lines[0] + "\n" + line)
+    (folder / "less.csv").write_text("size,rooms\n1,2\n")
 
 
 def start(words: list[str], folder: Path, capsys) -> Ended:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -58,21 +57,6 @@ def test_data_are_told_apart_by_shape_type_and_bytes():
 
     assert len(set(codes)) == len(codes)
     assert identity.of_data([np.asfortranarray(rows)]) == codes[0]
-
-
-def test_schedules_differ_by_the_order_of_their_turns():
-    turns = [[(0, 1), (2, 3)], [(1, 2)]]
-    schedules = [
-        Schedule(4, turns),
-        Schedule(4, turns[::-1]),
-        Schedule(4, [turns[0] + turns[1]]),
-        Schedule(4, [turns[0], turns[1], turns[1]]),
-    ]
-    codes = [identity.of_graph(s.union, s) for s in schedules]
-    same = Schedule(4, [[(3, 2), (0, 1)], [(2, 1)]])
-
-    assert all(a != b for a, b in combinations(codes, 2))
-    assert identity.of_graph(same.union, same) == codes[0]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from numpy.testing import assert_array_equal
 import dadmm.run
 from tests.support.processes import (
     PROGRAMS,
-    ROOT,
     find_mpiexec,
     mpi_python,
     mpiexec,
@@ -65,15 +64,6 @@ def test_a_library_user_may_pass_a_communicator():
 
     assert ended.code == 0, ended.err
     assert len(ended.out.splitlines()) == 8
-
-
-def test_one_rank_is_a_network_too(tmp_path):
-    ended = mpiexec(1, "-m", "dadmm.run", "--out", "one", cwd=tmp_path)
-
-    assert ended.code == 0
-    summary = summary_of(tmp_path / "one")
-    assert (summary["n_nodes"], summary["messages"]) == (1, 0)
-    assert summary["converged"]
 
 
 def misfortune(event: str, cwd: Path):
@@ -158,16 +148,6 @@ def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
     assert [len(each.said) for each in ended] == [1, 0, 0]
     assert not any("Traceback" in each.err for each in ended)
     assert not list(tmp_path.iterdir())
-
-
-def test_bad_input_ends_mpiexec_with_code_2(tmp_path):
-    graph = ROOT / "topologies" / "ring20.edges"
-    ended = mpiexec(3, "-m", "dadmm.run", "--topology", graph, cwd=tmp_path)
-
-    assert (ended.code, ended.out) == (2, "")
-    (said,) = ended.said
-    assert str(graph) in said
-    assert "Traceback" not in ended.err
 
 
 DATA = ("--n-components", 2, "--data")

@@ -158,22 +158,6 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     assert (traffic.edge_lost <= (sent > head).sum(axis=0)).all()
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("scheme", ["snap", "nap"])
-def test_a_node_alone_sends_nothing(payload, turns, scheme):
-    one = Topology.complete(1)
-    schedule = Schedule.matchings(one) if turns else None
-    sending = Sending(payload=payload, censor=0.1, edge_sleep=0.5, send_every=2)
-    (problem,) = quadratics(1)
-
-    result = solve([problem], one, scheme=scheme, sending=sending, schedule=schedule)
-
-    assert result.converged
-    assert result.traffic.messages == result.traffic.bytes == 0
-    assert_array_equal(result.theta[0].round(9), problem.b.round(9))
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("every", [2, 3])
 def test_a_run_that_sends_rarely_is_the_plain_one_in_slow_motion(scheme, every):

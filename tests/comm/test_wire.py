@@ -1,24 +1,16 @@
-"""The bytes of a message, read by hand, and as they travel between two hosts."""
+"""The bytes of a message, read by hand."""
 
 from __future__ import annotations
 
 import math
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from benchmarks.emulation.hosts import OVER_TCP, spread
-from benchmarks.emulation.network import AGENT, EmulatedNetwork
 from dadmm.comm import wire
 from dadmm.comm.wire import HEADER, NEVER, PAYLOAD, SLEEPY, Box
-from launch.mpi import command_on_hosts
-from tests.support.emulation import network
-from tests.support.processes import Job, find_mpiexec, variables
-from tests.support.runs import summary_of
 
 
 def test_a_message_is_as_long_as_its_table_says():
@@ -50,46 +42,3 @@ def test_a_header_is_one_number_of_eight_bytes(by_row):
     box.header[:] = wire.IDLE, np.frombuffer(struct.pack("=IHBB", 7, 3, 4, 2), "u8")[0]
 
     assert box.fields.tolist() == [(NEVER, 0, 0, PAYLOAD), (7, 3, 4, SLEEPY)]
-
-
-DIMENSIONS = (4, 600, 6000)  # messages of about 100, 10,000 and 100,000 bytes
-FEW, MANY = 5, 105  # iterations
-
-
-def sent(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int):
-    """Return what a run of two hosts counts, and what their interfaces send."""
-    job = [sys.executable, "-P", "-m", "dadmm.run", "--topology", "chain"]
-    job += ["--n-components", "1", "--dimension", str(dimension), "--n-samples", "40"]
-    job += ["--tolerance", "0", "--max-iter", str(iterations), "--quiet"]
-    job += ["--no-compare-centralised", "--out", str(folder / "run"), "--overwrite"]
-    mpiexec = find_mpiexec()
-    assert mpiexec is not None
-    before = sum(host["tx_bytes"] for host in pair.counters())
-    chosen, places = variables(**OVER_TCP), spread(2, 2)
-    with command_on_hosts(mpiexec, places, job, chosen, AGENT) as command:
-        ended = Job(pair.command(0, command), None, chosen).end()
-    after = sum(host["tx_bytes"] for host in pair.counters())
-    assert ended.code == 0, ended.err
-    summary = summary_of(folder / "run")
-    return np.array([summary["messages"], summary["bytes"], after - before])
-
-
-@pytest.mark.mpi
-def test_iterations_send_the_bytes_that_are_counted_and_headers(tmp_path):
-    """Headers are 66 bytes for each 1448, and as much again if each segment is
-    acknowledged by itself: between 1.0 and 1.1 bytes for a byte.
-
-    Set-up and end differ by some 10,000 bytes from run to run. This is nothing beside
-    the largest messages and more than all of the smallest, so only the largest have a
-    bound.
-    """
-    with network(hosts=2) as pair:
-        for dimension in DIMENSIONS:
-            few, many = (sent(pair, tmp_path, dimension, t) for t in (FEW, MANY))
-            assert few[2] >= few[1]
-            assert many[2] >= many[1]
-            messages, counted, travelled = many - few
-            assert messages == 2 * (MANY - FEW)  # one each way per iteration
-            assert counted % messages == 0
-
-    assert 1.0 <= travelled / counted <= 1.15

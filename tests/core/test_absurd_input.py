@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
-from dadmm.comm.sending import Sending
 from dadmm.core.errors import DadmmError
-from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import PPCA
 from tests.support.runs import refused
 from tests.support.solving import solve
@@ -101,23 +99,6 @@ def test_graphml_declares_no_entities_in_any_encoding(encoding, capfd):
     assert "<!ENTITY" in refused(capfd, "--topology", "x.graphml")
 
 
-MATRICES = {
-    "infinite": (X * np.inf, "node 0: row 0, column 0"),
-    "1e307": (X * 1e307, "node 0: row 0, column 0"),
-    "one large row": (np.vstack([X[:39], X[:1] * 1e200]), "node 3: row 9, column 0"),
-    "largest": (np.full((40, 4), np.finfo(float).max), "column"),
-}
-
-
-@pytest.mark.parametrize("problem", ["ppca", "least_squares"])
-@pytest.mark.parametrize("kind", MATRICES)
-def test_numbers_that_are_none(kind, problem, capfd):
-    array, culprit = MATRICES[kind]
-    np.save("data.npy", array)
-    words = [*SMALL, "--problem", problem, "--data", "data.npy"]
-    assert culprit in refused(capfd, *words)
-
-
 MEASURED = {
     "a word": b"host,x,1\n",
     "NaN": b"host,nan,1\nhost,2,1\n",
@@ -146,31 +127,6 @@ def test_a_name_that_no_file_has_gets_one_line(name, main, capfd):
     line = refused(capfd, *words.get(main, [name]), main=main.main)
     assert len(line) < 1100
     assert line.strip().isprintable() or name == "\ud800"
-
-
-def test_two_dashes_are_no_value(capfd):
-    assert "--network" in refused(capfd, ".", "--network=--", main=replay.main)
-
-
-def test_a_graph_file_prints_no_warning(capfd):
-    shape = "(4294967296, 4294967296)"
-    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    head = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
-    Path("graph.npy").write_bytes(head)
-    assert "graph.npy" in refused(capfd, *SMALL, "--topology", "graph.npy")
-
-
-def test_the_library_says_the_same():
-    for make, culprit in (
-        (lambda: PPCA(X, "x"), "n_components"),
-        *(
-            (lambda make=make: make(10**30, 0), "200000 nodes")
-            for make in GRAPHS.values()
-        ),
-        (lambda: Sending(send_every=10**5000), "send_every"),
-    ):
-        with pytest.raises(DadmmError, match=culprit):
-            make()
 
 
 def test_overflow_names_the_node():

@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from dadmm.core.documents import toml_value, write_arrays, write_text
+from dadmm.core.documents import toml_value, write_text
 from dadmm.core.errors import ConfigError, OutputError
 
 VALUES = [
@@ -43,8 +43,3 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         write_text(file, "new")
     assert file.read_text("utf-8") == "é = 1\n"
     assert not draft.exists()
-
-
-def test_rows_of_the_data_are_for_their_owner_only(tmp_path):
-    write_arrays(tmp_path / "rows.npz", {}, private=True)
-    assert (tmp_path / "rows.npz").stat().st_mode & 0o777 == 0o600

@@ -53,15 +53,6 @@ def test_nodes_agree_on_the_union_of_their_categories():
     assert_array_equal(last.X, [[70, 0, 1, 0, 0]])
 
 
-def test_without_an_intercept_all_categories_have_a_column():
-    encoding = agreed(HOSPITALS, supervised=False, on_missing="keep", intercept=False,
-                      features=["sex", "age"])  # fmt: skip
-
-    assert encoding.feature_names == ("sex=F", "sex=M", "sex=X", "age")
-    X = encoding.encode(Frame.of(HOSPITALS[2]), fit=True).X
-    assert_array_equal(X, [[NAN, NAN, NAN, 20], [0, 0, 1, 70]])
-
-
 def test_gaps_are_filled_with_the_mean_of_all_nodes():
     encoding = agreed(HOSPITALS, n_classes=2, target="ill", on_missing="mean")
 
@@ -93,54 +84,55 @@ def test_standardised_columns_are_those_of_scikit_learn():
     assert_allclose(found @ [1, 2, 3] + 4, again, atol=1e-8)
 
 
-def test_weights_are_those_of_the_rows_that_are_kept():
+EMPTY = [{"a": ["F", "M"], "b": [NAN, NAN], "y": [1, 2]},
+         {"a": [NAN, NAN], "b": [1, 2], "y": [1, 2]}]  # fmt: skip
+NUMBERS = [{"k": [1, 2.5], "y": [3, -1]}, {"k": [2.5, 7], "y": [3, 8]}]
+UNSUPERVISED = {"supervised": False, "on_missing": "keep", "features": ["sex", "age"]}
+
+
+@pytest.mark.parametrize(
+    ("tables", "choice", "names", "X"),
+    [
+        (HOSPITALS, UNSUPERVISED | {"intercept": False}, "sex=F sex=M sex=X age",
+         [[NAN, NAN, NAN, 20], [0, 0, 1, 70]]),
+        (HOSPITALS, UNSUPERVISED, "sex=M sex=X age", [[NAN, NAN, 20], [0, 1, 70]]),
+        (NUMBERS, {"categories": ["k"], "n_classes": 3}, "k=2.5 k=7", [[1, 0], [0, 1]]),
+        (EMPTY, {"on_missing": "mean"}, "a=M b", [[0.5, 1], [0.5, 2]]),
+    ],
+    ids=["no intercept", "intercept", "numbers", "empty on a node"],
+)  # fmt: skip
+def test_categories_have_columns(tables, choice, names, X):
+    """All of them without an intercept, else all but the first."""
+    encoding = agreed(tables, **choice)
+
+    assert encoding.feature_names == tuple(names.split())
+    found = encoding.encode(Frame.of(tables[-1]), fit=True)
+    assert_array_equal(found.X, X)
+    if tables is NUMBERS:
+        assert encoding.classes == (-1.0, 3.0, 8.0)
+        assert_array_equal(found.y, [1, 2])
+
+
+def test_weights_and_means_are_those_of_the_rows_that_are_kept():
+    """A row without target is kept, and counts, where gaps are kept."""
     table = {"a": [1.0, NAN, 3.0], "w": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]}
     encoding = agreed([table], weight="w", target="y", on_missing="drop")
-
     assert_array_equal(encoding.encode(Frame.of(table), fit=True).weight, [1.0, 4.0])
-
-
-def test_a_constant_column_has_the_scale_1():
-    """Its standard deviation is a rounding error of its mean."""
-    table = {"a": [0.1] * 3 + [0.1 + 2e-17, 0.1 - 2e-17], "y": [1.0, 2, 3, 4, 5]}
-    encoding = agreed([table, {"a": [0.1 + 2e-16], "y": [1.0]}], target="y",
-                      standardise=True)  # fmt: skip
-
-    assert_array_equal(encoding.scales, [1.0])
-
-
-def test_without_an_intercept_units_shift_nothing():
-    table = {"a": [1.0, 5.0], "y": [1.0, 2.0]}
-    encoding = agreed([table], target="y", standardise=True, intercept=False)
-
-    scaled = {"coef": np.array([3.0]), "intercept": np.array(1.0)}
-    assert encoding.to_table_units(scaled) == {"coef": [1.5], "intercept": 1.0}
-
-
-def test_rows_that_are_kept_without_target_count_for_scales():
     table = {"a": [1.0, 3.0, 8.0], "y": [1.0, 2.0, NAN]}
     encoding = agreed([table], target="y", standardise=True, on_missing="keep")
-
     assert_array_equal(encoding.means, [4.0])
 
 
-def test_numbers_may_be_categories_and_classes():
-    tables = [{"k": [1, 2.5], "y": [3, -1]}, {"k": [2.5, 7], "y": [3, 8]}]
-    encoding = agreed(tables, categories=["k"], n_classes=3)
-
-    assert encoding.feature_names == ("k=2.5", "k=7")
-    assert encoding.classes == (-1.0, 3.0, 8.0)
-    assert_array_equal(encoding.encode(Frame.of(tables[1]), fit=True).y, [1, 2])
-
-
-def test_a_column_may_be_empty_on_a_node():
-    tables = [{"a": ["F", "M"], "b": [NAN, NAN], "y": [1, 2]},
-              {"a": [NAN, NAN], "b": [1, 2], "y": [1, 2]}]  # fmt: skip
-    encoding = agreed(tables, on_missing="mean")
-    second = encoding.encode(Frame.of(tables[1]), fit=True)
-
-    assert encoding.feature_names == ("a=M", "b")
-    assert_array_equal(second.X, [[0.5, 1], [0.5, 2]])
+def test_units_of_a_constant_column_and_without_an_intercept():
+    """The standard deviation of a constant is a rounding error of its mean."""
+    table = {"a": [0.1] * 3 + [0.1 + 2e-17, 0.1 - 2e-17], "y": [1.0, 2, 3, 4, 5]}
+    other = {"a": [0.1 + 2e-16], "y": [1.0]}
+    encoding = agreed([table, other], target="y", standardise=True)
+    assert_array_equal(encoding.scales, [1.0])
+    table = {"a": [1.0, 5.0], "y": [1.0, 2.0]}
+    encoding = agreed([table], target="y", standardise=True, intercept=False)
+    scaled = {"coef": np.array([3.0]), "intercept": np.array(1.0)}
+    assert encoding.to_table_units(scaled) == {"coef": [1.5], "intercept": 1.0}
 
 
 def test_tables_without_names_go_by_position():

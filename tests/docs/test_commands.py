@@ -26,11 +26,10 @@ def steps(page: str) -> list[tuple[str, str]]:
     blocks = re.findall(r"^```(sh|text)\n(.*?)^```", text, re.M | re.S)
     found: list[tuple[str, str]] = []
     for language, block in blocks:
-        found = (
-            [*found, (block, "")]
-            if language == "sh"
-            else [*found[:-1], (found[-1][0], block)]
-        )
+        if language == "sh":
+            found.append((block, ""))
+        else:
+            found[-1] = (found[-1][0], block)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,7 @@ from dadmm import run
 from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels
 from dadmm.drawing.graph import moments, places
-from dadmm.drawing.paper import angles, points3d
-from dadmm.drawing.style import save
+from dadmm.drawing.paper import angles
 from dadmm.graphs.topology import GRAPHS
 from dadmm.runs.stored import StoredRun
 from tests.support.runs import refused
@@ -79,7 +79,7 @@ def test_pictures_go_into_the_first_run_s_folder(tmp_path):
 def test_a_run_without_edges_has_the_other_pictures(name, runs, tmp_path, capsys):
     folder, out = runs[name], ["--out", str(tmp_path), "--format", "png"]
     assert plot.main([folder, *out]) == 0
-    assert "no eta: it needs a run with --record-edges" in capsys.readouterr().err
+    assert "--record-edges" in capsys.readouterr().err
     assert {path.stem for path in tmp_path.iterdir()} == {"convergence", "traffic"}
 
     assert "edges" in sentence(capsys, folder, "--kind", "eta", *out)
@@ -96,15 +96,17 @@ def test_the_same_run_gives_the_same_picture(runs, tmp_path):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
-    nap, out = runs["nap"], ("--out", tmp_path / "out")
-    assert "no config.toml; give the folder" in sentence(capsys, tmp_path)
-    assert "iterations 1 to 12, not 99" in sentence(capsys, nap, "--at", "1,99", *out)
-    assert "--at: must be iterations" in sentence(capsys, nap, "--at", "soon")
-    assert "unknown format 'gif'" in sentence(capsys, nap, "--format", "png,gif")
-    assert "invalid choice: 'pie'" in sentence(capsys, nap, "--kind", "pie")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--at", "1,99"), ("--at", "soon"), ("--format", "png,gif"), ("--kind", "pie")],
+)
+def test_bad_input_is_one_sentence(runs, tmp_path, capsys, option, value):
+    out = ("--out", tmp_path / "out")
+    culprit = value.rpartition(",")[2]
+    assert culprit in sentence(capsys, runs["nap"], option, value, *out)
     (tmp_path / "file").touch()
-    assert "cannot write to" in sentence(capsys, nap, "--out", tmp_path / "file")
+    for words in ((tmp_path,), (runs["nap"], "--out", tmp_path / "file")):
+        assert str(tmp_path) in sentence(capsys, *words)
 
 
 def test_runs_are_named_by_what_differs(runs, tmp_path):
@@ -157,24 +159,22 @@ def test_convergence_is_what_the_rule_judged(tmp_path):
         assert (first[:, 0] == met).all()
         assert (last[:, 0] == end).all()
         assert (run.column(column)[met - 1 : met + 3] < 1).all()
-    assert f"all criteria met: iteration {met}" in legend
-    assert f"stopped: iteration {end} (4 in a row, 6 until all know)" in legend
+    assert {met, end} <= {int(n) for text in legend for n in re.findall(r"\d+", text)}
 
 
-def test_other_rules_are_drawn_as_they_judge(tmp_path):
-    """And what is not judged is said to be so; nothing has a limit at tolerance 0."""
-    residuals = make(tmp_path / "a", "--nodes", "3", "--stopping", "residuals")
-    assert list(panels(residuals)[0])[1:] == [
-        "Primal residual / limit", "Dual residual / limit",
-    ]  # fmt: skip
-    objective = make(tmp_path / "b", "--nodes", "3", "--stopping", "objective")
-    assert list(panels(objective)[0])[1:] == [
-        "Primal residual (not a criterion)", "Dual residual (not a criterion)",
-    ]  # fmt: skip
-    never = make(tmp_path / "c", "--nodes", "3", "--tolerance", "0")
-    assert list(panels(never)[0])[1:] == ["Disagreement", "Residual"]
-    assert "limit of the stopping rule" not in panels(never)[1]
-    assert "ended: iteration 12" in panels(never)[1]
+@pytest.mark.parametrize(
+    ("flags", "has_limits"),
+    [
+        (("--stopping", "residuals"), True),
+        (("--stopping", "objective"), False),  # which judges neither
+        (("--tolerance", "0"), False),
+    ],
+)
+def test_a_panel_has_a_limit_if_the_rule_judges_it(tmp_path, flags, has_limits):
+    found, _ = panels(make(tmp_path / "a", "--nodes", "3", *flags))
+    names = list(found)[1:]
+    assert len(names) == 2
+    assert [name.endswith(" / limit") for name in names] == [has_limits] * 2
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -208,29 +208,22 @@ def test_a_run_that_has_ended_keeps_its_angle():
     assert [axis.get_title() for axis in figure.axes] == ["Ring 5", "Ring 20"]
 
 
-def test_figures_of_the_experiments_are_saved(tmp_path):
-    nothing = np.full((2, 3), np.nan)
-    figures = {
-        "angles": angles({"Ring": {"nap": nothing, "vp": nothing + 1}}, "Angle"),
-        "points": points3d(np.eye(3)[:, [0, 1, 1]], "Points"),
-    }
-    for name, figure in figures.items():
-        png, svg = save(figure, tmp_path / "new" / f"{name}.v1")
-        assert (png.name, svg.name) == (f"{name}.v1.png", f"{name}.v1.svg")
-        assert min(png.stat().st_size, svg.stat().st_size) > 5_000
-
-
-def test_without_matplotlib_one_sentence_says_what_to_install():
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [("plot", "matplotlib"), ("report", "matplotlib"), ("report", "plotly")],
+)
+def test_without_a_library_one_sentence_says_what_to_install(command, missing):
     """And neither the command line nor the main job imports it before."""
     code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
+        f"import sys; sys.modules['{missing}'] = None\n"
         "import dadmm.run\n"
-        "from dadmm import plot; sys.exit(plot.main(['run']))"
+        f"from dadmm import {command}; sys.exit({command}.main(['run']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 2
-    assert "pip install matplotlib" in done.stderr
+    assert missing in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import sys
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -201,16 +200,3 @@ def test_the_program_for_mpi_finds_the_same_bits_in_one_process(tmp_path):
 def test_every_example_is_checked():
     names = {path.stem for path in FOLDER.glob("*.py")}
     assert names == CHECKS.keys() | {"mpi_program"}
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.stem)
-def test_an_example_is_a_page_of_the_gallery(path):
-    """A title, then what the reader can do, then cells; and no module is hidden."""
-    text = path.read_text("utf-8")
-    title, line, empty, first = text.removeprefix('"""\n').splitlines()[:4]
-    assert line == "=" * len(title)
-    assert not empty
-    assert first[0].isupper()
-    assert text.count("\n# %%\n") >= 2
-    assert path.stem not in sys.stdlib_module_names
-    assert path.stem != "compression"  # a module of Python 3.14, which zipfile imports

@@ -71,25 +71,6 @@ def test_few_edges_cross(name, hosts, most):
     assert count_crossing(graph, [hosts[rank] for rank in np.argsort(nodes)]) <= most
 
 
-def test_nobody_moves_for_nothing():
-    for graph, hosts in (
-        (topology.Topology.ring(20), blocks(5, 5, 5, 5)),
-        (topology.Topology.complete(12), cyclic(12, 3)),
-        (topology.Topology.grid(9), blocks(*[1] * 9)),
-        (topology.Topology.grid(9), blocks(9)),
-    ):
-        assert_array_equal(place(graph, hosts), np.arange(len(hosts)))
-
-
-def test_dense_graphs_cost_no_search(monkeypatch):
-    """Their ranks take the order of the nodes, which takes no time."""
-    monkeypatch.setattr(placement, "_split", None)
-    monkeypatch.setattr(placement, "WORK", 100)
-    nodes = place(topology.Topology.cluster(40), cyclic(40, 2))
-
-    assert_array_equal(nodes[:4], [0, 20, 1, 21])
-
-
 def test_stored_rows_are_those_of_today():
     """And the bytes that interfaces sent are those counted, with their headers."""
     rows = experiment.read_rows(ROOT / "benchmarks" / "results" / "placement.csv")
@@ -147,6 +128,16 @@ def test_a_placement_changes_no_bit(tmp_path):
     assert placed["bytes_between_hosts"] < plain["bytes_between_hosts"]
 
 
+def test_nobody_moves_for_nothing():
+    for graph, hosts in (
+        (topology.Topology.ring(20), blocks(5, 5, 5, 5)),
+        (topology.Topology.complete(12), cyclic(12, 3)),
+        (topology.Topology.grid(9), blocks(*[1] * 9)),
+        (topology.Topology.grid(9), blocks(9)),
+    ):
+        assert_array_equal(place(graph, hosts), np.arange(len(hosts)))
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(("event", "code"), [("raise", 1), ("diverge", 2)])
 def test_a_placed_node_that_fails_is_named(tmp_path, event, code):
@@ -161,3 +152,12 @@ def test_a_placed_node_that_fails_is_named(tmp_path, event, code):
     assert node != 3
     # Not in `said`: what Open MPI brings from another host may start within a line.
     assert re.findall(r"dadmm: (?:error: )?(rank \d+)", ended.err) == [f"rank {node}"]
+
+
+def test_dense_graphs_cost_no_search(monkeypatch):
+    """Their ranks take the order of the nodes, which takes no time."""
+    monkeypatch.setattr(placement, "_split", None)
+    monkeypatch.setattr(placement, "WORK", 100)
+    nodes = place(topology.Topology.cluster(40), cyclic(40, 2))
+
+    assert_array_equal(nodes[:4], [0, 20, 1, 21])

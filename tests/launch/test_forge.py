@@ -37,17 +37,5 @@ def test_jobs_run_the_commands_of_the_project_with_each_python_and_both_mpis():
     assert (ROOT / wheel).exists()
 
 
-@pytest.mark.parametrize("name", ["bug", "idea"])
-def test_issue_forms_are_valid(name):
-    """Each field has an identifier of its own and a label, as forges require."""
-    form = load(f".github/ISSUE_TEMPLATE/{name}.yml")
-    fields = [field["id"] for field in form["body"]]
-
-    assert form["name"]
-    assert form["description"]
-    assert len(set(fields)) == len(fields) > 0
-    assert all(field["attributes"]["label"] for field in form["body"])
-
-
 def test_the_citation_has_the_version():
     assert load("CITATION.cff")["version"] == dadmm.__version__

@@ -14,17 +14,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from benchmarks.emulation.hosts import spread
 from benchmarks.emulation.network import AGENT
-from launch.mpi import command_on_hosts
 from tests.support.emulation import network, reached_by
 from tests.support.processes import (
     PROGRAMS,
-    ROOT,
     Job,
     find_mpiexec,
     python,
-    settings_of,
     variables,
 )
 
@@ -140,47 +136,6 @@ def processes_of(cluster, host):
     return found
 
 
-def test_a_pbs_job_groups_the_ranks_of_a_host(cluster, by_ssh, tmp_path):
-    """Although the hosts alternate in the file of PBS."""
-    (tmp_path / "hosts").write_text("host0\nhost1\nhost0\nhost1\n")
-    options = ("--max-iter", "20", "--placement", "ranks", "--out", tmp_path / "run")
-    start = [sys.executable, ROOT / "launch", "pbs", *options]
-    more = {"PBS_NODEFILE": str(tmp_path / "hosts"), "DADMM_ENVIRONMENT": sys.prefix}
-    command = cluster.command(0, [str(part) for part in start])
-    ended = Job(command, tmp_path, variables(**by_ssh, **more, DADMM_PIN="no")).end()
-
-    assert ended.code == 0, ended.err
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["node_hosts"] == ["host0", "host0", "host1", "host1"]
-
-
-ABOUT = """
-import os, sys
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-near = comm.Split_type(MPI.COMM_TYPE_SHARED).size
-mine = f"{os.uname().nodename} {near} {os.environ.get('OMP_NUM_THREADS')} {os.getcwd()}"
-found = comm.gather(mine)
-if found:
-    print(*found, sep="\\n")
-"""
-
-
-@pytest.mark.parametrize("cyclic", [False, True])
-def test_ranks_on_other_hosts_have_our_variables_and_directory(
-    cluster, by_ssh, tmp_path, cyclic
-):
-    """Each rank is on its host and shares memory with the other rank there."""
-    environment, hosts = variables(**by_ssh), spread(4, 2, cyclic)
-    job = [sys.executable, "-c", ABOUT]
-    with command_on_hosts(find_mpiexec(), hosts, job, environment) as command:
-        ended = Job(cluster.command(0, command), tmp_path, environment).end()
-
-    assert ended.code == 0, ended.err
-    assert settings_of(find_mpiexec())["OMP_NUM_THREADS"] == "1"
-    assert ended.out.splitlines() == [f"{host} 2 1 {tmp_path}" for host in hosts]
-
-
 # Three sites: machines with their own names and files, which share only a network
 
 HOSTS = ("host0", "host1", "host2")
@@ -239,14 +194,6 @@ def test_a_run_of_three_sites_equals_one_in_a_process(machines, start, tmp_path)
     assert summary["node_hosts"] == list(HOSTS)
     for host in HOSTS[1:]:
         assert [path.name for path in (machines / host).iterdir()] == ["data"]
-
-
-def test_without_a_shared_folder_the_remedy_is_named(start):
-    ended = start(*FLAGS).end()
-
-    assert ended.code in REFUSED, ended.err
-    assert "host1" in ended.err
-    assert " ".join(UNSEEN) in ended.err
 
 
 def test_filled_rows_stay_at_their_site(machines, start):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.job import StopHandler, report_end
+from launch.job import report_end
 from launch.monitor import Rank
 from launch.runs import read_ranks
 from tests.support.processes import (
@@ -115,14 +115,6 @@ def test_the_first_signal_reaches_mpiexec_as_usr1(start, tmp_path, signum):
     assert job.returncode == 0
     assert (tmp_path / "log").read_text().split() == ["ready", "USR1"]
     assert len(messages.splitlines()) == 1
-
-
-def test_signals_at_the_same_time_are_one_request():
-    stop = StopHandler()
-    stop(signal.SIGTERM)
-    stop(signal.SIGINT)
-
-    assert (stop.count, stop.first) == (1, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("deaf", [False, True])
@@ -279,38 +271,6 @@ def test_a_killed_rank_is_named(tmp_path, rank):
     assert "SIGKILL" in ended.said[-2]
     assert "iteration 33" in ended.said[-1]
     assert ended.said[-1].endswith(RESUME)
-
-
-def test_an_exception_of_a_rank_is_repeated(tmp_path):
-    ended = start_job(tmp_path, PROGRAMS / "failing_rank.py", 3, "raise").end()
-
-    assert ended.code == 1
-    assert ended.err.count("Traceback") == 1
-    assert "rank 3" in ended.said[-2]
-    assert ended.said[-2].endswith("RuntimeError: this was to be expected")
-
-
-def test_a_full_disk_is_reported_once(tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("needs root, and a system that lets it mount a tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "dadmm-test", str(disk)]
-    if subprocess.run(mount, capture_output=True, timeout=30).returncode:
-        pytest.skip("needs a system that lets root mount a tmpfs")
-    try:
-        job = start_job(disk, "-m", "dadmm.run", "--record-edges")
-        wait_for_rows(job, disk / "run")
-        write_checkpoint(disk / "run", 33, range(4))
-        (disk / "ballast").write_bytes(bytes(2**16))
-        ended = job.end()
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=False, timeout=30)
-
-    assert ended.code == 2, ended
-    assert len(ended.said) == 2
-    assert "No space left on device" in ended.said[0]
-    assert ended.said[1].endswith(RESUME)
 
 
 def test_a_rank_that_raised_an_error_decides_the_exit_code(capfd):

@@ -220,18 +220,6 @@ def test_tasks_that_slurm_refuses_are_removed(grid, slurm, tmp_path):
     assert sweep.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
 
 
-def test_a_sweep_of_batch_jobs_creates_no_environment(grid, tmp_path):
-    """Other jobs may be running from the one that it would replace."""
-    copy_launch(tmp_path)
-    command = [str(tmp_path / "launch" / "sweep"), str(grid), "--out", "out"]
-    own = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
-    ended = Job(command, tmp_path, variables(**own)).end()
-
-    assert ended.code == 2
-    assert f"{tmp_path}/.venv" in ended.err
-    assert not list(tmp_path.glob(".venv*"))
-
-
 @pytest.mark.parametrize("when", ["before", "while"])
 def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when):
     """It is no failure if the signal ends the run before it can stop."""
@@ -256,3 +244,15 @@ def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when)
 
     assert codes == [128 + signal.SIGINT if when == "before" else -signal.SIGUSR1]
     assert read_state(made.folder / name).status == "new"
+
+
+def test_a_sweep_of_batch_jobs_creates_no_environment(grid, tmp_path):
+    """Other jobs may be running from the one that it would replace."""
+    copy_launch(tmp_path)
+    command = [str(tmp_path / "launch" / "sweep"), str(grid), "--out", "out"]
+    own = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
+    ended = Job(command, tmp_path, variables(**own)).end()
+
+    assert ended.code == 2
+    assert f"{tmp_path}/.venv" in ended.err
+    assert not list(tmp_path.glob(".venv*"))

@@ -112,15 +112,3 @@ def test_the_wheel_runs_without_the_checkout(installed, tmp_path):
         ended = call("dadmm", *words)
         assert (ended.code, said in ended.out) == (0, True), ended
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 81
-
-
-def test_a_missing_extra_is_named(installed, tmp_path):
-    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    words = ("dadmm", "run", "--nodes", 1, "--data", "a.csv")
-    ended = run(*words, cwd=tmp_path, path=str(installed))
-    assert (ended.code, len(ended.said)) == (2, 1)
-    assert "pip install 'dadmm[tables]'" in ended.err
-    ended = run(
-        "python", "-c", "import dadmm.sklearn", cwd=tmp_path, path=str(installed)
-    )
-    assert "pip install 'dadmm[sklearn]'" in ended.err

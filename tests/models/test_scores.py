@@ -34,43 +34,57 @@ def X(rng):
     return rng.standard_normal((120, 3)) + 5.0
 
 
+def probabilities(X, fit):
+    """Return those of two or of several classes, by the formula."""
+    margins = X @ fit["coef"].T + fit["intercept"]
+    if margins.ndim == 1:
+        margins = np.column_stack([np.zeros(len(X)), margins])
+    powers = np.exp(margins)
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_regression_has_r2_and_rmse(rng, X, weighted):
     metrics = pytest.importorskip("sklearn.metrics")
     y = X @ [1.0, 2.0, 0.0] + 1e3 + rng.standard_normal(120)
     weight = rng.random(120) if weighted else None
     fit = {"coef": np.array([1.1, 1.9, 0.1]), "intercept": np.array(1e3)}
-    guess = X @ fit["coef"] + 1e3
 
     found = score(total, "regression", fit, split(X, y, weight))
 
-    assert found.values.keys() == {"r2", "rmse"}
-    expected = metrics.r2_score(y, guess, sample_weight=weight)
-    assert_allclose(found.values["r2"], expected, rtol=1e-12)
-    expected = metrics.root_mean_squared_error(y, guess, sample_weight=weight)
-    assert_allclose(found.values["rmse"], expected, rtol=1e-12)
+    given = y, X @ fit["coef"] + 1e3
+    expected = {
+        "r2": metrics.r2_score(*given, sample_weight=weight),
+        "rmse": metrics.root_mean_squared_error(*given, sample_weight=weight),
+    }
+    assert found.values == pytest.approx(expected, rel=1e-12)
     assert found.n_rows == 120
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_two_classes_have_accuracy_log_loss_and_auc(rng, X, weighted):
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_have_accuracy_and_log_loss_and_two_an_auc(rng, X, classes, weighted):
     """The area from histograms is off by no more than its bound."""
     metrics = pytest.importorskip("sklearn.metrics")
     fit = {"coef": np.array([1.0, -1.0, 0.5]), "intercept": np.array(-2.5)}
-    margin = X @ fit["coef"] - 2.5
-    p = 1.0 / (1.0 + np.exp(-margin))
-    y = (rng.random(120) < p).astype(float)
+    if classes == 3:
+        fit = {"coef": rng.standard_normal((3, 3)), "intercept": rng.standard_normal(3)}
+    p = probabilities(X, fit)
+    y = rng.integers(0, classes, 120).astype(float)
     weight = rng.random(120) if weighted else None
 
     found = score(total, "classification", fit, split(X, y, weight)).values
 
-    expected = metrics.accuracy_score(y, p > 0.5, sample_weight=weight)
-    assert_allclose(found["accuracy"], expected, rtol=1e-12)
-    expected = metrics.log_loss(y, p, sample_weight=weight)
-    assert_allclose(found["log_loss"], expected, rtol=1e-12)
-    area = metrics.roc_auc_score(y, margin, sample_weight=weight)
-    assert abs(found["auc"] - area) <= found["auc_error"] + 1e-12
-    assert 0.0 < found["auc_error"] < 3.0 / BINS
+    expected = {
+        "accuracy": metrics.accuracy_score(y, p.argmax(axis=1), sample_weight=weight),
+        "log_loss": metrics.log_loss(y, p, sample_weight=weight),
+    }
+    if classes == 2:
+        area = metrics.roc_auc_score(y, p[:, 1], sample_weight=weight)
+        error = found.pop("auc_error")
+        assert abs(found.pop("auc") - area) <= error + 1e-12
+        assert 0.0 < error < 3.0 / BINS
+    assert found == pytest.approx(expected, rel=1e-10)
 
 
 def test_equal_scores_have_an_auc_of_one_half(X):
@@ -78,20 +92,6 @@ def test_equal_scores_have_an_auc_of_one_half(X):
     found = score(total, "classification", fit, split(X, np.arange(120.0) % 2)).values
 
     assert (found["auc"], found["auc_error"]) == (0.5, 0.0)
-
-
-def test_several_classes_have_no_auc(rng, X):
-    metrics = pytest.importorskip("sklearn.metrics")
-    fit = {"coef": rng.standard_normal((3, 3)), "intercept": rng.standard_normal(3)}
-    y = rng.integers(0, 3, 120).astype(float)
-    powers = np.exp(X @ fit["coef"].T + fit["intercept"])
-    p = powers / powers.sum(axis=1, keepdims=True)
-
-    found = score(total, "classification", fit, split(X, y)).values
-
-    assert found.keys() == {"accuracy", "log_loss"}
-    assert_allclose(found["accuracy"], (p.argmax(axis=1) == y).mean(), rtol=1e-12)
-    assert_allclose(found["log_loss"], metrics.log_loss(y, p), rtol=1e-10)
 
 
 def test_counts_have_the_fraction_of_the_deviance(rng, X):
@@ -175,8 +175,8 @@ def test_standard_errors_of_several_classes_are_those_of_centred_coefficients(rn
     """The pseudo-inverse of the Hessian of softmax, which lacks common shifts."""
     coef, intercept = rng.standard_normal((3, 3)), rng.standard_normal(3)
     design = np.column_stack([X - 5.0, np.ones(120)])
-    powers = np.exp(design @ np.column_stack([coef, intercept]).T)
-    p = powers / powers.sum(axis=1, keepdims=True)
+    fit = {"coef": coef, "intercept": intercept}
+    p = probabilities(X - 5.0, fit)
     hessian = sum(
         np.kron(np.diag(q) - np.outer(q, q), np.outer(x, x))
         for q, x in zip(p, design, strict=True)
@@ -184,7 +184,6 @@ def test_standard_errors_of_several_classes_are_those_of_centred_coefficients(rn
     expected = np.sqrt(np.diag(np.linalg.pinv(hessian, rcond=1e-10)))
 
     own = split(X - 5.0, np.zeros(120))
-    fit = {"coef": coef, "intercept": intercept}
     errors = standard_errors(total, "classification", fit, own, np.eye(4))
 
     assert_allclose(errors, expected, rtol=1e-8)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from base64 import b64encode
 from dataclasses import replace
 from functools import partial
@@ -59,23 +57,16 @@ def runs(tmp_path_factory):
     """Return the folders of small runs by name; do not write into them."""
     root, edges = tmp_path_factory.mktemp("runs"), "--record-edges"
     return {
+        "turns": make_run(root / "turns", edges, "--schedule", "matchings"),
         "nap": make_run(root / "nap", edges, "--record-angle", "--edge-sleep", "0.9"),
         "vp": make_run(root / "vp", edges, "--scheme", "vp"),
         "bare": make_run(root / "bare", "--no-record-edges"),
-        "turns": make_run(root / "turns", edges, "--schedule", "matchings"),
+
         "star": make_run(
-            root / "star",
-            edges,
-            "--censor",
-            "0.5",
-            "--init",
-            "independent",
-            "--topology",
-            "star",
-            "--max-iter",
-            "40",
+            root / "star", edges, "--censor", "0.5", "--init", "independent",
+            "--topology", "star", "--max-iter", "40",
         ),
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +166,6 @@ def test_a_dashed_edge_has_used_up_the_budgets_of_both_ends(tmp_path, scheme):
         np.testing.assert_allclose(shown, values[:, edges], rtol=1e-6)
         assert ("th", name) in page.texts
     assert unpacked(own["raised"]).any()
-    assert ("bits" in page.words) == (scheme == "snap")
-    assert ("back to its start" in page.words) == (scheme == "nap")
 
 
 def test_every_figure_is_one_of_plotly(page):
@@ -199,18 +188,19 @@ def test_convergence_is_that_of_the_rows(runs, page):
         assert figure["layout"]["yaxis"]["type"] == "log"
 
 
-def test_the_network_has_the_penalties_and_sleeping_edges_of_the_rows(runs, page):
-    found, data = read(runs["nap"]), page.data["network"]
-    (own,) = data["runs"]
-    assert data["frames"] == list(range(1, 13))
+@pytest.mark.parametrize(("name", "least"), [("nap", 16), ("turns", 0)])
+def test_the_network_has_the_penalties_and_idle_edges(runs, tmp_path, name, least):
+    """An edge is idle that sends a header only, or out of its turn nothing."""
+    found, page = read(runs[name]), written(runs[name], tmp_path / "a.html")
+    (own,) = page.data["network"]["runs"]
+    assert page.data["network"]["frames"] == list(range(1, 13))
     pairs, back = found.pairs, found.topology.reverse[found.pairs]
     mean = 0.5 * (found.eta[:, pairs] + found.eta[:, back])
     np.testing.assert_allclose(unpacked(own["eta"]), mean, rtol=1e-6)
-    silent = found.edge_column("bytes") == 16  # the header, with the penalty
+    silent = found.edge_column("bytes") == least
     assert silent.any()
     idle = silent[:, pairs] + 2 * silent[:, back]
     np.testing.assert_array_equal(unpacked(own["idle"]), idle)
-    assert "dotted: no payload" in page.words
 
 
 def test_bytes_and_seconds_are_those_of_the_rows(runs, tmp_path):
@@ -227,19 +217,10 @@ def test_bytes_and_seconds_are_those_of_the_rows(runs, tmp_path):
         np.testing.assert_allclose(unpacked(shown["y"]), wanted, rtol=1e-6)
 
 
-def test_an_edge_out_of_its_turn_is_dotted(runs, tmp_path):
-    found = written(runs["turns"], tmp_path / "a.html").data["network"]["runs"][0]
-    idle = unpacked(found["idle"])
-    rows = read(runs["turns"])
-    absent = rows.edge_column("bytes")[:, rows.pairs] == 0
-    np.testing.assert_array_equal(idle == 3, absent)
-
-
 def test_several_runs_are_compared(runs, tmp_path, capsys):
     names = ("nap", "vp", "bare")
     page = written(*(runs[name] for name in names), tmp_path / "a.html")
-    words = page.words
-    assert "nap, edge_sleep = 0.9" in words
+    assert "nap, edge_sleep = 0.9" in page.words
     assert len(page.data["network"]["runs"]) == 2
     lines = page.data["figures"][0]["data"]
     assert len({own["line"]["color"] for own in lines if "hovertemplate" in own}) > 1
@@ -308,7 +289,6 @@ def test_a_page_of_20_nodes_and_all_edges_is_small(tmp_path, pictures):
     frames = page.data["network"]["frames"]
     assert 90 <= len(frames) <= 100
     assert (frames[0], frames[-1]) == (1, 300)
-    assert f"{len(frames)} of 300 iterations are shown" in page.words
 
 
 def test_a_large_run_is_thinned_out_and_the_page_says_so(tmp_path):
@@ -327,18 +307,3 @@ def test_penalties_that_matplotlib_cannot_draw_have_a_page(tmp_path, pictures):
     tiny = ("--scheme", "fixed", "--eta0", "1e-300", "--record-edges")
     folder = make_run(tmp_path / "a", *tiny, "--max-iter", "3")
     assert "No picture" in written(folder, tmp_path / "a.html").words
-
-
-@pytest.mark.parametrize("missing", ["plotly", "matplotlib"])
-def test_without_a_library_one_sentence_says_what_to_install(missing):
-    code = (
-        f"import sys; sys.modules['{missing}'] = None\n"
-        "import dadmm.run\n"
-        "from dadmm import report; sys.exit(report.main(['run']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 2
-    assert "pip install plotly matplotlib" in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -181,16 +181,21 @@ def test_a_step_with_absolute_values_is_a_subgradient_in_any_units(name, nearly_
     assert zeros > 20
 
 
+def almost_singular(name, seed):
+    """Return a problem with two equal columns, and indicators that sum to one."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(25, 12))
+    X[:, 1], X[:, 6:] = X[:, 0], np.eye(6)[rng.integers(6, size=25)]
+    y = X @ (np.arange(12.0) % 2) + 0.5 * rng.standard_t(2, size=25)
+    return Case(name, X, y, 10.0 ** rng.uniform(-4, 0)).problem, rng
+
+
 @pytest.mark.parametrize("floor", [1e-12, 1e-6])
 @pytest.mark.parametrize("name", ["lasso", "lasso with intercept"])
 def test_a_subgradient_bounds_f_where_coordinates_are_almost_singular(name, floor):
     """Indicators of classes, whose sum is the intercept, and two equal columns."""
     for seed in range(40):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(25, 12))
-        X[:, 1], X[:, 6:] = X[:, 0], np.eye(6)[rng.integers(6, size=25)]
-        y = X @ (np.arange(12.0) % 2) + 0.5 * rng.standard_t(2, size=25)
-        problem = Case(name, X, y, 10.0 ** rng.uniform(-4, 0)).problem
+        problem, rng = almost_singular(name, seed)
         T = coordinates(problem, floor)
         inside, p = problem.within(T), len(T)
         z = np.zeros(p)
@@ -229,6 +234,21 @@ def test_absolute_values_need_an_inverse():
         Lasso(X, y, 1.0).within(np.ones((3, 1)))
 
 
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
+    for seed in range(10):
+        case, x = make(name, (30, 4), seed)
+        rng = np.random.default_rng(seed)
+        F = case.problem.rows(0.3 * x, radius)
+        for _ in range(5):
+            away = rng.normal(size=len(x))
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            there = hessian(case, 0.3 * x + away)
+            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
+            assert gap >= -1e-7 - 1e-9 * np.abs(there).max()
+
+
 @pytest.mark.parametrize("K", [2, 3])
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -255,16 +275,17 @@ def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept, 
     assert_allclose(again, found, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
-    for seed in range(10):
-        case, x = make(name, (30, 4), seed)
-        rng = np.random.default_rng(seed)
-        F = case.problem.rows(0.3 * x, radius)
-        for _ in range(5):
-            away = rng.normal(size=len(x))
-            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
-            there = hessian(case, 0.3 * x + away)
-            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
-            assert gap >= -1e-7 - 1e-9 * np.abs(there).max()
+def test_the_best_point_is_kept_where_signs_recur():
+    """By rounding, in coordinates that are almost singular."""
+    problem, rng = almost_singular("lasso with intercept", 265)
+    inside = problem.within(coordinates(problem, 1e-12))
+    z = np.zeros(inside.layout.size)
+    for weight, scale in product([1e-3, 1.0], [1.0, 1e-3, 1e-6]):
+        centre = scale * rng.normal(size=len(z))
+        z = inside.prox(z, None, centre, weight)
+        rng.normal(size=(120, len(z))), rng.uniform(size=120)  # for the next centre
+        points = np.vstack([z, np.zeros_like(z), centre])
+        off = points - centre
+        values = inside.objectives(points, None)
+        values += 0.5 * weight * np.vecdot(off, off)
+        assert values.argmin() == 0

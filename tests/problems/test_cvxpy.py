@@ -190,3 +190,30 @@ def test_a_missing_package_is_named(monkeypatch):
 
     with pytest.raises(ProblemError, match="clarabel"):
         minimise(SQUARE)()
+
+
+def test_semidefinite_matrices():
+    A = np.array([[1.0, 2.0], [2.0, -3.0]])
+    S = cp.Variable((2, 2), PSD=True)
+    problem = Cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(S - A))), [S])
+
+    found = problem.prox(np.zeros(4), None, np.zeros(4), 0.0)
+
+    values, axes = np.linalg.eigh(A)
+    best = (axes * np.maximum(values, 0.0)) @ axes.T
+    assert_allclose(found.reshape(2, 2), best, atol=1e-4)
+
+
+def test_second_order_cones():
+    """Sums of norms within a ball, with any scheme."""
+    problems, w = [], cp.Variable(D)
+    limits, norms = [cp.norm(w) <= 1], [cp.norm(x @ w - y) for x, y in SHARDS]
+    for norm in norms:
+        problems.append(Cvxpy(cp.Problem(cp.Minimize(norm), limits), [w]))
+
+    results = [dadmm.solve(problems, RING, scheme=name) for name in ("snap", "nap")]
+
+    cp.Problem(cp.Minimize(sum(norms)), limits).solve(solver=cp.CLARABEL)
+    for result in results:
+        assert result.converged
+        assert_allclose(result.theta, np.tile(w.value, (NODES, 1)), atol=2e-3)

@@ -21,7 +21,6 @@ from dadmm.problems import (
     MultinomialLogistic,
     PoissonRegression,
     Ridge,
-    lasso,
     linear,
 )
 from tests.campaigns.properties.cases import draw
@@ -118,20 +117,6 @@ def test_a_perfect_fit_far_from_zero_has_no_error():
     value = LeastSquares(X, X @ theta, **BARE).objectives(theta[None], None)
 
     assert 0 <= value[0] < 1e-10
-
-
-def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
-    for seed in range(30):
-        X, y, centre = data(8, 12, seed)
-        problem = Lasso(X, y, 0.3)
-        centre = np.append(centre, 0.5)
-        starts = [0 * centre, centre, problem.prox(centre, None, centre, 1.0)]
-        guessed = [problem.prox(start, None, centre, 0.5) for start in starts]
-        with monkeypatch.context() as patch:
-            patch.setattr(lasso, "_iterate_signs", lambda *known: None)
-            searched = [problem.prox(start, None, centre, 0.5) for start in starts]
-        assert_allclose(searched, guessed, rtol=1e-9, atol=1e-12)
-        assert_array_equal(np.sign(searched), np.sign(guessed))
 
 
 def labelled(n, d, seed=0):
@@ -317,3 +302,47 @@ def test_layouts_name_the_parts_and_starts_are_zero():
         assert_array_equal(problem.init(np.random.default_rng(0)), np.zeros(3))
         bare = kind(X, Y, fit_intercept=False)
         assert bare.layout == Layout.of(coef=(2,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rows_may_be_changed_afterwards(name):
+    centre, rng = make(name)[1], np.random.default_rng(2)
+    X, y = rng.normal(size=(9, 4)), rng.integers(2, size=9).astype(float)
+    problem = Case(name, X, y).problem
+    first = problem.prox(0 * centre, None, centre, 1.0)
+
+    X[:], y[:] = 0.0, 0.0
+
+    assert_array_equal(problem.prox(0 * centre, None, centre, 1.0), first)
+
+
+def test_separable_classes_are_separated():
+    X, _, centre = labelled(15, 3)
+    problem = LogisticRegression(X, X[:, 0] > 0.1, 0.0)
+
+    x = problem.prox(0 * centre, None, centre, 0.0)
+
+    assert np.isfinite(x).all()
+    assert problem.objectives(x[None], None)[0] < 1e-6
+    assert_array_equal(X @ x[:-1] + x[-1] > 0, X[:, 0] > 0.1)
+
+
+def test_errors_of_exactly_delta_do_not_stop_the_search():
+    """Two values and a band that just reaches both: the mean, as for squares."""
+    problem = Huber(np.ones((2, 1)), np.array([-1.0, 1.0]), 1.0, **BARE)
+
+    x = problem.prox(np.full(1, 5.0), None, np.zeros(1), 0.0)
+
+    assert_allclose(x, [0.0], atol=1e-15)
+
+
+def test_labels_may_be_zero_and_one_or_plus_and_minus_one():
+    X, y, centre = labelled(20, 3)
+
+    steps = [
+        LogisticRegression(X, labels, 1.0).prox(centre, None, centre, 1.0)
+        for labels in (y, 2 * y - 1, y > 0, y.astype(int).tolist())
+    ]
+
+    for step in steps[1:]:
+        assert_array_equal(step, steps[0])

@@ -182,31 +182,6 @@ def test_completed_rows_have_the_expected_moments(case):
     assert max(len(rows), len(zero)) <= D + 1
 
 
-@pytest.mark.parametrize("case", CASES[:4])
-def test_a_standardised_problem_is_that_of_the_standardised_samples(case):
-    samples, problem, theta, centre = make(case)
-    m, s = np.arange(samples.shape[1]) - 1.5, 3.0
-    direct = PPCA((samples - m) / s, problem.n_components)
-    other = problem.standardised(m, s)
-
-    for mine, theirs in (
-        (other.prox(theta, other.expect(theta), centre, 0.3),
-         direct.prox(theta, direct.expect(theta), centre, 0.3)),
-        (other.gradient(theta), direct.gradient(theta)),
-    ):  # fmt: skip
-        assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
-    W, mu, a = problem.layout.views(theta)
-    raw = problem.layout.pack(W=s * W, mu=m + s * mu, a=a / s**2)
-    found, wanted = (
-        p.objectives(at[None], p.expect(at))
-        for p, at in ((other, theta), (problem, raw))
-    )
-    assert_allclose(found, wanted, rtol=1e-10)
-    found, wanted = other.neg_log_likelihood(theta), problem.neg_log_likelihood(raw)
-    assert_allclose(found, wanted, rtol=1e-10)
-    assert problem.kind != other.kind
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_objectives_are_sums_over_observed_entries(case):
     samples, problem, theta, _ = make(case)

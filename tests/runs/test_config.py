@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 import re
-import tomllib
 from dataclasses import fields
 
 import pytest
@@ -68,49 +67,11 @@ def test_budgets_default_to_those_of_the_scheme(name):
     assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
 
 
-def test_without_data_a_run_is_a_demonstration_of_the_papers_experiment():
-    """A table has none of its settings; a flag overrides each."""
-    config, other = RunConfig(), RunConfig(data="x.npy")
-    for one in (config, other):
-        one.settle(20)
-
-    assert (config.n_samples, config.dimension, config.n_components) == (500, 20, 5)
-    assert (config.topology, config.noise_variance) == ("cluster", 0.2)
-    assert (config.scheme, config.init, config.bound_angle) == (
-        "snap", "independent", False,
-    )  # fmt: skip
-    assert config.record_edges
-    assert (other.topology, other.init, other.bound_angle) == ("complete", None, True)
-    assert not other.record_edges
-    larger = RunConfig(topology="ring", init="shared", bound_angle=True)
-    larger.settle(51)
-    assert (larger.n_samples, larger.record_edges) == (51 * 25, False)
-    assert (larger.topology, larger.init) == ("ring", "shared")
-    assert larger.bound_angle
-    assert RunConfig(missing_fraction=0.1).init is None
-
-
 def test_without_summaries_coordinates_are_raw():
     assert RunConfig(summaries=False).coordinates == "raw"
     for setting in ({"coordinates": "units"}, {"init": "merged"}):
         with pytest.raises(ConfigError, match="summaries"):
             RunConfig(summaries=False, **setting)
-
-
-def test_help_names_settings_choices_and_what_may_change_on_resuming(capsys):
-    with pytest.raises(SystemExit) as left:
-        parse("--help")
-    text = " ".join(capsys.readouterr().out.split())
-    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
-
-    assert left.value.code == 0
-    for item in fields(RunConfig):
-        assert item.metadata["help"]
-        assert f"--{item.name.replace('_', '-')}" in text
-    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
-    assert "--strict, --no-strict" in text
-    listed = re.search(r"may change: (.*?); ", text)[1].replace("- ", "-").split(", ")
-    assert {n.removeprefix("--").replace("-", "_") for n in listed} == config.FREE
 
 
 @pytest.mark.parametrize(
@@ -126,36 +87,6 @@ def test_toml_gives_back_the_same_settings(scheme, tmp_path):
 
     assert parse("--config", file) == config
     assert "labels" not in config.to_toml()
-
-
-@pytest.mark.parametrize(
-    ("given", "absent", "present"),
-    [
-        ({}, "eta0 t_max residual_ratio probe bits censor_decay drop_seed "
-             "topology_seed sfm_start", "data_seed absolute_tolerance budget0"),
-        ({"scheme": "vp"}, "budget0 probe", "t_max residual_ratio"),
-        ({"scheme": "nap"}, "t_max residual_ratio", "budget0 budget_decay probe"),
-        ({"eta0": "auto"}, "t_max", "eta0"),
-        ({"data": "x.npy"},
-         "n_samples dimension noise_variance missing_fraction data_seed",
-         "n_components zero_mean bound_angle"),
-        ({"problem": "sfm"}, "n_samples dimension n_components zero_mean alpha",
-         "sfm_start data_seed missing_fraction"),
-        ({"problem": "ridge"},
-         "n_components zero_mean missing_fraction record_angle l1_ratio",
-         "alpha dimension"),
-        ({"payload": "quantised", "censor": 0.1}, "drop_seed", "bits censor_decay"),
-        ({"scheme": "fixed", "drop_probability": 0.1}, "bits", "drop_seed"),
-        ({"stopping": "objective"}, "absolute_tolerance", "tolerance"),
-        ({"checkpoint": False}, "checkpoint_every checkpoint_seconds", "checkpoint"),
-        ({"topology": "ring,erdos-renyi"}, "sfm_start", "topology_seed"),
-    ],
-)  # fmt: skip
-def test_a_file_has_the_settings_that_apply(given, absent, present):
-    names = tomllib.loads(RunConfig(**given).to_toml()).keys()
-
-    assert not names & set(absent.split())
-    assert names >= set(present.split())
 
 
 OTHER = {
@@ -288,3 +219,19 @@ UNSUITED = [  # settings that a run of ridge does not have, or not so
 def test_a_setting_that_such_a_run_does_not_have_is_named(given):
     with pytest.raises(ConfigError, match=[*given][-1]):
         RunConfig(**({"problem": "ridge"} | given))
+
+
+def test_help_names_settings_choices_and_what_may_change_on_resuming(capsys):
+    with pytest.raises(SystemExit) as left:
+        parse("--help")
+    text = " ".join(capsys.readouterr().out.split())
+    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
+
+    assert left.value.code == 0
+    for item in fields(RunConfig):
+        assert item.metadata["help"]
+        assert f"--{item.name.replace('_', '-')}" in text
+    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
+    assert "--strict, --no-strict" in text
+    listed = re.search(r"may change: (.*?); ", text)[1].replace("- ", "-").split(", ")
+    assert {n.removeprefix("--").replace("-", "_") for n in listed} == config.FREE

@@ -14,7 +14,6 @@ import pytest
 from dadmm import run
 from dadmm.core.errors import DadmmError
 from dadmm.runs.stored import POSITIVE, StoredRun
-from dadmm.timing import replay, waiting
 from dadmm.timing.trace import Trace
 
 FILES = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
@@ -169,25 +168,6 @@ def test_a_damaged_file_is_refused_by_its_name(folder, file, damage):
 
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-TOOLS = {
-    "replay": (replay.main, "--network", "lan"),
-    "waiting": (waiting.main,),
-    "resume": (run.main, "--max-iter", "9", "--quiet", "--resume"),
-}
-
-
-@pytest.mark.parametrize("name", ["", "none", "a\0b", "x" * 5000])
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_ends_with_one_sentence(folder, tool, name, capfd):
-    """If the summary is damaged, or there is no such folder."""
-    damaged(folder, "summary.json", "a list")
-    main, *words = TOOLS[tool]
-    place = str(folder / name) if name else str(folder)
-
-    assert main([*words, place] if tool == "resume" else [place, *words]) == 2
-    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -316,20 +316,6 @@ def lock(folder, first=False):
 NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 
-def test_an_empty_folder_will_do(tmp_path):
-    (tmp_path / ".lock").touch()
-    assert RunFolder.create(str(tmp_path), "name", overwrite=False).path == tmp_path
-
-
-def test_a_folder_with_anything_in_it_is_refused(tmp_path):
-    """And left as it is; it holds no run that --overwrite could replace."""
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(OutputError, match="not empty"):
-        RunFolder.create(str(tmp_path), "name", overwrite=False)
-
-    assert names(tmp_path) == ["thesis.tex"]
-
-
 def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "now")

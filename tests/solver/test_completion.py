@@ -217,3 +217,15 @@ def test_an_extrapolation_that_makes_steps_longer_is_taken_back():
     back, _ = rounds.decide(after)
 
     assert_allclose(back.mean, second.mean)
+
+
+def test_rows_of_lost_tracks_have_a_degree_of_freedom_less():
+    tracks, _ = datasets.turntable(24, 8, noise=0.5)
+    tracks = remove_entries(tracks, 0.1, 0, together=2)
+    result = solve(cameras(tracks), RING, init="merged")
+
+    assert result.status == "stationary"
+    start, end = (
+        result.layout.views(x).a for x in (result.start.theta, result.solution)
+    )
+    assert_allclose(start, end, rtol=0.02)

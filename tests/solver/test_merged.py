@@ -159,3 +159,12 @@ def test_with_zero_mean_no_sums_of_rows_are_sent():
     MergedKind(dict(enumerate(built(shards(), zero_mean=True)))).choose(spied, NODES)
 
     assert not np.any([own[:D] for own in given[0]])
+
+
+def test_more_components_than_the_rows_have_are_told_by_no_gap():
+    rng = np.random.default_rng(0)
+    blocks = rng.standard_normal((NODES, 9, 1)) * rng.standard_normal(D)
+    kind = MergedKind(dict(enumerate(built(blocks))))
+    kind.choose(total_of(GRAPH)[0], NODES)
+
+    assert kind.record.gap == 0.0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 from dadmm import Topology, penalty
-from dadmm.admm.loop import iterate
 from dadmm.problems import (
     LogisticRegression,
     MultinomialLogistic,
@@ -102,17 +100,15 @@ def test_the_status_says_what_is_not_known():
     assert "Quadratic" in convex.why
 
 
-def test_a_state_from_before_a_change_brings_its_coordinates():
-    """As after a failure, when nodes return to an earlier iteration."""
-    seen = []
+@pytest.mark.parametrize("kind", ["logistic", "huber", "multinomial"])
+def test_coordinates_change_where_the_curvature_is_far_from_the_start(kind):
+    changes = []
 
     def watch(t, run):
-        seen.append((t, run, int(run.state.coordinates["changes"]), run.snapshot()))
+        changes.append(int(run.state.coordinates["changes"]))
 
-    result = solve(table("logistic", 6), RING, callbacks=[watch])
-    t, run, before, state = seen[2]
-    assert (before, seen[-1][2] > 0) == (0, True)
-    run.restore(state)
+    result = solve(table(kind, 6), RING, callbacks=[watch])
 
-    assert iterate(run, 1000, start=t) == (result.iterations, "converged")
-    assert_array_equal(run.theta, result.theta)
+    assert result.status == "certified"
+    assert changes[-1] >= 1
+    assert changes == sorted(changes)

@@ -14,27 +14,13 @@ ROWS = np.random.default_rng(0).standard_normal((3, 8, 4))
 HOLES = np.where(np.random.default_rng(1).random(ROWS.shape) < 0.2, np.nan, ROWS)
 
 
-class Own(problems.PPCA):
-    """A step of its own, which nothing is known about."""
-
-    def prox(self, *given):
-        return super().prox(*given)
+def with_own(method, kind=problems.PPCA):
+    """Return a class with a method of its own, about which nothing is known."""
+    return type("Own", (kind,), {method: lambda *given: getattr(kind, method)(*given)})
 
 
-class OwnStart(problems.PPCA):
-    """A start of its own."""
-
-    def init(self, rng):
-        return super().init(rng)
-
-
-class OwnLasso(problems.Lasso):
-    """A step of its own, but the coordinates of its parent."""
-
-    def prox(self, *given):
-        return super().prox(*given)
-
-
+Own, OwnStart = with_own("prox"), with_own("init")
+OwnLasso = with_own("prox", problems.Lasso)
 NODES = {
     "ppca": [problems.PPCA(x, 2) for x in ROWS],
     "gaps": [problems.IncompletePPCA(x, 2) for x in HOLES],

@@ -12,7 +12,7 @@ import dadmm
 from dadmm import Layout
 from dadmm.problems import PPCA, StructureFromMotion, metrics
 from dadmm.solver.raw import TIMES, Judge, RawKind, relative_errors
-from tests.solver.test_merged import GRAPH, NODES, M, built, shards
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.solving import solve
 
 RNG = np.random.default_rng(5)
@@ -183,3 +183,14 @@ def test_convex_problems_and_other_rules_are_left_alone():
     directed = {"scheme": "nap", "coupling": "own", "tolerance": 1e-2}
     found = solve(built(blocks), GRAPH, **directed, **settings)
     assert (found.reason, found.status) == ("converged", "stopped")
+
+
+def test_limits_follow_the_tolerance():
+    blocks = shards(rows=40)
+    settings = {"init": "shared", "coordinates": "raw", "max_iter": 3000}
+    ends = [
+        solve(built(blocks), GRAPH, tolerance=tolerance, **settings)
+        for tolerance in (1e-2, 1e-4)
+    ]
+    assert ends[0].iterations < ends[1].iterations
+    assert right(ends[1], blocks)[1] < 0.1 * right(ends[0], blocks)[1] < 0.1

@@ -120,28 +120,6 @@ def test_more_than_a_thousand_nodes_are_recorded_if_asked():
     assert asked["primal"].shape == (2, 1001)
 
 
-@pytest.mark.parametrize("topology", [RING, CHAIN, Topology.complete(5)])
-def test_traffic_is_one_message_per_directed_edge_and_iteration(topology):
-    """And one to begin with, which has the penalty beside header and theta."""
-    result = solve(quadratics(len(topology)), topology, max_iter=17, tolerance=0)
-
-    assert result.traffic.messages == len(topology.edges) * 18
-    each = 8 * (1 + 1 + 2) + 17 * 8 * (1 + 2)
-    assert result.traffic.bytes == len(topology.edges) * each
-    assert_array_equal(result.traffic.edge_messages, np.full(len(topology.edges), 18))
-    assert result.traffic.collectives == result.traffic.collective_bytes == 0
-
-
-def test_global_agreement_is_counted_apart():
-    """One double per node and iteration; the last iteration only reads."""
-    result = solve(quadratics(5), RING, agreement="global")
-
-    assert result.traffic.messages == len(RING.edges) * (result.iterations + 1)
-    assert result.traffic.collectives == result.iterations - 1
-    assert result.traffic.collective_bytes == result.traffic.collectives * 5 * 8
-    assert not result.history["quiet"].any()  # the neighbours' words stay out of it
-
-
 @pytest.mark.parametrize(("scheme", "n_probes"), [("fixed", 0), ("vp", 0), ("nap", 2)])
 @pytest.mark.parametrize("probe", ["midpoint", "neighbour"])
 def test_objectives_are_asked_for_once_and_only_where_needed(scheme, n_probes, probe):
@@ -308,3 +286,12 @@ def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused():
     with pytest.raises(ConfigError, match="65535"):
         solve(problems, graph, **settings)
     assert solve(problems, graph, agreement="global", **settings).iterations == 1
+
+
+def test_a_problem_without_metric_needs_only_the_time_to_agree():
+    problems = quadratics(6)
+    first = solve(problems, SIX, tolerance=1e-6)
+
+    again = solve(problems, SIX, tolerance=1e-4, warm_start=first)
+
+    assert again.iterations <= 2 + 4 + 2 * SIX.diameter

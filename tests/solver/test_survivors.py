@@ -6,16 +6,19 @@ import json
 import os
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Sending, Topology
+from dadmm import Schedule, Sending, Topology
 from dadmm.penalty import SCHEMES
+from dadmm.runs.row_files import PartFile
 from dadmm.runs.stored import StoredRun
 from dadmm.solver import recovery
+from dadmm.solver.rows import EdgeRows
 from tests.support import openmpi
-from tests.support.problems import quadratics
+from tests.support.problems import quadratics, random_graph
 from tests.support.processes import PROGRAMS, mpiexec, program
 from tests.support.runs import run_of
 
@@ -176,3 +179,40 @@ def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():
     ended = openmpi.start(5, *program("survivors_merged.py")).end()
 
     assert ended.out.strip() == "(3,) True", ended.err
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_parts_are_the_connected_components(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(2, 12)))
+    alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
+
+    found = recovery.components(graph, alive)
+
+    left = graph.to_graph().subgraph(alive)
+    components = sorted(sorted(part) for part in nx.connected_components(left))
+    assert [list(part) for part in found] == components
+
+
+def test_a_part_keeps_its_edges_and_their_turns():
+    schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
+
+    graph, turns = recovery.restrict(schedule.union, schedule, (2, 3, 4))
+
+    assert graph.neighbours == Topology.chain(3).neighbours
+    assert [sorted(edges) for edges in turns.rounds] == [
+        [(0, 1), (1, 0)], [(1, 2), (2, 1)], []
+    ]  # fmt: skip
+    assert recovery.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
+
+
+def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
+    """All its neighbours died."""
+    table = EdgeRows(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
+    table.next_rows(2, 4)[:] = 1.0
+    table.rewind_to(1, np.array([False, False]))
+    assert table.next_rows(0, 4).shape == (0, 4)
+    table.flush()
+
+    lines = (tmp_path / "part.csv").read_text().splitlines()
+    assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]

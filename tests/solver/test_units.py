@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dadmm import Topology
+from dadmm import ProblemError, Topology
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, metrics
 from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
@@ -179,3 +179,17 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
                 stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
             )
             assert (kind.slope(run) <= 1.0).tolist() == [holds], part
+
+
+def test_the_unit_of_few_or_noiseless_rows_is_known_too():
+    few = shards(rows=M + 1)
+    rows = np.vstack(list(few))
+    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(few))))
+    assert_allclose(found.unit, (rows - rows.mean(axis=0)).std(), rtol=1e-12)
+    flat = shards(rows=12)
+    flat[..., M:] = 0.0
+    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(flat))))
+    squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
+    assert_allclose(found.unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
+    with pytest.raises(ProblemError, match="rows of all nodes are equal"):
+        find_units(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))

@@ -29,9 +29,9 @@ def arrays_of(folder: str | Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def history_of(folder: str | Path) -> list[list[str]]:
+def history_of(folder: str | Path, name: str = "history.csv") -> list[list[str]]:
     """Return the cells of history.csv, without the columns of seconds."""
-    lines = Path(folder, "history.csv").read_text().splitlines()
+    lines = Path(folder, name).read_text().splitlines()
     rows = [line.split(",") for line in lines]
     timed = {k for k, name in enumerate(rows[0]) if name.endswith("_seconds")}
     return [[cell for k, cell in enumerate(row) if k not in timed] for row in rows]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.faults import cases, fuzz, judge
-from tests.campaigns.faults.bad_inputs import KINDS as INPUTS
+from tests.campaigns.faults.inputs import KINDS as INPUTS
 from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
 from tests.campaigns.faults.strikes import PRIVATE
 

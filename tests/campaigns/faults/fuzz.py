@@ -21,7 +21,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[_name] = "1"  # before numpy is loaded: processes are forked
 os.environ["MPLBACKEND"] = "Agg"
 
-from tests.campaigns.faults.bad_inputs import draw, make_templates  # noqa: E402
+from tests.campaigns.faults.inputs import draw, make_templates  # noqa: E402
 from tests.support.runs import contents  # noqa: E402
 
 COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
@@ -76,19 +76,19 @@ def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
         folder.mkdir(parents=True)
     (outside / "kept.txt").write_text("kept\n")
     (outside / "folder" / "kept.npy").write_bytes(b"kept")
-    case = draw(kind, seed, work, templates)
+    command, argv = draw(kind, seed, work, templates)
     before = snapshot(home)
 
     def start() -> int:
         os.chdir(work)
         os.environ["TMPDIR"] = str(work)
-        return int(import_module(f"dadmm.{case.command}").main(case.argv))
+        return int(import_module(f"dadmm.{command}").main(argv))
 
     ended = in_process(start, home)
     after = snapshot(home)
     touched = sorted(k for k in before | after if before.get(k) != after.get(k))
-    outcome = judge(ended, touched, "--strict" in case.argv)
-    words = repr(" ".join([f"dadmm.{case.command}", *case.argv]))[:300]
+    outcome = judge(ended, touched, "--strict" in argv)
+    words = repr(" ".join([f"dadmm.{command}", *argv]))[:300]
     story = "; ".join([f"code {ended.code}", *touched, ended.err[-3000:].strip()])
     return {"outcome": outcome, "run": words, "story": story}
 

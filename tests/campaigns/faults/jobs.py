@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launch.mpi import default_variables, version_text
-from tests.support.processes import FOREIGN, ROOT
+from tests.support import processes
 
 HERE = Path(__file__).resolve().parent
 MARK = "DADMM_FAULTS_RUN"  # in the environment of all processes of a run
@@ -24,9 +24,8 @@ BANNERS = {"mpich": "HYDRA", "openmpi": "Open MPI", "impi": "Intel"}
 
 
 class MPI(NamedTuple):
-    """An MPI to run with: its name, its mpiexec, and what it needs to be told."""
+    """An MPI to run with: its mpiexec, and the variables that it needs."""
 
-    name: str
     mpiexec: str
     variables: Mapping[str, str]
 
@@ -38,33 +37,29 @@ def find_mpi(name: str) -> MPI | None:
     ``DADMM_OPENMPI`` (and so on, a folder with bin and lib), and where
     ``launch/test --mpi openmpi`` puts it.
     """
-    beside = Path(sys.executable).with_name("mpiexec")
     candidates = [
         (os.environ.get("DADMM_MPIEXEC", ""), True),
-        (str(beside), False),
+        (str(Path(sys.executable).with_name("mpiexec")), False),
         (os.environ.get(f"DADMM_{name.upper()}", "") + "/bin/mpiexec", True),
-        (str(ROOT / f".venv-{name}" / "bin" / "mpiexec"), True),
+        (str(processes.ROOT / f".venv-{name}" / "bin" / "mpiexec"), True),
     ]
     for mpiexec, external in candidates:
         if os.access(mpiexec, os.X_OK) and BANNERS[name] in version_text(mpiexec):
-            return MPI(name, mpiexec, default_variables(mpiexec, external))
+            return MPI(mpiexec, default_variables(mpiexec, external))
     return None
 
 
 class Ended(NamedTuple):
+    """How a start ended."""
+
     code: int
+    said: list[str]  # by dadmm; the launcher may add words of its own
     err: str
     hung: bool  # it had to be ended
     left: int  # ranks that outlived mpiexec, and had to be ended
 
-    @property
-    def said(self) -> list[str]:
-        """What dadmm said; the launcher may add words of its own."""
-        lines = self.err.splitlines()
-        return [line for line in lines if line.startswith("dadmm: ")]
 
-
-class Job:
+class Job(processes.Job):
     """One start of the main job under mpiexec, which has ``options``.
 
     All processes of the campaign are found by ``name``. Without a ``plan`` for
@@ -72,51 +67,32 @@ class Job:
     """
 
     def __init__(
-        self,
-        mpi: MPI,
-        ranks: int,
-        arguments: Sequence[str],
-        folder: Path,
-        name: str,
-        plan: Mapping[str, object] | None = None,
-        options: Sequence[str] = (),
-    ) -> None:
+        self, mpi: MPI, ranks: int, arguments: Sequence[str], folder: Path, name: str,
+        plan: Mapping[str, Any], options: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
-        main = ["-m", "dadmm.run"] if not plan else [str(HERE / "rank.py")]
+        main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
         command = [mpi.mpiexec, *options, "-n", str(ranks), sys.executable, *main]
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        told = {MARK: self.mark, "PYTHONPATH": str(ROOT), "DADMM_PROGRESS": ""}
-        told["DADMM_FAULTS_PLAN"] = json.dumps(plan or {})
-        self._err = open(folder / "stderr.txt", "w+")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [*command, *arguments],
-            cwd=folder,
-            env={**mpi.variables, **kept, **told},
-            stdin=subprocess.DEVNULL,
-            stdout=self._err,
-            stderr=self._err,
-            start_new_session=True,
-        )
+        given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan)}
+        own = {k: v for k, v in mpi.variables.items() if k not in os.environ}
+        env = processes.variables(**given) | own
+        super().__init__([*command, *arguments], folder, env)
         self.began = time.monotonic()
         self.heeds = True  # whether the ranks listened when a signal was sent to them
-
-    @property
-    def running(self) -> bool:
-        return self.process.poll() is None
 
     def ranks(self) -> dict[int, int]:
         found = marked(self.mark).items()
         return {rank: pid for pid, rank in found if rank is not None}
 
-    def wait_until(self, happens: Callable[[], bool]) -> bool:
+    def comes_to(self, happens: Callable[[], bool]) -> bool:
         """Return whether something happens while the job runs, and in time."""
-        while self.running and time.monotonic() - self.began < LIMIT:
+        while self.process.poll() is None and time.monotonic() - self.began < LIMIT:
             if happens():
                 return True
             time.sleep(0.01)
         return False
 
-    def end(self) -> Ended:
+    def outcome(self) -> Ended:
         """Wait for the end of all processes, or end them when their time is up."""
         hung, left = False, 0
         try:
@@ -128,15 +104,10 @@ class Job:
         except subprocess.TimeoutExpired:
             hung = True
         finally:
-            self.sweep()
-        self._err.seek(0)
-        err = self._err.read()
-        self._err.close()
-        return Ended(self.process.returncode, err, hung, left)
-
-    def sweep(self) -> None:
-        sweep(self.mark)
-        self.process.wait()
+            sweep(self.mark)
+            self.process.wait()
+        found = self._ended()
+        return Ended(found.code, found.said, found.out + found.err, hung, left)
 
 
 def marked(mark: str) -> dict[int, int | None]:

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
 from tests.campaigns.faults.cases import Case
-from tests.campaigns.faults.jobs import MPI, Ended, Job
+from tests.campaigns.faults.jobs import MPI, Ended, Job, sweep
 from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
+from tests.support.runs import history_of, summary_of
 from tests.support.solving import solve
 
 SURVIVED, CLEAR, UNCLEAR = "survived", "clear error", "unclear error"
@@ -37,21 +38,10 @@ LATE = ("signal", "max_iter")
 STARTS = 12  # of one case at most
 CLOSE = 1e-4  # relative distance from the optimum, for a tolerance of 1e-7
 
-# What dadmm may say when it does not go on, and what a user then does
-ANEW = (
-    r"there is no checkpoint in .*, so there is nothing to resume; start a new run",
-    r"no checkpoint in .* is complete: that of iteration \d+ lacks the file of node",
-    r"cannot read .*config\.toml: No such file or directory",
-)
-REMOVE = r"the checkpoint (?P<file>\S+) is (damaged or cut short|of another \w+)"
-ROWS = r"some rows of .* up to iteration \d+ are missing; restore its files, or"
-DISK = r"No space left on device"
-OVER = (
-    r"the run in .* has ended \(.*\) after \d+ iterations; there is nothing to resume"
-)
-
 
 class Verdict(NamedTuple):
+    """What came of a case."""
+
     outcome: str
     struck: int  # faults that hit
     starts: int
@@ -88,7 +78,7 @@ class Play:
         else:
             self.disk.mkdir()
         try:
-            outcome = self._play()
+            outcome = self._lose() if self.case.kind == "loss" else self._play()
         except Fall as fall:
             outcome = str(fall.args[0])
             self.story.append(str(fall.args[1]))
@@ -98,12 +88,10 @@ class Play:
         return Verdict(outcome, self.struck, self.starts, " | ".join(self.story))
 
     def _play(self) -> str:
-        if self.case.kind == "loss":
-            return self._play_loss()
         reference(self.case, self.folder / "whole")
         faults, resume = draw_faults(self.case), False
         while self.starts < STARTS:
-            fault = faults.pop(0) if faults else Fault("no fault")
+            fault = faults.pop(0) if faults else Fault()
             ended, hit = self._start(fault, resume)
             self.struck += hit
             done, resume = self._after(ended, fault, hit, resume)
@@ -118,50 +106,61 @@ class Play:
         raise Fall(UNCLEAR, f"no result after {STARTS} starts")
 
     def _start(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
-        if resume:
-            arguments = ["--resume", str(self.run), "--quiet"]
-        else:
-            arguments = [*self.case.settings, *self.case.saving, "--quiet"]
-            arguments += ["--out", str(self.run), "--overwrite"]
+        """Start or resume the run; return how it ended, and whether the fault hit."""
+        arguments, options = ["--resume", str(self.run)], ()
+        if not resume:
+            arguments = [*self.case.settings, *self.case.saving, "--overwrite"]
+            arguments += ["--out", str(self.run)]
             self.newest = -1
-        if fault.before is not None:
-            fault.before(self.run)
+        if self.case.kind == "loss":
+            arguments += ["--on-failure", "continue"]
+            options = ("--with-ft", "ulfm")
+        fault.before(self.run)
         self.starts += 1
         plan = fault.plan
         if self.pace:
             ranks = map(str, range(self.case.ranks))
             plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
-        job = Job(self.mpi, self.case.ranks, arguments, self.folder, self.name, plan)
+        job = Job(
+            self.mpi, self.case.ranks, [*arguments, "--quiet"], self.folder, self.name,
+            plan, options,
+        )  # fmt: skip
         try:
-            hit = fault.strike is not None and fault.strike(job, self.run)
-            ended = job.end()
+            hit = fault.strike(job, self.run)
+            ended = job.outcome()
         finally:
-            job.sweep()
+            sweep(job.mark)
         self.early = not job.heeds
         inside = any("die" in own for own in fault.plan.values())
-        if (inside or fault.strike is None) and fault.words != "no fault":
+        if inside or (fault.spare is not None and fault.wait is None):
             hit = hit or ended.code != 0
+        said = [f"code {ended.code}", *ended.said]
         how = "resumed" if resume else "started"
-        told = f"{how}, {fault.words}: code {ended.code}"
-        self.story.append(f"{told}, {'; '.join(ended.said)}" if ended.said else told)
+        self.story.append(f"{how}, {fault.words}: {'; '.join(said)}")
+        self._check(ended, fault)
         return ended, hit
+
+    def _check(self, ended: Ended, fault: Fault) -> None:
+        """Raise if an end breaks the rule, whatever the results are."""
+        tail = ended.err[-2000:]
+        if ended.hung or ended.left:
+            raise Fall(HANG, f"still running after its time: {tail}")
+        # Python's own, of a SIGINT while it imported; those of ranks may be mixed
+        known = ended.err.count("KeyboardInterrupt") >= ended.err.count("Traceback")
+        interrupted = "SIGINT" in fault.words and known
+        if "Traceback" in ended.err and (not interrupted or ", in main\n" in ended.err):
+            raise Fall(UNCLEAR, f"a traceback: {tail}")
+        errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
+        if len(errors) > 1 or (errors and ended.code != 2):
+            raise Fall(UNCLEAR, f"code {ended.code}: {errors}")
 
     def _after(
         self, ended: Ended, fault: Fault, hit: bool, resumed: bool
     ) -> tuple[bool, bool]:
         """Judge an end; return whether there is a result, and whether to resume."""
-        tail = ended.err[-2000:]
-        if ended.hung:
-            raise Fall(HANG, f"still running after its time: {tail}")
-        if ended.left:
-            raise Fall(HANG, f"{ended.left} processes outlived mpiexec: {tail}")
-        if "Traceback" in ended.err and not self._interrupted(ended, fault):
-            raise Fall(UNCLEAR, f"a traceback: {tail}")
-        summary = self._summary()
+        summary = summary_of(self.run) if (self.run / "summary.json").exists() else None
         if summary is None and ended.code == 0:
-            raise Fall(UNCLEAR, f"code 0 and no summary: {tail}")
-        if len(ended.said) > 1:
-            raise Fall(UNCLEAR, f"more than one sentence: {ended.said}")
+            raise Fall(UNCLEAR, "code 0 and no summary")
         over = summary is not None and (
             summary["reason"] in FINAL or summary["iterations"] == self.case.max_iter
         )
@@ -171,24 +170,15 @@ class Play:
                 self.story.append(fault.hurt(self.run))
                 self.newest = -1  # what is lost from here on was taken by us
         if ended.said:
-            if ended.code != 2:
-                raise Fall(UNCLEAR, f"code {ended.code} with a sentence: {ended.said}")
-            return self._refused(ended.said[0], fault, over, resumed)
+            self.refused = True
+            return self._cure(ended.said[0], fault, over, resumed)
         if ended.code != 0 and not (hit and (fault.lethal or self.early or summary)):
-            raise Fall(UNCLEAR, f"code {ended.code} without a word: {tail}")
+            raise Fall(
+                UNCLEAR, f"code {ended.code} without a word: {ended.err[-2000:]}"
+            )
         return over, True
 
-    def _interrupted(self, ended: Ended, fault: Fault) -> bool:
-        """Whether all tracebacks are Python's own, of a SIGINT while it imported."""
-        # those of several ranks may be mixed, line by line
-        known = ended.err.count("KeyboardInterrupt") >= ended.err.count("Traceback")
-        return "SIGINT" in fault.words and known and ", in main\n" not in ended.err
-
-    def _summary(self) -> dict | None:
-        file = self.run / "summary.json"
-        return json.loads(file.read_text()) if file.exists() else None
-
-    def _nothing_lost(self, summary: dict | None) -> None:
+    def _nothing_lost(self, summary: dict[str, Any] | None) -> None:
         """Raise if a complete checkpoint has vanished, or a stop has left none."""
         whole = complete(self.run, self.case.ranks)
         newest = max(whole, default=-1)
@@ -199,35 +189,71 @@ class Play:
             raise Fall(LOST, f"stopped at {summary['iterations']}, saved {whole}")
         self.newest = newest
 
-    def _refused(
+    def _cure(
         self, said: str, fault: Fault, over: bool, resumed: bool
     ) -> tuple[bool, bool]:
-        """Do what the sentence asks for; return whether all is done, and the way."""
-        self.refused = True
-        whole = complete(self.run, self.case.ranks)
-        if re.search(OVER, said) and over and resumed:
+        """Do what a user does who is refused: whether all is done, and the way."""
+        if resumed and over:
             return True, True
-        if re.search(DISK, said) and fault.hurt is not None:
+        if fault.spare is not None:
             return over, True  # the last checkpoint may fail, and cost no results
-        damaged = re.search(REMOVE, said)
-        if damaged is not None and self.case.kind == "corrupt" and resumed:
-            shutil.rmtree(Path(damaged["file"]).parent)
+        if not resumed:
+            raise Fall(UNCLEAR, f"unexpected: {said}")
+        named = re.search(r"\S+/checkpoints/\d+(?=/)", said)
+        if self.case.kind == "corrupt" and named is not None:
+            shutil.rmtree(named[0])
             self.newest = -1
             return False, True
-        if re.search(ROWS, said) and self.case.kind == "corrupt" and resumed:
-            return False, False
-        if any(re.search(words, said) for words in ANEW) and resumed:
-            if whole:
-                raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
-            return False, False
-        raise Fall(UNCLEAR, f"unexpected: {said}")
+        whole = complete(self.run, self.case.ranks)
+        if whole and self.case.kind != "corrupt":
+            raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
+        return False, False  # a new run
 
-    def _play_loss(self) -> str:
+    def _lose(self) -> str:
+        """Let ranks die; survivors go on, each part to the optimum of its own data.
+
+        Nobody can go on if a rank dies before the first iteration or after the last
+        one. Then one sentence must say so, and the run must go on from its checkpoint.
+        """
         (fault,) = draw_faults(self.case)
-        self.starts = self.struck = 1
-        outcome, told = judge_loss(self.case, self.mpi, self.run, self.name, fault)
-        self.story += [fault.words, told]
-        return outcome
+        ended, _ = self._start(fault, resume=False)
+        self.struck = 1
+        if ended.code == 0:
+            return self._judge_parts([int(k) for k in fault.plan])
+        if not ended.said:
+            raise Fall(
+                UNCLEAR, f"code {ended.code} without a word: {ended.err[-2000:]}"
+            )
+        if not (self.run / "summary.json").exists():
+            again, _ = self._start(Fault(), resume=True)
+            if again.code:
+                if complete(self.run, self.case.ranks):
+                    raise Fall(LOST, f"refused: {again.said}")
+                return CLEAR
+        self._judge_parts([])
+        return CLEAR
+
+    def _judge_parts(self, dead: list[int]) -> str:
+        """Compare the results of each part with the optimum of its data."""
+        seen: list[int] = []
+        lost: set[int] = set()
+        for folder in (self.run, *sorted(self.run.glob("part-*"))):
+            if not (folder / "summary.json").exists():
+                continue
+            summary, nodes = summary_of(folder), nodes_of(folder)
+            lost |= set(summary["lost_nodes"])
+            seen += nodes
+            if not summary["converged"]:
+                raise Fall(WRONG, f"nodes {nodes} ended by {summary['reason']}")
+            far = distance(self.case, nodes, folder)
+            self.story.append(f"nodes {nodes} are {far:.0e} from their optimum")
+            if not far < CLOSE:
+                raise Fall(WRONG, "which is too far")
+        missing = set(range(self.case.ranks)) - set(seen)
+        # some died alone, and nobody knows
+        if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
+            raise Fall(LOST, f"there are results of nodes {sorted(seen)} only")
+        return MISSED if dead and not lost else SURVIVED
 
 
 def reference(case: Case, out: Path) -> None:
@@ -245,119 +271,37 @@ def reference(case: Case, out: Path) -> None:
 def differences(whole: Path, again: Path) -> list[str]:
     """Return in what the results of two runs differ, times aside."""
     found = []
-    names = {path.name for path in whole.iterdir()} - {"config.toml"}
-    for name in sorted(names):
-        mine, theirs = again / name, whole / name
-        if not mine.exists():
+    for path in sorted(whole.iterdir()):
+        name, mine = path.name, again / path.name
+        if name != "config.toml" and not mine.exists():
             found.append(f"{name} (missing)")
         elif name.endswith(".npz"):
-            found += [f"{name}:{key}" for key in _arrays_apart(mine, theirs)]
-        elif name.endswith(".csv") and _without_times(mine) != _without_times(theirs):
+            found += [f"{name}:{key}" for key in _arrays_apart(mine, path)]
+        elif name.endswith(".csv") and history_of(again, name) != history_of(
+            whole, name
+        ):
             found.append(name)
         elif name == "summary.json":
-            found += [f"{name}:{key}" for key in _facts_apart(mine, theirs)]
+            found += [f"{name}:{key}" for key in _facts_apart(again, whole)]
     return found
 
 
-def bits(a: np.ndarray) -> tuple[object, ...]:
-    return a.dtype, a.shape, a.tobytes()
-
-
 def _arrays_apart(mine: Path, theirs: Path) -> list[str]:
+    def bits(array: np.ndarray) -> tuple[object, ...]:
+        return array.dtype, array.shape, array.tobytes()
+
     with np.load(mine) as a, np.load(theirs) as b:
         keys = sorted({*a.files, *b.files})
         return [k for k in keys if k not in a or k not in b or bits(a[k]) != bits(b[k])]
 
 
 def _facts_apart(mine: Path, theirs: Path) -> list[str]:
-    a, b = (json.loads(path.read_text()) for path in (mine, theirs))
+    a, b = summary_of(mine), summary_of(theirs)
     names = ("iterations", "converged", "messages", "bytes", "n_nodes")
     apart = [name for name in names if a[name] != b[name]]
     # a signal that comes in the last iteration changes nothing but this word
     same = a["reason"] == b["reason"] or (a["reason"], b["reason"]) == LATE
     return apart if same else [*apart, "reason"]
-
-
-def _without_times(path: Path) -> list[list[str]]:
-    lines = [line.split(",") for line in path.read_text().splitlines()]
-    kept = [k for k, name in enumerate(lines[0]) if not name.endswith("_seconds")]
-    return [[line[k] for k in kept] for line in lines]
-
-
-def judge_loss(
-    case: Case, mpi: MPI, run: Path, name: str, fault: Fault
-) -> tuple[str, str]:
-    """Run a case that loses ranks; return its outcome and what was seen.
-
-    Nobody can go on if a rank dies before the first iteration or after the last one.
-    Then one sentence must say so, and the run must go on from its checkpoint.
-    """
-    begin = [*case.settings, *case.saving, "--out", str(run)]
-    ended = _start(case, mpi, run, name, begin, fault)
-    broken = _broken(ended)
-    if broken is not None:
-        return broken
-    dead = sorted(int(k) for k in fault.plan)
-    told = f"code {ended.code}, {'; '.join(ended.said)}"
-    if ended.code == 0:
-        return _judge_parts(case, dead, run, told)
-    if not (run / "summary.json").exists():
-        again = _start(case, mpi, run, name, ["--resume", str(run)], Fault("no fault"))
-        told += f" | resumed: code {again.code}, {'; '.join(again.said)}"
-        if again.code == 2 and len(again.said) == 1 and not complete(run, case.ranks):
-            return CLEAR, told
-        broken = _broken(again) or (None if again.code == 0 else (UNCLEAR, told))
-        if broken is not None:
-            return broken
-    outcome, told = _judge_parts(case, [], run, told)
-    return (CLEAR if outcome == SURVIVED else outcome), told
-
-
-def _start(
-    case: Case, mpi: MPI, run: Path, name: str, arguments: list[str], fault: Fault
-) -> Ended:
-    options = ("--with-ft", "ulfm")
-    arguments = [*arguments, "--quiet", "--on-failure", "continue"]
-    job = Job(mpi, case.ranks, arguments, run.parent, name, fault.plan, options)
-    return job.end()
-
-
-def _broken(ended: Ended) -> tuple[str, str] | None:
-    """Return how an end breaks the rule, whatever the results are."""
-    tail = ended.err[-2000:]
-    if ended.hung or ended.left:
-        return HANG, f"still running after its time: {tail}"
-    if "Traceback" in ended.err:
-        return UNCLEAR, f"a traceback: {tail}"
-    errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
-    if len(errors) != (ended.code != 0):
-        return UNCLEAR, f"code {ended.code}: {tail}"
-    return None
-
-
-def _judge_parts(case: Case, dead: list[int], run: Path, told: str) -> tuple[str, str]:
-    """Compare the results of each part with the optimum of its data."""
-    folders = [run, *sorted(run.glob("part-*"))]
-    folders = [folder for folder in folders if (folder / "summary.json").exists()]
-    seen: list[int] = []
-    lost: set[int] = set()
-    for folder in folders:
-        summary = json.loads((folder / "summary.json").read_text())
-        lost |= set(summary["lost_nodes"])
-        nodes = nodes_of(folder)
-        seen += nodes
-        if not summary["converged"]:
-            return WRONG, f"{told}; nodes {nodes} ended by {summary['reason']}"
-        far = distance(case, nodes, folder)
-        told += f"; nodes {nodes} are {far:.0e} from the optimum of their data"
-        if not far < CLOSE:
-            return WRONG, told
-    missing = set(range(case.ranks)) - set(seen)  # some died alone, and nobody knows
-    if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
-        return LOST, f"{told}; there are results of nodes {sorted(seen)} only"
-    if dead and not lost:
-        return MISSED, told
-    return SURVIVED, told
 
 
 def nodes_of(folder: Path) -> list[int]:

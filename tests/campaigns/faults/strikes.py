@@ -1,8 +1,8 @@
 """What befalls a run: drawn from the case's seed, done to its real processes.
 
-A fault is either inside (a plan that ``rank.py`` follows to the call) or outside (a
-signal sent when the run has come so far). What its files suffer is done between two
-starts.
+A fault is inside (a plan that ``rank.py`` follows to the call) or outside (signals, or
+a full disk, when the run has come so far), or both. What its files suffer is done
+between two starts.
 """
 
 import os
@@ -11,8 +11,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,17 +22,68 @@ from tests.campaigns.faults.jobs import Job, catches, send
 
 PRIVATE = "DADMM_FAULTS_PRIVATE"  # set in a mount namespace of our own
 ROOM = 64 << 20  # bytes of a disk with room
+Rng = np.random.Generator
+# the calls at which a rank may die, by the phase of a run
+DEATHS = {
+    "iterations": (("swap", ""),),
+    "checkpoints": (("replace", "node-"), ("fsync", ""), ("unlink", "node-")),
+    "opening": (("replace", "config.toml"), ("unlink", "summary.json")),
+    "results": (
+        ("replace", "history.csv"), ("replace", "result.npz"), ("unlink", "history-"),
+        ("replace", "model.json"), ("replace", "summary.json"),
+    ),
+}  # fmt: skip
 
 
-class Fault(NamedTuple):
+@dataclass
+class Fault:
     """What happens during one start of a run, and before the next."""
 
-    words: str
-    plan: dict[str, Any] = {}  # noqa: RUF012 (see rank.py; never changed)
-    strike: Callable[[Job, Path], bool] | None = None  # tells whether it hit
-    lethal: bool = False  # the run may end with no word of its own
-    before: Callable[[Path], Any] | None = None  # what is done ahead of the start
+    words: str = "no fault"
+    plan: dict[str, Any] = field(default_factory=dict)  # see rank.py
+    wait: Callable[[Job, Path], bool] | None = None  # for its moment; None: at once
+    victims: list[int] | None = None  # ranks; None: mpiexec
+    signals: tuple[int, ...] = ()  # sent in turn
+    pause: float = 0.0  # seconds between two of them
+    spare: int | None = None  # bytes that are left on the disk
     hurt: Callable[[Path], str] | None = None  # what its files suffer afterwards
+    lethal: bool = False  # the run may end with no word of its own
+
+    def before(self, run: Path) -> None:
+        """Do what comes ahead of the start."""
+        if self.spare is not None and self.wait is None:
+            fill(run.parent, self.spare)
+
+    def strike(self, job: Job, run: Path) -> bool:
+        """Do what comes during the run; return whether it hit."""
+        if self.wait is None:  # slow disks and ranks hit, deaths are seen by the code
+            return any("die" not in own for own in self.plan.values())
+        if not self.wait(job, run):
+            return False
+        if self.spare is not None:
+            fill(run.parent, self.spare)
+            return True
+        hit = False
+        for k, number in enumerate(self.signals):
+            if k:
+                job.comes_to(later(self.pause))
+            found = [job.process.pid]
+            if self.victims is not None:
+                found = [pid for k, pid in job.ranks().items() if k in self.victims]
+                job.heeds = job.heeds and all(catches(pid) for pid in found)
+            hit = any([send(pid, number) for pid in found]) or hit
+        return hit
+
+
+def draw_faults(case: Case) -> list[Fault]:
+    """Return the faults of a case, one for each of its first starts."""
+    rng = case.rng(1)
+    make, most = {
+        "kill": (kill, 3), "signal": (interrupt, 3), "freeze": (freeze, 2),
+        "full_disk": (full_disk, 2), "slow_disk": (slow, 1), "delay": (slow, 1),
+        "corrupt": (corrupt, 1), "loss": (loss, 1),
+    }[case.kind]  # fmt: skip
+    return [make(case, rng) for _ in range(int(rng.integers(1, most + 1)))]
 
 
 def checkpoints(run: Path) -> list[int]:
@@ -47,154 +99,97 @@ def complete(run: Path, ranks: int) -> list[int]:
     return [t for t, found in files.items() if len(list(found)) == ranks]
 
 
-def draw_faults(case: Case) -> list[Fault]:
-    rng = case.rng(1)
-    once = {"slow_disk": _slow_disk, "delay": _delay, "corrupt": _corruption}
-    once["loss"] = _loss
-    if case.kind in once:
-        return [once[case.kind](case, rng)]
-    faults = {"kill": _kill, "signal": _signal, "freeze": _freeze}
-    faults["full_disk"] = _full_disk
-    most = 4 if case.kind in ("kill", "signal") else 3
-    return [faults[case.kind](case, rng) for _ in range(int(rng.integers(1, most)))]
+def later(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
-def moment(case: Case, rng: np.random.Generator) -> tuple[str, Callable[..., bool]]:
+def moment(case: Case, rng: Rng) -> tuple[str, Callable[[Job, Path], bool]]:
     """Return a moment in words, and a function that waits for it.
 
     One in five is a time after the start, perhaps before the first iteration; the rest
     are a little later than some checkpoint.
     """
+    seconds, delay = float(rng.uniform(0.0, 3.0)), float(rng.uniform(0.0, 0.1))
+    t = int(rng.integers(0.8 * case.max_iter))
     if rng.random() < 0.2:
-        seconds = float(rng.uniform(0.0, 3.0))
-
-        def by_clock(job: Job, run: Path) -> bool:
-            return job.wait_until(lambda: time.monotonic() - job.began > seconds)
-
-        return f"after {seconds:.2f} s", by_clock
-    t, delay = int(rng.integers(0.8 * case.max_iter)), float(rng.uniform(0.0, 0.1))
+        return f"after {seconds:.2f} s", lambda job, run: job.comes_to(later(seconds))
 
     def by_iteration(job: Job, run: Path) -> bool:
         before = max(checkpoints(run), default=-1)  # of an earlier start
         least = max(t, before + 1)
-        reached = job.wait_until(lambda: max(checkpoints(run), default=-1) >= least)
-        return reached and job.wait_until(_later(delay))
+        reached = job.comes_to(lambda: max(checkpoints(run), default=-1) >= least)
+        return reached and job.comes_to(later(delay))
 
     return f"{delay:.3f} s after a checkpoint from {t} on", by_iteration
 
 
-def _later(seconds: float) -> Callable[[], bool]:
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
+def some_ranks(case: Case, rng: Rng, most: int) -> list[int]:
+    return rng.permutation(case.ranks)[: int(rng.integers(1, most + 1))].tolist()
 
 
-def _kill(case: Case, rng: np.random.Generator) -> Fault:
-    return (_kill_inside if rng.random() < 0.6 else _kill_outside)(case, rng)
-
-
-def _kill_outside(case: Case, rng: np.random.Generator) -> Fault:
-    when, wait = moment(case, rng)
-    victims = rng.permutation(case.ranks)[: 1 + int(rng.random() < 0.2)].tolist()
-    strike = _to_ranks(wait, victims, signal.SIGKILL)
-    return Fault(f"KILL of ranks {victims} {when}", strike=strike, lethal=True)
-
-
-def _kill_inside(case: Case, rng: np.random.Generator) -> Fault:
-    """At an exchange, in a checkpoint, or while the folder is opened or finished."""
-    counted = "--checkpoint-every" in case.saving
-    saves = max(1, case.max_iter // case.every // 2) if counted else 1
-    at, of, most, root = pick(rng, (
-        ("swap", "", case.max_iter, False), ("swap", "", case.max_iter, False),
-        ("replace", "node-", saves, False), ("fsync", "", saves, False),
-        ("unlink", "node-", saves, False),
-        ("replace", "config.toml", 1, True), ("unlink", "summary.json", 1, True),
-    ))  # fmt: skip
-    if rng.random() < 0.3:
-        return _kill_in_results(case, rng)
-    victim = 0 if root else int(rng.integers(case.ranks))
-    count, after = int(rng.integers(1, most + 1)), bool(rng.random() < 0.5)
-    die = {"at": at, "of": of, "count": count, "after": after}
+def die(case: Case, rng: Rng, phases: tuple[str, ...], least: int = 1) -> Fault:
+    """Let a rank kill itself at some call of a phase."""
+    phase = pick(rng, phases)
+    at, of = pick(rng, DEATHS[phase])
+    most = {
+        "iterations": 40 if case.kind == "loss" else case.max_iter,
+        "checkpoints": max(1, case.max_iter // case.every // 2),
+    }.get(phase, 1)
+    anybody = phase in ("iterations", "checkpoints")  # else rank 0 does it
+    victim = int(rng.integers(case.ranks)) if anybody else 0
+    count, after = int(rng.integers(least, most + 1)), bool(rng.random() < 0.5)
+    plan = {"at": at, "of": of, "count": count, "after": after}
     words = f"rank {victim} dies {'after' if after else 'at'} {at} {of} no. {count}"
-    return Fault(words, {str(victim): {"die": die}}, lethal=True)
+    return Fault(words, {str(victim): {"die": plan}}, lethal=True)
 
 
-def _kill_in_results(case: Case, rng: np.random.Generator) -> Fault:
-    at, of, most = pick(rng, (
-        ("replace", "history.csv", 1), ("replace", "result.npz", 1),
-        ("replace", "model.json", 1), ("replace", "summary.json", 1),
-        ("unlink", "history-", case.ranks),
-    ))  # fmt: skip
-    die = {"at": at, "of": of, "count": int(rng.integers(1, most + 1))}
-    words = f"rank 0 dies at {at} {of} no. {die['count']}"
-    return Fault(words, {"0": {"die": die}}, lethal=True)
+def kill(case: Case, rng: Rng) -> Fault:
+    """Kill ranks from outside, or one from inside in any phase."""
+    if rng.random() < 0.6:
+        return die(case, rng, ("iterations", *DEATHS))
+    (when, wait), victims = moment(case, rng), some_ranks(case, rng, 2)
+    words, number = f"KILL of ranks {victims} {when}", signal.SIGKILL
+    return Fault(words, {}, wait, victims, (number,), lethal=True)
 
 
-def _to_ranks(wait: Any, victims: list[int], number: int) -> Any:
-    def strike(job: Job, run: Path) -> bool:
-        if not wait(job, run):
-            return False
-        found = [pid for k, pid in job.ranks().items() if k in victims]
-        job.heeds = all(catches(pid) for pid in found)
-        return any([send(pid, number) for pid in found])
-
-    return strike
-
-
-def _signal(case: Case, rng: np.random.Generator) -> Fault:
+def interrupt(case: Case, rng: Rng) -> Fault:
+    """Send a signal to ranks or mpiexec, which may be followed by a death."""
     when, wait = moment(case, rng)
-    name = pick(rng, ("SIGTERM", "SIGUSR1", "SIGINT"))
-    if rng.random() < 0.5:
-        victims = rng.permutation(case.ranks)[: int(rng.integers(1, 3))].tolist()
-        strike = _to_ranks(wait, victims, getattr(signal, name))
-        words = f"{name} to ranks {victims} {when}"
-        if rng.random() < 0.3:  # and then a kill, while the results are written
-            other = _kill_in_results(case, rng)
-            return Fault(f"{words}, {other.words}", other.plan, strike, lethal=True)
-        return Fault(words, strike=strike)
-    name = "SIGKILL" if rng.random() < 0.25 else name
-
-    def to_mpiexec(job: Job, run: Path) -> bool:
-        return wait(job, run) and send(job.process.pid, getattr(signal, name))
-
-    # what mpiexec makes of it is its own: some end the ranks, some tell them
-    return Fault(f"{name} to mpiexec {when}", strike=to_mpiexec, lethal=True)
+    number = pick(rng, (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT))
+    if rng.random() < 0.5:  # what mpiexec makes of it is its own
+        number = signal.SIGKILL if rng.random() < 0.25 else number
+        words = f"{number.name} to mpiexec {when}"
+        return Fault(words, {}, wait, None, (number,), lethal=True)
+    victims = some_ranks(case, rng, 2)
+    fault = Fault(f"{number.name} to ranks {victims} {when}", {}, wait, victims)
+    fault.signals = (number,)
+    if rng.random() < 0.3:  # and then a kill, while the results are written
+        other = die(case, rng, ("results",))
+        words = f"{fault.words}, {other.words}"
+        return replace(fault, words=words, plan=other.plan, lethal=True)
+    return fault
 
 
-def _freeze(case: Case, rng: np.random.Generator) -> Fault:
+def freeze(case: Case, rng: Rng) -> Fault:
+    """Stop ranks, and later let them go on or kill them."""
     when, wait = moment(case, rng)
-    victims = rng.permutation(case.ranks)[: int(rng.integers(1, case.ranks))].tolist()
-    pause, killed = float(rng.uniform(0.1, 2.0)), bool(rng.random() < 0.4)
-
-    def strike(job: Job, run: Path) -> bool:
-        if not _to_ranks(wait, victims, signal.SIGSTOP)(job, run):
-            return False
-        job.wait_until(_later(pause))
-        found = job.ranks()
-        for k in victims:
-            if k in found:
-                send(found[k], signal.SIGKILL if killed else signal.SIGCONT)
-        return True
-
-    then = "KILL" if killed else "CONT"
-    words = f"STOP of ranks {victims} {when}, {then} after {pause:.2f} s"
-    return Fault(words, strike=strike, lethal=killed)
+    victims, pause = some_ranks(case, rng, case.ranks - 1), float(rng.uniform(0.1, 2.0))
+    then = signal.SIGKILL if rng.random() < 0.4 else signal.SIGCONT
+    words = f"STOP of ranks {victims} {when}, {then.name} after {pause:.2f} s"
+    numbers, lethal = (signal.SIGSTOP, then), then == signal.SIGKILL
+    return Fault(words, {}, wait, victims, numbers, pause, lethal=lethal)
 
 
-def _full_disk(case: Case, rng: np.random.Generator) -> Fault:
+def full_disk(case: Case, rng: Rng) -> Fault:
     """A disk that is too small from the start, or filled at some moment."""
     if rng.random() < 0.5:
         # in rows, checkpoints or results: a run takes about this much, its merge again
-        most = case.ranks * (case.max_iter * 180 + 30_000) * 2
-        spare = int(rng.uniform(0.0, most))
+        spare = int(rng.uniform(0.0, case.ranks * (case.max_iter * 180 + 30_000) * 2))
         words = f"only {spare >> 10} KiB left from the start"
-        before = lambda run: fill(run.parent, spare)  # noqa: E731
-        return Fault(words, before=before, hurt=_make_room)
+        return Fault(words, spare=spare, hurt=make_room)
     when, wait = moment(case, rng)
-
-    def strike(job: Job, run: Path) -> bool:
-        return wait(job, run) and fill(run.parent, 0) >= 0
-
-    return Fault(f"disk filled {when}", strike=strike, hurt=_make_room)
+    return Fault(f"disk filled {when}", {}, wait, spare=0, hurt=make_room)
 
 
 def mount(disk: Path) -> None:
@@ -206,68 +201,50 @@ def mount(disk: Path) -> None:
     subprocess.run(command, check=True, timeout=60)
 
 
-def fill(disk: Path, spare: int) -> int:
-    """Fill a disk up to some spare bytes; return how many it took."""
-    written = 0
+def fill(disk: Path, spare: int) -> None:
+    """Fill a disk up to some spare bytes."""
     with open(disk / "filler", "ab", buffering=0) as file:
         try:
-            while True:
-                usage = shutil.disk_usage(disk)
-                if usage.free <= spare:
-                    return written
-                written += file.write(bytes(max(1, min(1 << 20, usage.free - spare))))
+            while (free := shutil.disk_usage(disk).free) > spare:
+                file.write(bytes(min(1 << 20, free - spare)))
         except OSError:
-            return written
+            return
 
 
-def _make_room(run: Path) -> str:
+def make_room(run: Path) -> str:
     (run.parent / "filler").unlink(missing_ok=True)
     return "there is room again"
 
 
-def _slow_disk(case: Case, rng: np.random.Generator) -> Fault:
-    """Slow fsync and rename on some ranks, by themselves or with a kill or a signal."""
-    slow = rng.permutation(case.ranks)[: int(rng.integers(1, case.ranks + 1))].tolist()
-    plan = {str(k): {"disk": float(rng.uniform(0.005, 0.1))} for k in slow}
-    words = f"slow disk of ranks {slow}"
-    if rng.random() < 0.3:
-        return Fault(words, plan, lambda job, run: True)
-    other = _kill_outside(case, rng) if rng.random() < 0.6 else _signal(case, rng)
-    return other._replace(words=f"{words}, {other.words}", plan=plan)
+def slow(case: Case, rng: Rng) -> Fault:
+    """Slow disks, or late and slow ranks, by themselves or with a kill or a signal."""
+    plan: dict[str, Any] = {}
+    for k in some_ranks(case, rng, case.ranks):
+        plan[str(k)] = {"late": rng.uniform(0.0, 3.0), "pace": rng.uniform(0.0, 0.01)}
+        if case.kind == "slow_disk":
+            plan[str(k)] = {"disk": rng.uniform(0.005, 0.1)}
+    words = "; ".join(
+        f"rank {k}: {name} {seconds:.3f} s"
+        for k, own in plan.items()
+        for name, seconds in own.items()
+    )
+    if rng.random() < 0.5:
+        return Fault(words, plan)
+    (when, wait), victims = moment(case, rng), some_ranks(case, rng, 2)
+    number = pick(rng, (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1))
+    words, lethal = f"{words}; {number.name} to ranks {victims} {when}", number == 9
+    return Fault(words, plan, wait, victims, (number,), lethal=lethal)
 
 
-def _delay(case: Case, rng: np.random.Generator) -> Fault:
-    """Late or slow ranks, by themselves or with a kill or a signal."""
-    plan = {
-        str(k): {
-            "late": float(rng.uniform(0.0, 3.0)) if rng.random() < 0.6 else 0.0,
-            "pace": float(rng.uniform(0.0, 0.01)) if rng.random() < 0.4 else 0.0,
-        }
-        for k in range(case.ranks)
-    }
-    late = ", ".join(f"{k} by {p['late']:.1f} s" for k, p in plan.items() if p["late"])
-    slow = ", ".join(k for k, p in plan.items() if p["pace"])
-    words = f"late: {late or 'none'}; slow: {slow or 'none'}"
-    if rng.random() < 0.6:
-        return Fault(words, plan, lambda job, run: True)
-    other = _kill_outside(case, rng) if rng.random() < 0.5 else _signal(case, rng)
-    return other._replace(words=f"{words}; {other.words}", plan=plan)
-
-
-def _corruption(case: Case, rng: np.random.Generator) -> Fault:
+def corrupt(case: Case, rng: Rng) -> Fault:
     """Damage to checkpoints between a kill and the next start."""
-    t = int(rng.integers(2 * case.every + 1, case.max_iter + 1))
-    victim = int(rng.integers(case.ranks))
-    plan = {str(victim): {"die": {"at": "swap", "count": t}}}
+    fault = die(case, rng, ("iterations",), 2 * case.every + 1)
     seed = int(rng.integers(2**31))
-
-    def hurt(run: Path) -> str:
-        return damage(run, np.random.default_rng(seed), case.ranks)
-
-    return Fault(f"rank {victim} dies at swap {t}", plan, lethal=True, hurt=hurt)
+    fault.hurt = lambda run: damage(run, np.random.default_rng(seed), case.ranks)
+    return fault
 
 
-def damage(run: Path, rng: np.random.Generator, ranks: int) -> str:
+def damage(run: Path, rng: Rng, ranks: int) -> str:
     """Do one to three kinds of damage to checkpoints, mostly to the newest; tell."""
     told = []
     for _ in range(int(rng.integers(1, 4))):
@@ -277,62 +254,31 @@ def damage(run: Path, rng: np.random.Generator, ranks: int) -> str:
         whole = complete(run, ranks)
         newest = [f for f in files if whole and int(f.parent.name) == whole[-1]]
         file = pick(rng, newest if newest and rng.random() < 0.7 else files)
-        how = pick(rng, ("flip", "cut", "remove", "swap", "copy_older", "empty"))
+        other, data = pick(rng, files), bytearray(file.read_bytes())
+        match how := pick(rng, ("flip", "cut", "remove", "swap", "copy")):
+            case "flip" if data:
+                data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+            case "cut":
+                del data[int(rng.integers(len(data) + 1)) :]
+            case "swap" | "copy":  # with another node or iteration
+                theirs = other.read_bytes()
+                if how == "swap":
+                    other.write_bytes(data)
+                data[:] = theirs
+        file.write_bytes(data)
+        if how == "remove":
+            file.unlink()
         told.append(f"{how} {file.parent.name}/{file.name}")
-        _damage(how, file, files, rng)
-    if rng.random() < 0.1:
-        for part in sorted((run / "parts").glob("history-*.csv"))[:1]:
-            part.unlink()
-            told.append(f"remove {part.name}")
+    for part in sorted((run / "parts").glob("history-*.csv"))[: rng.random() < 0.1]:
+        part.unlink()
+        told.append(f"remove {part.name}")
     return ", ".join(told) or "nothing to damage"
 
 
-def _damage(how: str, file: Path, files: list[Path], rng: np.random.Generator) -> None:
-    """Damage the file of a node, perhaps with that of another node or iteration."""
-    data = bytearray(file.read_bytes())
-    if how == "remove":
-        file.unlink()
-        return
-    if how == "flip" and data:
-        for _ in range(int(rng.integers(1, 4))):
-            data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
-    elif how == "cut":
-        del data[int(rng.integers(len(data) + 1)) :]
-    elif how == "swap":
-        other = pick(rng, [f for f in files if f.parent == file.parent])
-        theirs = other.read_bytes()
-        other.write_bytes(data)
-        data[:] = theirs
-    elif how == "copy_older":
-        data[:] = pick(rng, [f for f in files if f.name == file.name]).read_bytes()
-    elif how == "empty":
-        data.clear()
-    file.write_bytes(data)
-
-
-def _loss(case: Case, rng: np.random.Generator) -> Fault:
-    """One or two ranks die at an exchange, or one before or after all of them."""
+def loss(case: Case, rng: Rng) -> Fault:
+    """One or two ranks die at an exchange, or one while files are written."""
     if rng.random() < 0.25:
-        return _loss_outside(case, rng)
-    n = 1 + int(rng.random() < 0.5)
-    victims = rng.permutation(case.ranks)[:n].tolist()
-    when = [int(rng.integers(2, 40)) for _ in victims]  # the first is the opening
-    if n == 2 and rng.random() < 0.3:
-        when[1] = when[0]
-    after = [bool(rng.random() < 0.5) for _ in victims]
-    plan = {
-        str(k): {"die": {"at": "swap", "count": t, "after": late}}
-        for k, t, late in zip(victims, when, after, strict=True)
-    }
-    told = [f"rank {k} dies at swap {t}" for k, t in zip(victims, when, strict=True)]
-    return Fault(", ".join(told), plan, lethal=True)
-
-
-def _loss_outside(case: Case, rng: np.random.Generator) -> Fault:
-    """A rank dies in the opening exchange, or while the folder is made or finished."""
-    if rng.random() < 0.4:
-        return _kill_in_results(case, rng)
-    at, of = pick(rng, (("swap", ""), ("replace", "config.toml")))
-    victim = int(rng.integers(case.ranks)) if at == "swap" else 0
-    die = {"at": at, "of": of}
-    return Fault(f"rank {victim} dies at {at} {of}", {str(victim): {"die": die}})
+        return die(case, rng, ("opening", "results"))
+    faults = [die(case, rng, ("iterations",)) for _ in range(int(rng.integers(1, 3)))]
+    words = ", ".join(fault.words for fault in faults)
+    return Fault(words, faults[0].plan | faults[-1].plan, lethal=True)

@@ -256,7 +256,9 @@ def main() -> None:
             "messages": len(world.tape),
             "bytes": sum(len(sent.data) for sent in world.tape),
             "whom": sorted({to for method, to, _ in world.tape if "end" in method}),
-            "public": sum(len(data) for _, to, data in world.tape if to[0] == "e"),
+            "public": sum(
+                len(data.rstrip(b"\0")) for _, to, data in world.tape if to[0] == "e"
+            ),  # without the zeros that fill what is gathered to 256 bytes
             "entries": matches(world.tape, held, least),
             "single": single(world.tape, held),
             "summaries": matches(world.tape, summaries(blocks), least),

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from dadmm import Topology
 from dadmm.problems import PPCA
-from tests.support.programs.merged import blocks
+from tests.support.programs.kinds import blocks
 from tests.support.programs.survivors import Death
 from tests.support.solving import solve
 from tests.support.subspaces import largest_angle, principal_axes
