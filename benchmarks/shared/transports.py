@@ -17,6 +17,7 @@ import mpi4py
 import numpy as np
 
 from benchmarks.shared.commands import seconds_of
+from dadmm.comm import wire
 from dadmm.comm.mpi import MPIExchange
 from dadmm.comm.mpi_library import (
     MPI,
@@ -147,13 +148,14 @@ def transports(
 ) -> dict[tuple[str, str], Swap]:
     """Return all transports by name and wait; what they hold is freed by the stack."""
     found: dict[tuple[str, str], Swap] = {}
-    exchanges = {wait: MPIExchange(comm, topology, size, wait) for wait in WAITS}
+    numbers = (size - wire.length(0, True)) // 8  # that fill the rows
+    exchanges = {wait: MPIExchange(comm, topology, numbers, wait) for wait in WAITS}
     for wait, exchange in exchanges.items():
         stack.callback(exchange.close)
-        exchange.lengths[comm.rank][:] = size
+        exchange.lengths[:] = size
         found["dadmm", wait] = exchange.swap
     near = topology.neighbours[comm.rank]
-    out, box = exchanges[own].outbox[comm.rank], exchanges[own].inbox[comm.rank]
+    out, box = exchanges[own].outbox.rows, exchanges[own].inbox.rows
     graph = comm.Create_dist_graph_adjacent(near, near)
     stack.callback(graph.Free)
     found["Neighbor_alltoall", "block"] = lambda: graph.Neighbor_alltoall(out, box)

@@ -421,14 +421,11 @@ class Job:
                     if place is None:
                         raise
                     raise OutputError(f"{error}; the results are in {place}") from None
-
-        def conclude() -> None:
             for failure in failures:
                 raise failure
             self.checkpoints.close()
 
         collectively(world, write_all)
-        collectively(world, conclude)
         if world.rank == 0 and not config.quiet:
             print_out(f"{summary.text(config, home)}\n")
 

@@ -194,3 +194,32 @@ def test_a_run_that_is_cut_short_has_a_bound_too(way, scheme):
         assert result.certificate.radius < np.inf
         lags.append(result.residuals.lag.max())
     assert max(lags) > 0
+
+
+@pytest.mark.parametrize("stopping", ["optimality", "residuals"])
+def test_over_links_that_lose_nothing_is_proved(stopping):
+    """A node cannot tell how far its neighbours are: runs end by max_iter."""
+    problems = quadratics(5, 3)
+    result = solve(
+        problems, RING, scheme="fixed", sending=Sending(drop_probability=0.1),
+        stopping=stopping, tolerance=0.1, max_iter=60,
+    )  # fmt: skip
+
+    assert (result.reason, result.iterations) == ("max_iter", 60)
+    assert np.isnan(result.residuals.residual).all()
+    assert result.status == "not converged"
+
+
+@pytest.mark.parametrize("stopping", ["objective", "residuals"])
+def test_iterations_without_messages_are_no_standstill(stopping):
+    """Else a run that sends rarely would stop at once: nothing changes meanwhile."""
+    problems = quadratics(6, 3, seed=8)
+    settings = {"scheme": "fixed", "stopping": stopping, "tolerance": 1e-4}
+
+    plain = solve(problems, CLUSTER, **settings)
+    rare = solve(
+        problems, CLUSTER, sending=Sending(send_every=5), max_iter=5000, **settings
+    )
+
+    assert rare.converged
+    assert rare.iterations >= 5 * (plain.iterations - 2 * CLUSTER.diameter)

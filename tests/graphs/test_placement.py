@@ -152,3 +152,12 @@ def test_a_placed_node_that_fails_is_named(tmp_path, event, code):
     assert node != 3
     # Not in `said`: what Open MPI brings from another host may start within a line.
     assert re.findall(r"dadmm: (?:error: )?(rank \d+)", ended.err) == [f"rank {node}"]
+
+
+def test_dense_graphs_cost_no_search(monkeypatch):
+    """Their ranks take the order of the nodes, which takes no time."""
+    monkeypatch.setattr(placement, "_split", None)
+    monkeypatch.setattr(placement, "WORK", 100)
+    nodes = place(topology.Topology.cluster(40), cyclic(40, 2))
+
+    assert_array_equal(nodes[:4], [0, 20, 1, 21])

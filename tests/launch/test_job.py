@@ -275,7 +275,7 @@ def test_a_killed_rank_is_named(tmp_path, rank):
 def test_a_rank_that_raised_an_error_decides_the_exit_code(capfd):
     """MPICH's mpiexec may return the code of a rank that it killed."""
     seen = SimpleNamespace(
-        first=3, out_of_memory=False, has_seen=lambda rank: True,
+        first=3, out_of_memory=False, has_stalled=False, has_seen=lambda rank: True,
         tail="dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n",
     )  # fmt: skip
 
