@@ -18,6 +18,7 @@ from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels
 from dadmm.drawing.graph import moments, places
 from dadmm.drawing.paper import angles
+from dadmm.drawing.style import save
 from dadmm.graphs.topology import GRAPHS
 from dadmm.runs.stored import StoredRun
 from tests.support.runs import refused
@@ -206,6 +207,13 @@ def test_a_run_that_has_ended_keeps_its_angle():
     assert line.get_ydata().tolist() == [60, 30, 10, 10]
     assert line.get_markevery() == [2]
     assert [axis.get_title() for axis in figure.axes] == ["Ring 5", "Ring 20"]
+
+
+def test_a_figure_is_saved_under_its_whole_name(tmp_path):
+    """A dot in the name is no suffix; and a curve without numbers can be drawn."""
+    figure = angles({"Ring": {"nap": np.full((2, 3), np.nan)}}, "Angle")
+    png, svg = save(figure, tmp_path / "new" / "angles.v1")
+    assert (png.name, svg.name) == ("angles.v1.png", "angles.v1.svg")
 
 
 @pytest.mark.parametrize(

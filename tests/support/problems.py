@@ -53,12 +53,6 @@ def optimum(problems):
     return np.linalg.solve(sum(problem.A for problem in problems), rhs)
 
 
-def moduli(problems):
-    """Return strong convexity of the sum and the largest curvature of a part."""
-    strong = np.linalg.eigvalsh(sum(problem.A for problem in problems))[0]
-    return strong, max(np.linalg.eigvalsh(problem.A)[-1] for problem in problems)
-
-
 def distance(theta, best):
     """Return how far the worst node is from the best point, relative to its length."""
     return np.linalg.norm(theta - best, axis=1).max() / np.linalg.norm(best)
