@@ -127,13 +127,15 @@ class SolveKind(RunKind):
         """Return the statement about a run that has ended for this reason."""
         said = self.statement(run)
         convex = all(getattr(own, "convex", False) for own in run.local.problems)
-        if run.stopping.rule.tolerance == 0.0 and reason == "max_iter":
-            status, why = "max_iter", said.why  # as many iterations as were asked for
-        elif said.certificate is not None and said.certificate.holds:
+        counts = run.stopping.rule.tolerance == 0.0  # max_iter iterations are asked for
+        if counts and reason == "max_iter":
+            status, why = "max_iter", said.why
+        elif not counts and said.certificate is not None and said.certificate.holds:
             status, why = "certified", ""
         elif reason != "converged":
             status = "not converged"
             why = said.why if convex else "the problem is not convex"
+            why = "it did fewer iterations than were asked for" if counts else why
         elif convex:
             status, why = "stopped", said.why
         else:

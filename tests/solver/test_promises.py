@@ -42,6 +42,24 @@ def test_no_gap_below_rounding_is_claimed():
     assert result.certificate.gap >= 1e-8 * result.objective
 
 
+def test_a_run_that_is_stopped_before_its_iterations_are_done_can_be_resumed(tmp_path):
+    """With tolerance 0 it is asked for iterations, not for a result."""
+    stopping = Stopping(tolerance=0, max_iter=200)
+
+    def stop(t: int, run: object) -> str | None:
+        return "stop" if t == 100 else None
+
+    saved = dadmm.Checkpoints(tmp_path)
+    first = dadmm.solve(
+        ridges(1.0), RING, stopping=stopping, callbacks=[stop], checkpoints=saved
+    )
+    resumed = dadmm.Checkpoints(tmp_path, resume=True)
+    last = dadmm.solve(ridges(1.0), RING, stopping=stopping, checkpoints=resumed)
+
+    assert (first.status, last.status) == ("not converged", "max_iter")
+    assert last.iterations == 200
+
+
 def test_labels_may_be_minus_one_and_one():
     X, y = rows()
     ends = [(y > 0).astype(float), np.where(y > 0, 1.0, -1.0)]
