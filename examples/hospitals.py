@@ -67,7 +67,7 @@ result = dadmm.solve(problems, graph)
 coef, bound = result.parts(0).coef, result.certificate.coefficients
 print(f"{result.status} after {result.iterations} iterations")
 for name, value, error in zip(names, coef, bound, strict=False):
-    print(f"{name:16} {value:8.4f} +- {error:.0e}")
+    print(f"{name:16} {value:8.4f}, off by at most {error:.0e}")
 
 # %%
 # New patients

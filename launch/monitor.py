@@ -32,6 +32,7 @@ BACKLOG = 4096  # ranks that may connect at once
 SILENT = 8  # seconds without a word of a rank, which speaks every 2 s
 STALL = 60  # seconds in which no rank finishes an iteration, or a step of set-up
 STATES = {  # of a process that says nothing, by the letter of /proc
+    "R": "is busy in compiled code, and says nothing",
     "T": "is stopped by a signal (kill -CONT {} lets it go on)",
     "t": "is stopped by a debugger",
     "D": "waits for a disk or a file system",
@@ -61,13 +62,17 @@ class Rank:
     @property
     def state(self) -> str:
         """What a process that says nothing does, as a predicate."""
-        process = self.facts.get("process")
+        told = STATES.get(self.letter, "is frozen, or was cut off")
+        return told.format(self.facts.get("process"))
+
+    @property
+    def letter(self) -> str:
+        """The state of the process as /proc has it, or "" if it is not there."""
         try:
-            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+            text = Path(f"/proc/{self.facts.get('process')}/stat").read_text()
         except OSError:
-            words = ""
-        told = STATES.get(words.split()[0] if words else "", "")
-        return told.format(process) or "is frozen, or was cut off"
+            return ""
+        return text.rpartition(")")[2].split()[0]
 
     def hear(self, data: bytes) -> None:
         """Take what a rank has sent."""
@@ -229,18 +234,17 @@ class Monitor:
     def _check_stall(self) -> bool:
         """Say which rank is silent, or keeps all waiting; return whether to end it all.
 
-        Ranks on hosts that cannot reach this one are not seen; the others wait for
-        them.
+        Only a silent rank that does not compute ends a job. One that works may need
+        long for an iteration, and so may ranks of other hosts, which are not seen.
         """
         now, since = time.monotonic(), math.inf
         ranks = [rank for line, rank in self.ranks.items() if line.fileno() >= 0]
         for rank in ranks:
             if now - rank.heard > SILENT:
-                since = min(since, rank.heard)
+                since = min(since, math.inf if rank.letter == "R" else rank.heard)
                 self._say(f"{rank.name} {rank.state}", rank.heard)
         moved = max((rank.moved for rank in ranks), default=math.inf)
         if since == math.inf and now - moved > STALL:
-            since = moved
             late = [rank for rank in ranks if not rank.facts.get("waits")][:3]
             words = [f"{rank.name} is in {rank.facts.get('at')}" for rank in late]
             told = "; ".join(words) or "all ranks of this host wait for messages"
