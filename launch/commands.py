@@ -22,7 +22,7 @@ from launch.environment import PROJECT
 from launch.job import has_results, run_job
 
 HELP = {"-h", "--help"}
-BATCH_STALL = 300  # seconds without progress after which a batch job is ended
+BATCH_STALL = 300  # seconds after which a stopped or frozen rank ends a batch job
 # Two files at a time: most tests keep one core busy, those over MPI all of them.
 WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 DIAGNOSE = (
