@@ -11,8 +11,10 @@ from tests.support.pooled import LONG, NotProved, Pooled, class_rows
 
 @pytest.mark.parametrize("name", [n for n in linear.NAMES if n != "least_squares"])
 def test_a_unique_minimum_is_known_to_rounding(name):
-    found = linear.make(name)[0].formula.minimum()
+    pooled = linear.make(name)[0].formula
+    found = pooled.minimum()
 
+    assert pooled.objective(found.x) == found.value
     assert found.unique
     assert not found.unbounded.any()
     assert found.gap <= 1e-17 * found.value
