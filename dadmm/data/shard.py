@@ -171,33 +171,18 @@ def read_tables(
 
 
 def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
-    """Raise unless the rows of a node are a matrix and a target of finite floats.
+    """Raise if an entry of a node's rows is missing, infinite or very large.
 
-    With ``gaps``, NaN is allowed for missing entries, if not all are missing.
+    With ``gaps``, entries may be missing (NaN), but not all.
     """
     if hasattr(rows.X, "toarray"):  # the problem checks sparse entries
         return
-    if rows.X.ndim != 2 or rows.X.size == 0:
-        raise ShardError(
-            f"node {node}: samples have shape {rows.X.shape}; give a matrix with at "
-            "least one row and one column"
-        )
-    if rows.X.dtype.kind != "f":
-        raise ShardError(
-            f"node {node}: samples have type {rows.X.dtype}; convert them to float64"
-        )
-    for part in (rows.X, rows.y):
-        if part is None:
-            continue
-        bad = np.isinf(part) if gaps else ~np.isfinite(part)
-        advice = "or NaN where an entry is missing" if gaps else "so fill or drop it"
-        advice = f"samples must be finite, {advice}"
-        if not bad.any():
-            bad = np.abs(part) > np.float64(LARGEST)  # false for NaN
-            advice = "its powers overflow, so rescale the column to at most "
-            advice += f"{LARGEST:g}"
-        if bad.any():
-            place = tuple(np.argwhere(bad)[0])
+    advice = f"entries must be numbers of at most {LARGEST:g}"
+    advice += ", or NaN where they are missing" * gaps + "; fill, drop or rescale it"
+    for part in (rows.X,) if rows.y is None else (rows.X, rows.y):
+        bad = ~(np.abs(part) <= LARGEST)
+        bad = bad & ~np.isnan(part) if gaps and bad.any() else bad
+        for place in map(tuple, np.argwhere(bad)):
             what = f"column {place[1]}" if part is rows.X else "the target"
             raise ShardError(
                 f"node {node}: row {place[0]}, {what} is {part[place]:g}; {advice}"
