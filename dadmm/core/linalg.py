@@ -56,6 +56,17 @@ def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
     return np.asarray(np.vecdot(rows[..., None, :], columns))
 
 
+def principal_axes(W: Matrix) -> tuple[Matrix, Vector]:
+    """Return the principal axes of ``W z``, (D, M), and their lengths (M,), falling.
+
+    The largest entry of an axis is positive.
+    """
+    axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
+    largest = np.abs(axes).argmax(axis=0)
+    signs = np.where(axes[largest, np.arange(len(lengths))] < 0.0, -1.0, 1.0)
+    return axes * signs, lengths
+
+
 def subspace_angle(A: Matrix, B: Matrix) -> Any:
     """Return the largest principal angle between column spaces, in degrees.
 

@@ -72,6 +72,12 @@ class GeneralisedLinear(LinearProblem):
         self._is_free = np.array([self.alpha == 0.0])
         self._prepare()
 
+    def _check_targets(self, what: str, y: Vector, bad: NDArray[np.bool_]) -> None:
+        """Raise if a target is bad; its row is not known, as rows may be left out."""
+        if bad.any():
+            found = f"{y[bad][0]:g}; choose another target or problem"
+            raise ProblemError(f"{type(self).__name__} needs {what}, got {found}")
+
     def _free_fits(self, theta: Vector) -> Vector:
         """Return x' theta (n,), where penalised entries of theta count as zero."""
         return np.asarray(self._data @ (self._free @ theta))
@@ -300,7 +306,10 @@ class LogisticRegression(GeneralisedLinear):
     traits = Traits("classification", True, classification, "margins")
 
     def _adopt(self, given: Design) -> None:
-        given.rows[:] *= -_signs(given.y)[:, None]
+        low = 0.0 if given.y.min() >= 0.0 else -1.0
+        bad = (given.y != low) & (given.y != 1.0)
+        self._check_targets("labels 0 and 1, or -1 and 1", given.y, bad)
+        given.rows[:] *= np.where(given.y > 0.0, -1.0, 1.0)[:, None]
         super()._adopt(given)
 
     def _bend_roots(self, theta: Vector, radius: float) -> Vector:
@@ -319,18 +328,6 @@ class LogisticRegression(GeneralisedLinear):
         chances = 1.0 / (1.0 + np.exp(-np.maximum(fits, -700.0)))
         forces = self._weights * chances
         return forces, forces * (1.0 - chances)
-
-
-def _signs(y: Vector) -> Vector:
-    """Return labels as -1 and 1; raise if they are not of two classes."""
-    found = np.unique(y)
-    if not (np.isin(found, (0.0, 1.0)).all() or np.isin(found, (-1.0, 1.0)).all()):
-        shown = ", ".join(f"{label:g}" for label in found[:5])
-        raise ProblemError(
-            "LogisticRegression needs labels 0 and 1 or -1 and 1, got "
-            f"{shown}{', ...' if len(found) > 5 else ''}"
-        )
-    return np.where(y > 0.0, 1.0, -1.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -371,11 +368,7 @@ class PoissonRegression(GeneralisedLinear):
     traits = Traits("counts", True, counts, "margins")
 
     def _adopt(self, given: Design) -> None:
-        if given.y.min() < 0.0:
-            raise ProblemError(
-                "PoissonRegression needs y of at least 0, got "
-                f"{given.y[given.y < 0.0][0]:g}; choose another target or problem"
-            )
+        self._check_targets("y of at least 0", given.y, given.y < 0.0)
         self._y = given.y[None, None]  # (m, 1, n)
         self._unit = np.where(self._y > 0.0, self._y, 1.0)
         super()._adopt(given)

@@ -58,10 +58,13 @@ class ElasticNet(LeastSquares):
     l1_ratio: float = entry(0.5, number("from 0 to 1", lambda x: 0.0 <= x <= 1.0))
     traits = Traits("regression", adds="weights of the l1 penalty")
 
+    @property
+    def _l2(self) -> float:
+        return self.alpha * (1.0 - self.l1_ratio)
+
     def _adopt(self, given: Design) -> None:
-        l1 = self.alpha * self.l1_ratio
-        self._adopt_with(given, self.alpha * (1.0 - self.l1_ratio))
-        rows, target = self.equations
+        super()._adopt(given)
+        l1, (rows, target) = self.alpha * self.l1_ratio, self.equations
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._eye = np.eye(len(self._gram))
         self.l1 = l1 * given.penalised  # (p,) weights of |theta|

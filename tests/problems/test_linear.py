@@ -24,12 +24,15 @@ from dadmm.problems import (
     linear,
 )
 from tests.campaigns.properties.cases import draw
-from tests.support.linear import NAMES, SIZES, Case, data, make
+from tests.support.linear import NAMES, OTHERS, SIZES, Case, data, make
 
 WEIGHTS = [0.0, 1e-8, 1.0, 1e12]
-# a single row is of one class, which has no best intercept
-UNBOUNDED = ("logistic with intercept", (1, 5), 0.0)
-CASES = [case for case in product(NAMES, SIZES, WEIGHTS) if case != UNBOUNDED]
+# a few rows are of one class each, which have no best intercept
+UNBOUNDED = [
+    (f"{name} with intercept", size, 0.0)
+    for name, size in [("logistic", (1, 5)), *product(["multinomial"], SIZES[1:])]
+]
+CASES = [case for case in product(NAMES, SIZES, WEIGHTS) if case not in UNBOUNDED]
 BARE = {"fit_intercept": False}
 KINDS = {
     "least_squares": LeastSquares,
@@ -81,7 +84,7 @@ def degenerate(seed):
     return X, y, centre
 
 
-@pytest.mark.parametrize("name", NAMES[:-2])
+@pytest.mark.parametrize("name", NAMES[: -len(OTHERS)])
 def test_degenerate_designs_are_solved_exactly(name):
     for seed in range(60):
         X, y, centre = degenerate(seed)
@@ -106,6 +109,18 @@ def test_a_singular_design_gives_the_shortest_solution(shape):
     ):
         x = problem.prox(centre, None, centre, 0.0)
         assert_allclose(x, np.linalg.pinv(X) @ y, rtol=1e-12, atol=1e-14)
+
+
+def test_the_shortest_minimiser_of_several_classes():
+    """Equal columns have equal coefficients, and those of all classes sum to zero."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), rng.integers(3, size=40)
+    problem = MultinomialLogistic(np.column_stack([X, X[:, 0]]), y, 3, 0.0)
+
+    x = problem.layout.views(problem.prox(np.ones(12), None, np.ones(12), 0.0))
+
+    assert_allclose(x.coef[:, 0], x.coef[:, 2], rtol=1e-9)
+    assert_allclose(x.coef.sum(axis=0), 0.0, atol=1e-9)
 
 
 def test_a_perfect_fit_far_from_zero_has_no_error():
@@ -295,13 +310,13 @@ def test_bad_input_is_named(culprit, call):
 
 
 def test_layouts_name_the_parts_and_starts_are_zero():
-    plain = (LeastSquares, Ridge, Lasso, ElasticNet, Huber, LogisticRegression)
-    for kind in (*plain, PoissonRegression):
+    for name, kind in KINDS.items():
+        lead = (3,) if name == "multinomial" else ()
         problem = kind(X, Y)
-        assert problem.layout == Layout.of(coef=(2,), intercept=())
-        assert_array_equal(problem.init(np.random.default_rng(0)), np.zeros(3))
-        bare = kind(X, Y, fit_intercept=False)
-        assert bare.layout == Layout.of(coef=(2,))
+        assert problem.layout == Layout.of(coef=(*lead, 2), intercept=lead)
+        start = problem.init(np.random.default_rng(0))
+        assert_array_equal(start, np.zeros(problem.layout.size))
+        assert kind(X, Y, fit_intercept=False).layout == Layout.of(coef=(*lead, 2))
 
 
 @pytest.mark.parametrize("name", NAMES)
