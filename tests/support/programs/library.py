@@ -81,7 +81,7 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
          {"observe": {"a": np.sum} if odd else {}}),
         ("Config", "rank 2 has wait = 'poll' but rank 0 has 'auto';", RING,
          {"wait": "poll" if odd else "auto"}),  # to find out what auto is takes all
-        ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
+        ("Config", "rank 2: unknown scheme 'npa'", RING,
          {"scheme": "npa" if odd else "snap"}),
         ("Topology", "rank 2 has another graph or schedule than rank 0;",
          Topology.star(COMM.size) if odd else RING, {}),
