@@ -9,6 +9,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 BLOCK = 64  # rows that are decomposed at once: rounding then hardly grows with rows
 
 
@@ -45,6 +46,11 @@ def unpack_factor(packed: Vector) -> Matrix:
 def merge_factors(mine: Vector, other: Vector) -> Vector:
     """Return the packed factor of the rows of two packed factors."""
     return pack_factor(np.vstack([unpack_factor(mine), unpack_factor(other)]))
+
+
+def row_lengths(rows: Matrix) -> Any:
+    """Return the Euclidean length of each row (..., size), shape (...)."""
+    return np.sqrt(np.vecdot(rows, rows))
 
 
 def by_row(rows: Matrix, matrix: Matrix) -> Matrix:

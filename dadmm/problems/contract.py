@@ -14,6 +14,7 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.problems.builder import check_members
 
 WEIGHTS = (1.0, 100.0, 0.01, 0.0)
@@ -25,7 +26,6 @@ STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
 MOST = 40  # directions of one kind
 SLIGHT = 1e-4  # relative, of a rise by a step that is not exact
 BENDS, BEND_STEP = 10, 1e-3  # directions and relative step of second differences
-EPS = float(np.finfo(float).eps)
 ROUNDING = 64.0 * EPS
 PROXIMAL = "f + weight/2 |x - centre|^2"
 
@@ -341,9 +341,9 @@ class _Contract:
         mixed = rng.standard_normal((n_mixed, size))
         rows = np.vstack([np.eye(size)[axes], mixed])
         rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
-        lengths = np.linalg.norm(rows, axis=1)
+        lengths = row_lengths(rows)
         found = np.zeros((len(rows), len(point)))
-        found[:, span] = rows / np.maximum(lengths, np.finfo(float).tiny)[:, None]
+        found[:, span] = rows / np.maximum(lengths, TINY)[:, None]
         return np.asarray(found[lengths > 0.0])
 
     def _hint(self, step: _Step, point: Vector, span: slice) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.core.schema import FINITE, entry
 from dadmm.data.datasets import classification, counts
 from dadmm.problems.base import Traits
@@ -24,7 +25,6 @@ from dadmm.problems.linear import Design, LinearProblem
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
 MOST = 300.0  # derivatives are those at this fit beyond it; their squares are finite
-EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
 class Anchor(NamedTuple):
@@ -168,9 +168,9 @@ class GeneralisedLinear(LinearProblem):
         here = theta.reshape(len(self._held), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
         centre = centre.reshape(here.shape)
-        anchor = Anchor(weight, centre, 4.0 * EPS * _norm(weight * centre))
+        anchor = Anchor(weight, centre, 4.0 * EPS * row_lengths(weight * centre))
         here = self._descend(here, anchor)
-        here = here if weight.all() else self._least_norm(here, weight)
+        here = here if weight.all() else self._leastrow_lengths(here, weight)
         return here.reshape(theta.shape)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
@@ -236,11 +236,11 @@ class GeneralisedLinear(LinearProblem):
         gradient = (held + pull) + self._pull(forces)
         value = self._losses(fits)
         value = value + 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
-        terms = np.vecdot(np.abs(forces), self._lengths) + _norm(held + pull)
+        terms = np.vecdot(np.abs(forces), self._lengths) + row_lengths(held + pull)
         # the rounding of the fits times the curvature, and that of the penalty
         bend = trace + self._penalty_trace
-        rounding = 4.0 * EPS * (bend * _norm(here)) + anchor.rounding
-        far = _norm(gradient) > TOLERANCE * terms + rounding
+        rounding = 4.0 * EPS * (bend * row_lengths(here)) + anchor.rounding
+        far = row_lengths(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, fits, curvature, trace)
 
     def _newton(self, model: LocalModel, anchor: Anchor) -> Matrix:
@@ -251,7 +251,7 @@ class GeneralisedLinear(LinearProblem):
         hessian += (anchor.weight + least[..., None]) * self._eye
         return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
 
-    def _least_norm(self, here: Matrix, weight: Matrix) -> Matrix:
+    def _leastrow_lengths(self, here: Matrix, weight: Matrix) -> Matrix:
         """Return points of least norm with the same f, where nothing is penalised."""
         here = here.copy()
         for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
@@ -264,11 +264,6 @@ def padded(rows: Matrix, count: int) -> Matrix:
     """Return ``count`` rows (1, count, p): the given ones, and zeros."""
     more = np.zeros((count - len(rows), rows.shape[1]))
     return np.vstack([rows, more])[None]
-
-
-def _norm(rows: Matrix) -> Matrix:
-    """Return the norm of each vector (m, 1, p), shape (m, 1)."""
-    return np.asarray(np.sqrt(np.vecdot(rows, rows)))
 
 
 @dataclass(eq=False, repr=False)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import by_row, triangular
+from dadmm.core.linalg import EPS, TINY, by_row, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
@@ -63,7 +63,7 @@ def _lightest(parts: Iterable[Design], largest: Vector) -> float:
     least = 1.0
     for part in parts:
         entries = np.abs(part.rows)
-        entries /= np.maximum(largest, np.finfo(float).tiny)
+        entries /= np.maximum(largest, TINY)
         sizes = entries.max(axis=1, initial=0.0)
         least = float(sizes[sizes > 0.0].min(initial=least))
     return least
@@ -259,13 +259,13 @@ class LeastSquares(LinearProblem):
         self._padded, self._aim = np.zeros((p + 1, p)), np.zeros((1, p + 1))
         self._padded[:r], self._aim[0, :r] = rows, target
         left, values, right = np.linalg.svd(rows)
-        values[values <= np.finfo(float).eps * max(self._n_rows, p) * values[0]] = 0.0
+        values[values <= EPS * max(self._n_rows, p) * values[0]] = 0.0
         singular, turned = np.zeros(p), np.zeros(p + 1)
         singular[: len(values)] = values
         turned[:r] = target @ left
         # A curvature of zero is replaced by the least positive number: added to a
         # positive weight it is lost, and with weight 0 it avoids 0 / 0.
-        curvature = np.maximum(singular**2, np.finfo(float).tiny)
+        curvature = np.maximum(singular**2, TINY)
         self._axes = np.ascontiguousarray(right.T)  # (..., p, p)
         self._curvature = curvature[None]  # (..., 1, p)
         self._pull = (singular * turned[:p])[None]  # (..., 1, p)

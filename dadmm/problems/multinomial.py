@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import TINY, triangular
 from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification
 from dadmm.problems.base import Traits
-from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
+from dadmm.problems.glm import GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, Design
 
 MOST_CLASSES = 1000

@@ -17,7 +17,7 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import EPS, triangular
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
@@ -141,7 +141,7 @@ class PPCA:
             _, self.mean, self.factor = pooled
         self.count: Any = float(self.n_samples)  # (n,) in a stack
         self._entry_count: Any = self.count * self.dimension
-        rounding = np.finfo(float).eps * largest
+        rounding = EPS * largest
         self._most: Any = rounding**-2 if rounding else math.inf
 
     @property
@@ -345,7 +345,7 @@ class PPCA:
 
 
 def _precision(
-    count: float, misfit: float, weight: float, centre: float, most: float = math.inf
+    count: float, misfit: float, weight: float, centre: float, most: float
 ) -> float:
     """Return the positive root of the quadratic for a, without cancellation.
 
