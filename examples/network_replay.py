@@ -27,8 +27,8 @@ plt.rcParams.update(STYLE)
 # %%
 # Record
 # ------
-# ``run`` is the command ``dadmm run``, with the same arguments. All 20 nodes run in this
-# process, and the folder of the run has the messages.
+# ``run`` is the command ``dadmm run``, with the same arguments. All 20 nodes run in
+# this process, and the folder of the run has the messages.
 
 folder = tempfile.TemporaryDirectory()
 settings = {
