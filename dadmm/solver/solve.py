@@ -113,7 +113,7 @@ def solve(
         ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
     sending : str or Sending
         Which messages are sent, and how they are encoded: a payload by its name, or an
-        object, as in ``dadmm.Sending("quantised", bits=6)``.
+        object, as in ``dadmm.Sending("quantised:6", censor=0.01)``.
     schedule : Schedule, optional
         Which edges are used in which iteration. By default all edges are used in all
         iterations.

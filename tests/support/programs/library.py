@@ -68,13 +68,13 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
     """Instead of waiting for ever, or of solving something that nobody asked for."""
     odd, even = COMM.rank == 2, COMM.rank % 2 == 0
     turns = dadmm.Schedule.matchings(RING) if odd else None
-    sending = dadmm.Sending(bits=5 if odd else 8)
+    sending = dadmm.Sending(send_every=5 if odd else 8)
     for kind, words, graph, settings in (
         ("Config", "rank 2 has scheme = 'nap' but rank 0 has 'snap'; start", RING,
          {"scheme": "nap" if odd else "snap"}),
         ("Config", "ranks 1 and 3 have max_iter = 9 but rank 0 has 8;", RING,
          {"max_iter": 8 if even else 9}),
-        ("Config", "rank 2 has bits = 5 but rank 0 has 8;", RING, {"sending": sending}),
+        ("Config", "rank 2 has send_every = 5 but rank 0 has 8;", RING, {"sending": sending}),
         ("Config", "rank 2 has init = given but rank 0 has 'shared'", RING,
          {"init": np.zeros((COMM.size, OWN.layout.size)) if odd else "shared"}),
         ("Config", "rank 2 has observe = ['a'] but rank 0 has []", RING,
