@@ -61,7 +61,7 @@ class Sending:
     ('certified', True)
     """
 
-    payload: str | Codec = schema.entry("float64", None)
+    payload: str | Codec = schema.entry("float64", None)  # noqa: RUF009
     censor: float = schema.entry(0.0, schema.FINITE)
     censor_decay: float = schema.entry(
         0.98, schema.number("between 0 and 1", lambda x: 0 < x < 1)

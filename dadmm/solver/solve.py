@@ -220,7 +220,7 @@ def solve(
     choice(COORDINATES).check("coordinates", coordinates)
     FLAG.check("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
-    hosted, n_nodes = _hosted(problems, topology, comm), topology.n_nodes
+    hosted, n_nodes = hosted_problems(problems, topology, comm), topology.n_nodes
     # plan: which coordinates, which start, and from which iteration
     able, warm = all_abilities(hosted.values(), comm), warm_start is not None
     plan = make_plan(able, init, coordinates, policy.is_constant, warm)
@@ -309,7 +309,7 @@ def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in left_out}
 
 
-def _hosted(
+def hosted_problems(
     problems: Sequence[Problem] | Problem, topology: Topology, comm: Any
 ) -> dict[int, Problem]:
     """Return the problems of this process by node."""
