@@ -72,7 +72,7 @@ def make_parser() -> Parser:
     add("--topology", metavar="NAME", **several, help="a graph; may be repeated")
     add("--seeds", type=int, default=10, metavar="N", help="seeds 1 to N (default: 10)")
     add("--to", type=float, metavar="X", help="the goal: largest relative distance of "
-        "a node from the pooled optimum in the metric (default: 1e-6); for ppca largest "
+        "a node from the pooled optimum in the metric (default: 1e-6); for ppca the "
         "angle to the centralised subspace in degrees (default: 1)")  # fmt: skip
     add("--network", metavar="NAME", **several, help="model seconds on a preset (host, "
         "lan, wan, wireless) or a TOML file; may be repeated (default: lan, wan, "

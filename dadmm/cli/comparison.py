@@ -51,15 +51,14 @@ def table(rows: Sequence[Row], networks: Sequence[str]) -> str:
         "end": lambda own: _spread(own, "end_bytes", "{:.3g}", 1e-3, False),
     }
     for name in networks:
-        key = f"{name}_seconds"
-        columns[f"s, {name}"] = lambda own, key=key: _spread(
-            own, key, "{:.3g}", 1.0, False
+        columns[f"s, {name}"] = partial(
+            _spread, name=f"{name}_seconds", form="{:.3g}", quartiles=False
         )
     columns["failed"] = _failures
     lines = [["graph", "method", "payload", *columns]]
-    for key, own in groups(rows):
+    for (graph, method, payload), own in groups(rows):
         tuned = next((row["tuned"] for row in own if row.get("tuned")), "")
-        names = [key[0], f"{key[1]} ({tuned})" if tuned else key[1], key[2]]
+        names = [graph, f"{method} ({tuned})" if tuned else method, payload]
         lines.append([*names, *(column(own) for column in columns.values())])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -155,6 +154,5 @@ def band(curves: Sequence[Row], x: str) -> tuple[np.ndarray, ...]:
         found = np.array(curve["error"])[np.clip(k, 0, None)]
         errors.append(np.where(at > curve[x][-1] * (1 + 1e-9), np.nan, found))
     known = np.isfinite(errors).sum(axis=0) * 2 > len(errors)  # of most seeds
-    return at[known], *np.nanpercentile(
-        np.array(errors)[:, known], (25, 50, 75), axis=0
-    )
+    spread = np.nanpercentile(np.array(errors)[:, known], (25, 50, 75), axis=0)
+    return at[known], *spread

@@ -120,7 +120,7 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     frame = read_frame(str(config.data), **how)
     choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
     encoding = conclude(describe(frame, choice), choice)
-    frames = dict(enumerate(shard.split_table(frame, graph.n_nodes, labels)))
+    frames = dict(enumerate(shard.split(frame, graph.n_nodes, labels)))
     reduce = TreeReduction(graph).reduce
     return _encode(with_moments(reduce, frames, encoding, choice), frames)
 

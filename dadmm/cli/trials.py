@@ -245,17 +245,16 @@ def measure(
     rows, messages = watch.gathered(until)
     if world.rank:
         return found
-    setup, n_setup, opening, sent = rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:].T
-    calls, shared = watch.shared
-    shared = shared * until / max(calls, until)  # the run went on
-    loop = (
-        opening.sum() + np.cumsum(sent.sum(axis=1)) + shared / until * np.arange(until)
-    )
-    clocks = {
-        name: _seconds(graph, network, wire.work, opening, sent, over_tree)
-        + _tree_seconds(graph, network, setup, n_setup)
-        for name, network in wire.networks.items()
-    }
+    setup, end, opening, sent = rows[:, :2], rows[:, 2:4], rows[:, 4], rows[:, 5:].T
+    calls, shared = watch.shared  # collectives, also of iterations that are not counted
+    each = sent.sum(axis=1) + shared / max(calls, 1)
+    before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
+    clocks, ends = {}, {}
+    for name, network in wire.networks.items():
+        clocks[name] = _tree_seconds(graph, network, setup) + _seconds(
+            graph, network, wire.work, opening, sent, over_tree
+        )
+        ends[name] = float(clocks[name][-1]) + _tree_seconds(graph, network, end)
     keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
     found["curve"] = {
         "iteration": (keep + 1).tolist(),
@@ -286,14 +285,9 @@ def _seconds(
     over_tree: bool,
 ) -> Vector:
     """Return the modelled time at the end of each iteration."""
-    if over_tree:  # an iteration is a sum over the tree
-        once = np.append(
-            0.0, work + _tree_seconds(graph, network, sent[0], sent[0] > 0)
-        )
-        per = [work + _tree_seconds(graph, network, row, row > 0) for row in sent[:2]]
-        return np.asarray(
-            once[1] + (per[-1] if len(per) > 1 else 0.0) * np.arange(len(sent))
-        )
+    if over_tree:  # an iteration is a sum over the tree, the same in all
+        per = work + _tree_seconds(graph, network, np.array([sent[0] > 0, sent[0]]).T)
+        return np.asarray(per * np.arange(1, len(sent) + 1))
     shown = sent
     alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
     if alike:

@@ -15,26 +15,8 @@ import numpy as np
 
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Matrix
-from dadmm.data.encoding import (
-    CATEGORY,
-    NUMBER,
-    Column,
-    Encoding,
-    Label,
-    check_gaps,
-    listed,
-    not_numbers,
-    row_gaps,
-)
-from dadmm.data.frame import (
-    Array,
-    Frame,
-    codes_of,
-    is_missing,
-    is_numeral,
-    label,
-    positions,
-)
+from dadmm.data.encoding import CATEGORY, NUMBER, Column, Encoding, Label, listed
+from dadmm.data.frame import Frame, codes_of, has_commas, is_numeral, label, positions
 
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
 Facts = dict[str, Any]
@@ -116,10 +98,9 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
         features, target, weight = select(frame, choice)
         texts = _categories(frame, choice, features, target, node or 0)
         if choice.on_missing == "error":
-            used = features if target is None else [*features, target]
-            check_gaps(frame, used)
+            frame.check_gaps(features if target is None else (*features, target))
         if weight is not None:
-            _check_weights(weight, frame.column(weight))
+            _check_weights(frame, weight)
     except ShardError as error:
         return {"node": node, "error": [node, str(error)]}
     width, plain = len(features), features == positions(len(features))
@@ -161,30 +142,26 @@ def _categories(
         if name in forced or values.dtype == object:
             words = sorted(codes_of(values)[0])
             if name not in forced:
-                _check_words(name, values, words)
+                _check_words(frame, name, words)
             add(name, words, "text")
         elif np.isnan(values).all():
             add(name, [], "number")
     if target is None:
         return found
-    values = frame.column(target)
-    if values.dtype == object and not choice.n_classes:
-        advice = (
+    if not choice.n_classes:
+        frame.numbers(
+            target,
             ", because it is the target; choose another one with --target, or "
-            "logistic or multinomial with --problem"
+            "logistic or multinomial with --problem",
         )
-        raise not_numbers(target, values, advice)
-    if choice.n_classes and choice.on_missing == "drop":
-        kept = np.ones(frame.n_rows, bool)
-        if frame.sparse is not None:
-            kept &= ~row_gaps(frame.sparse)
-        for name in frame.columns.keys() & {*features}:
-            kept &= ~is_missing(frame.columns[name])
-        values = values[kept]
-    if choice.n_classes and values.dtype == object:
+        return found
+    values = frame.column(target)
+    if choice.on_missing == "drop":
+        values = values[~frame.gaps(features)]
+    if values.dtype == object:
         add(target, sorted(codes_of(values)[0]), "text")
         found[target]["text"] = node
-    elif choice.n_classes:
+    else:
         numbers = np.unique(values[~np.isnan(values)])
         if np.isinf(numbers).any():
             raise ShardError(f"the target {target!r} has an infinite entry")
@@ -192,9 +169,8 @@ def _categories(
     return found
 
 
-def _check_weights(name: str, values: Array) -> None:
-    if values.dtype == object:
-        raise not_numbers(name, values)
+def _check_weights(frame: Frame, name: str) -> None:
+    values = frame.numbers(name)
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(wrong.argmax())
@@ -204,22 +180,20 @@ def _check_weights(name: str, values: Array) -> None:
         )
 
 
-def _check_words(name: str, values: Array, words: Sequence[str]) -> None:
-    """Raise if a column of text seems to have no categories.
-
-    It then has numbers and a few other cells, or a different text in each row.
-    """
+def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
+    """Raise if a column of text has numbers, or identifiers, but no categories."""
     odd = [word for word in words if not is_numeral(word)]
-    if odd and all(is_numeral(word.replace(",", ".")) for word in odd):
-        raise not_numbers(name, values)
-    if len(words) == len(values) >= MANY:
+    if has_commas(odd):
+        frame.numbers(name)
+    if len(words) == frame.n_rows >= MANY:
         raise ShardError(
             f"column {name!r} has another text in each of its {len(words)} rows, as "
             "names and identifiers have; leave it out of --features, or list it in "
             "--categories if the texts are categories"
         )
     if odd and 2 * len(odd) <= len(words):
-        row = next(k for k, word in enumerate(values.tolist()) if word in odd)
+        values = frame.column(name).tolist()
+        row = next(k for k, word in enumerate(values) if word in odd)
         raise ShardError(
             f"column {name!r} has numbers, but {shown(values[row])} in row {row}; "
             "leave a missing entry empty, or list the column in --categories if its "

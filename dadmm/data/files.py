@@ -122,7 +122,11 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
 
     Parameters
     ----------
-    path, key : as in `dadmm.datasets.load_matrix`
+    path : path-like
+        A .npy, .npz, .csv, .parquet, .txt or .mat file; ``data.npz::name`` also gives
+        the key.
+    key : str, optional
+        Name of the array, in a file with several.
 
     Returns
     -------
@@ -135,50 +139,15 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     >>> from tempfile import TemporaryDirectory
     >>> import dadmm, numpy as np
     >>> with TemporaryDirectory() as folder:
-    ...     np.save(Path(folder, "labels.npy"), np.array([0, 1, 1, 0]))
-    ...     labels = np.array(dadmm.datasets.load_array(Path(folder, "labels.npy")))
-    >>> labels
-    array([0, 1, 1, 0])
-    """
-    found = _open(path, key, lambda *found: _numbers(*found)[0])
-    return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
-
-
-def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
-    """Return the samples in a file, one per row.
-
-    Parameters
-    ----------
-    path : path-like
-        A .npy, .npz, .csv, .parquet, .txt or .mat file; ``data.npz::name`` also gives
-        the key. A .npy file of float64 is memory-mapped and read-only.
-    key : str, optional
-        Name of the array, in a file with several.
-
-    Returns
-    -------
-    samples : ndarray of shape (n_samples, dimension)
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> import dadmm, numpy as np
-    >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder, "data.npz")
     ...     np.savez(file, train=np.eye(3), test=np.ones((2, 3)))
-    ...     samples = dadmm.datasets.load_matrix(file, "test")
+    ...     samples = dadmm.datasets.load_array(file, "test")
     >>> samples
     array([[1., 1., 1.],
            [1., 1., 1.]])
     """
-    found = load_array(path, key)
-    if found.ndim != 2:
-        raise ShardError(
-            f"{path}: an array of shape {found.shape} is not a matrix; samples are a "
-            "matrix with one row per sample"
-        )
-    return np.asarray(found, dtype=np.float64)
+    found = _open(path, key, lambda *found: _numbers(*found)[0])
+    return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
 def load_tracks(path: str | PathLike[str]) -> Matrix:
@@ -187,7 +156,7 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     Parameters
     ----------
     path : path-like
-        As in `load_matrix`. In a file with several arrays, such as those of Caltech
+        As in `load_array`. In a file with several arrays, such as those of Caltech
         Turntable and Hopkins 155, the array is ``measurement_matrix``.
 
     Returns
@@ -209,16 +178,14 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     (8, 10)
     """
     named = reader_of(path).archive and "::" not in str(path)
-    matrix = np.array(load_matrix(path, "measurement_matrix" if named else None))
-    if len(matrix) % 2:
+    found = load_array(path, "measurement_matrix" if named else None)
+    matrix = np.array(found, dtype=np.float64)
+    if matrix.ndim != 2 or len(matrix) % 2 or matrix.shape[1] < 4:
         raise ShardError(
-            f"{path} has {len(matrix)} rows; tracks need an even number, x and y of "
-            "each frame"
+            f"{path} has shape {matrix.shape}; tracks need an even number of rows, x "
+            "and y of each frame, and at least 4 columns, one per point"
         )
-    if matrix.shape[1] < 4:
-        raise ShardError(f"{path} has {matrix.shape[1]} points; use at least 4")
-    if np.isinf(matrix).any():
-        row, point = np.argwhere(np.isinf(matrix))[0]
+    for row, point in np.argwhere(np.isinf(matrix)):
         raise ShardError(
             f"{path}: row {row}, point {point} is {matrix[row, point]}; coordinates "
             "must be finite, or NaN where a point is lost"
@@ -275,17 +242,9 @@ def _numbers(reader: Reader, file: Path, key: str) -> tuple[Any, Names]:
     else:
         assert reader.table is not None
         frame = reader.table(file, Format(), ALL)
-        columns = {name: frame.column(name) for name in frame.columns}
-        for name, values in columns.items():
-            if values.dtype == object:
-                row = next(k for k, value in enumerate(values) if value is not None)
-                raise ShardError(
-                    f"column {name!r} has text, such as {values[row]!r} in row {row}; "
-                    "save numbers, and leave missing entries empty"
-                )
-        array, names = np.empty((0, 0)), None
-        if columns:
-            array = np.column_stack([*columns.values()])
+        columns = [frame.numbers(name) for name in frame.columns]
+        array = np.column_stack(columns) if columns else np.empty((0, 0))
+        names = None
     if array.dtype.kind not in "fiub":
         raise ShardError(f"it holds values of type {array.dtype}; save numbers")
     if 0 in array.shape:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import by_row, triangular
+from dadmm.core.linalg import EPS, TINY, by_row, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.base import Traits, check_entries, checked_array, stack_attributes
@@ -56,7 +56,7 @@ def _lightest(rows: Matrix) -> float:
     Columns are scaled to a largest entry of one.
     """
     entries = np.abs(rows)
-    entries /= np.maximum(entries.max(axis=0, initial=0.0), np.finfo(float).tiny)
+    entries /= np.maximum(entries.max(axis=0, initial=0.0), TINY)
     sizes = entries.max(axis=1, initial=0.0)
     return float(sizes[sizes > 0.0].min(initial=1.0))
 
@@ -129,29 +129,27 @@ class LinearProblem:
         """
         return by_row(z, T.T)
 
-    def _design(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> Design:
+    def _design(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Design:
         """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
 
         Rows of weight zero are left out. If they are `compressible`, rows are
         multiplied by the roots of their weights, and a sparse X is compressed block by
         block.
         """
-        name = type(self).__name__
-        sparse = hasattr(X, "tocsr") and hasattr(X, "toarray")
-        X = _sparse_rows(name, X) if sparse else checked_array(name, "X", X)
+        name, X = type(self).__name__, checked_array(type(self).__name__, "X", X)
+        sparse = hasattr(X, "toarray")
         if X.ndim != 2 or 0 in X.shape:
             raise ProblemError(
                 f"{name} needs X of shape (n, d) with n, d >= 1, got {X.shape}"
             )
         n, d = X.shape
-        y = _one_each(name, "y", y, n)
+        y = checked_array(name, "y", y, (n,))
         weights = np.ones(n)
         if sample_weight is not None:
-            weights = _one_each(name, "sample_weight", sample_weight, n)
-            rule = "sample_weight of at least 0"
-            check_entries(name, rule, weights, weights < 0.0)
-            rule = "a positive sample_weight"
-            check_entries(name, rule, weights, np.full(n, not weights.any()))
+            weights = checked_array(name, "sample_weight", sample_weight, (n,))
+            rule = "sample_weight of at least 0, and one that is positive"
+            bad = (weights < 0.0) | (not weights.any())
+            check_entries(name, rule, weights, bad)
         if not weights.all():
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
@@ -174,32 +172,6 @@ class LinearProblem:
             light = min(found.lightest, more.lightest)
             found = found._replace(rows=rows, y=ends, lightest=light).compressed()
         return found
-
-
-def _sparse_rows(problem: str, X: Any) -> Any:
-    """Return X in scipy's CSR format; raise unless it has finite numbers."""
-    try:
-        rows = X.tocsr().astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{problem} needs X of numbers: {error}") from None
-    entries = rows.tocoo()
-    places, bad = (
-        np.column_stack([entries.row, entries.col]),
-        ~np.isfinite(entries.data),
-    )
-    check_entries(problem, "finite X", entries.data, bad, places)
-    return rows
-
-
-def _one_each(problem: str, name: str, values: ArrayLike, n: int) -> Vector:
-    """Return a number for each of n rows."""
-    found = checked_array(problem, name, values)
-    if found.shape != (n,):
-        raise ProblemError(
-            f"{problem} needs one {name} for each of the {n} rows of X, shape ({n},), "
-            f"got {found.shape}"
-        )
-    return found
 
 
 @dataclass(eq=False, repr=False)
@@ -249,12 +221,13 @@ class LeastSquares(LinearProblem):
     mapped = ("_rows",)
     traits = Traits("regression", has_errors=True)
 
-    def _adopt(self, given: Design) -> None:
-        self._adopt_with(given, self.alpha)
+    @property
+    def _l2(self) -> float:
+        """The factor of ``1/2 |coef|^2``."""
+        return self.alpha
 
-    def _adopt_with(self, given: Design, l2: float) -> None:
-        """Take the rows of a design, with the penalty ``l2/2 |coef|^2``."""
-        held = given.penalty_rows(l2)
+    def _adopt(self, given: Design) -> None:
+        held = given.penalty_rows(self._l2)
         self._rows = np.vstack([given.rows, held])
         self._target = np.append(given.y, np.zeros(len(held)))
         self._prepare()
@@ -266,13 +239,13 @@ class LeastSquares(LinearProblem):
         self._padded, self._aim = np.zeros((p + 1, p)), np.zeros((1, p + 1))
         self._padded[:r], self._aim[0, :r] = rows, target
         left, values, right = np.linalg.svd(rows)
-        values[values <= np.finfo(float).eps * max(self._n_rows, p) * values[0]] = 0.0
+        values[values <= EPS * max(self._n_rows, p) * values[0]] = 0.0
         singular, turned = np.zeros(p), np.zeros(p + 1)
         singular[: len(values)] = values
         turned[:r] = target @ left
         # A curvature of zero is replaced by the least positive number: added to a
         # positive weight it is lost, and with weight 0 it avoids 0 / 0.
-        curvature = np.maximum(singular**2, np.finfo(float).tiny)
+        curvature = np.maximum(singular**2, TINY)
         self._axes = np.ascontiguousarray(right.T)  # (..., p, p)
         self._curvature = curvature[None]  # (..., 1, p)
         self._pull = (singular * turned[:p])[None]  # (..., 1, p)

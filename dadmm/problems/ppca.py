@@ -17,7 +17,7 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import EPS, triangular
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.base import (
@@ -129,7 +129,7 @@ class PPCA:
         self.factor = triangular(samples - self.mean)
         self.count: Any = float(self.n_samples)  # (n,) in a stack
         self._entry_count: Any = self.count * self.dimension
-        rounding = np.finfo(float).eps * float(np.abs(samples).max())
+        rounding = EPS * float(np.abs(samples).max())
         self._most: Any = rounding**-2 if rounding else math.inf
 
     @property
@@ -333,7 +333,7 @@ class PPCA:
 
 
 def _precision(
-    count: float, misfit: float, weight: float, centre: float, most: float = math.inf
+    count: float, misfit: float, weight: float, centre: float, most: float
 ) -> float:
     """Return the positive root of the quadratic for a, without cancellation.
 
