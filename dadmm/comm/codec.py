@@ -8,24 +8,25 @@ exact.
 Examples
 --------
 A codec of your own says how many bytes a payload has, and writes and reads it. This one
-sends the sign of each entry and one length:
+sends each entry as a whole number from -127 to 127, in units of the largest:
 
 >>> import dadmm
 >>> import numpy as np
->>> class Signs(dadmm.comm.codec.Codec):
+>>> class Whole(dadmm.comm.codec.Codec):
 ...     def length(self, layout):
-...         return 8 + -(-layout.shared_size // 8)
+...         return 8 + layout.shared_size
 ...
 ...     def write(self, step, layout):
-...         size = np.abs(step).mean(axis=1, keepdims=True)
-...         return np.hstack([size.view(np.uint8), np.packbits(step > 0, axis=1)])
+...         unit = np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300) / 127
+...         numbers = np.round(step / unit).astype(np.int8)
+...         return np.hstack([unit.view(np.uint8), numbers.view(np.uint8)])
 ...
 ...     def read(self, box, layout):
-...         signs = np.unpackbits(box[:, 8:], axis=1, count=layout.shared_size)
-...         return box[:, :8].copy().view(np.float64) * (2.0 * signs - 1.0)
+...         unit = np.ascontiguousarray(box[:, :8]).view(np.float64)
+...         return unit * box[:, 8:].view(np.int8)
 >>> X, y, _ = dadmm.datasets.regression(600, 20)
 >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
->>> sending = dadmm.Sending(payload=Signs())
+>>> sending = dadmm.Sending(payload=Whole())
 >>> dadmm.solve(problems, dadmm.Topology.ring(6), sending=sending).status
 'certified'
 """
@@ -46,7 +47,10 @@ KNOWN = "float64, float32, float16, quantised:4 (bits per entry), topk:0.05 (sha
 
 
 class Codec:
-    """How a payload is written; each row of the arrays belongs to one neighbour."""
+    """How a payload is written; each row of the arrays belongs to one neighbour.
+
+    `dadmm.comm.codec` has an example of a codec of your own.
+    """
 
     differences: ClassVar[bool] = True  # else the parameters themselves are sent
 
