@@ -242,7 +242,7 @@ def solve(
     hosted = hosted_problems(problems, topology, comm)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    plan = make_plan(all_abilities(hosted.values(), comm), None, coordinates)
+    plan = make_plan(all_abilities(hosted.values()), None, coordinates)
     check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)
