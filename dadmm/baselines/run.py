@@ -28,9 +28,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
-from dadmm.solver.plan import Kind, all_abilities, make_plan
+from dadmm.solver.plan import Kind, all_abilities, find_starts, make_plan
 from dadmm.solver.solve import KINDS, hosted_problems
-from dadmm.solver.starts import find_starts
 
 Callback = Callable[[int, Any], str | None]
 
