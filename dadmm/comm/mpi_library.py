@@ -28,7 +28,7 @@ mpi4py.rc.thread_level = "single"  # one thread calls MPI; some MPIs are faster 
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 from mpi4py import MPI as MPI  # noqa: E402 (other modules take it from here)
 
-SHORT = 248  # bytes of an array that is sent with its length, in one call
+SHORT = 56  # bytes of an array that is sent with its length, in one call
 POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
 LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
 LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
