@@ -118,7 +118,8 @@ ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "subspace": {"within_degrees": AMOUNT_OR_NULL, "why_not": TEXT},
     "consensus": {"error": AMOUNT, "by": TEXT, "where": TEXT},
     "seconds": PHASES
-    | {"total": AMOUNT, "curvature": AMOUNT, "of_all_sessions": PHASES},
+    | dict.fromkeys(("total", "set_up", "curvature"), AMOUNT)
+    | {"of_all_sessions": PHASES},
 }
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
 Lines = dict[int, list[str]]  # of a file of rows, by iteration

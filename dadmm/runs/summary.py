@@ -59,8 +59,11 @@ class Summary(dict[str, Any]):
     """The entries of summary.json; `text` is what the run prints."""
 
     @classmethod
-    def of(cls, result: Result, named: Named, total_seconds: float) -> Summary:
-        """Return what a result, on rank 0, says by itself."""
+    def of(cls, result: Result, named: Named, spent: Mapping[str, float]) -> Summary:
+        """Return what a result, on rank 0, says by itself.
+
+        ``spent`` has the seconds in total and in set-up, before the first iteration.
+        """
         found, bound = result.start, result.subspace_bound
         start: dict[str, Any] = {"init": result.ending.init}
         if found is not None:
@@ -88,7 +91,7 @@ class Summary(dict[str, Any]):
             tree_bytes=int(result.traffic.tree_bytes.sum()),  # of sums over a tree
             # since the run began or was resumed; phases: mean over the nodes
             seconds={
-                "total": total_seconds,
+                **spent,
                 **_means(result.seconds),
                 "curvature": result.curvature_seconds,  # for the first penalties
                 "of_all_sessions": _means(result.seconds_of_all_sessions),
@@ -195,7 +198,7 @@ class Summary(dict[str, Any]):
         loop = ", ".join(f"{phase} {seconds[phase]:.2f}" for phase in phases)
         time = (
             f"after {self['iterations']} iterations, {seconds['total']:.2f} s{since} "
-            f"(a node's loop: {loop})"
+            f"(set-up {seconds['set_up']:.2f}; a node's loop: {loop})"
         )
         rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
         if status == "certified":
