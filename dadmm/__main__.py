@@ -21,8 +21,8 @@ from dadmm.core.version import __version__
 COMMANDS = {
     "run": ("cli.job", "fit a model over a network", "--nodes 20"),
     "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
-    "plot": ("drawing.plot", "draw a run, or compare runs", "RUN"),
-    "report": ("page.command", "write a run as one HTML page", "RUN"),
+    "plot": ("show.plot", "draw a run, or compare runs", "RUN"),
+    "report": ("show.report", "write a run as one HTML page", "RUN"),
     "replay": ("timing.replay", "predict the time on a network", "RUN --network wan"),
     "waiting": ("timing.waiting", "show who waited for whom", "RUN"),
     "calibrate": (

@@ -2,5 +2,5 @@
 
 `job` has the stages of a run. The other modules hold the set-up of graph and data, what
 results are compared with, the results, and progress. It may import every room but
-`sklearn`, `drawing`, `page` and `timing`.
+`sklearn`, `show` and `timing`.
 """

@@ -50,7 +50,7 @@ class Opened:
             color_scheme=scheme,
             java_script_enabled=scripts,
         )
-        self.page = self.context.new_page()
+        self.page, self.file = self.context.new_page(), file
         self.page.set_default_timeout(300_000)
         self.errors: list[str] = []
         self.requests: list[str] = []
