@@ -46,9 +46,13 @@ for i, table in enumerate(tables):
 
 graph = dadmm.Topology.ring(3)
 encoding, parts = dadmm.encode(
-    tables, graph, target="readmitted", classify=True, on_missing="mean",
+    tables,
+    graph,
+    target="readmitted",
+    classify=True,
+    on_missing="mean",
     features=["age", "sex", "ward", "pressure", "smoker"],
-)  # fmt: skip
+)
 names = encoding.feature_names
 print(len(names), "columns of numbers; classes:", ", ".join(encoding.classes))
 
@@ -85,18 +89,20 @@ print("the first three probabilities:", odds[:3].round(3))
 # %%
 # What each hospital would find alone
 # -----------------------------------
-# A hospital alone has fewer patients, so that its estimates differ from the common
-# ones. Wards are compared with cardiology, the first category. Two of the hospitals
-# have no such ward, so the picture has wards of the common model only. Coefficients are
-# those of a step of one standard deviation, so that one axis serves all columns.
+# A hospital alone has fewer patients, so its estimates differ from the common ones.
+# Wards are compared with cardiology, the first category. Two of the hospitals have no
+# cardiology, so the picture has wards of the common model only. A coefficient is for a
+# step of one standard deviation, so one axis serves all columns.
 
 alone = [
     dadmm.solve(
         [dadmm.problems.LogisticRegression(part.X, part.y, alpha=1.0)],
         dadmm.Topology.chain(1),
-    ).parts(0).coef
+    )
+    .parts(0)
+    .coef
     for part in parts
-]  # fmt: skip
+]
 scale = np.std(np.vstack([part.X for part in parts]), axis=0)
 
 figure, axis = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
@@ -105,9 +111,12 @@ wards = np.array([name.startswith("ward=") for name in names])
 looks = ((ORANGE, "s"), (GREEN, "^"), (BLUE, "v"))
 for i, (found, (colour, marker)) in enumerate(zip(alone, looks, strict=True)):
     axis.plot(
-        (found * scale)[~wards], lines[~wards] + 0.1 * (i - 1), marker, color=colour,
+        (found * scale)[~wards],
+        lines[~wards] + 0.1 * (i - 1),
+        marker,
+        color=colour,
         label=f"hospital {i} alone",
-    )  # fmt: skip
+    )
 axis.plot(coef * scale, lines, "D", color=BLACK, markersize=7, label="all three")
 axis.axvline(0, color="0.7", linewidth=0.8)
 axis.set(yticks=lines, yticklabels=names)

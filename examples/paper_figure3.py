@@ -41,9 +41,9 @@ pooled = dadmm.metrics.ppca_reference(rows, 3, zero_mean=True).W
 # --------
 # As in the paper: a ring and a complete graph with t_max = 50, and a complete graph
 # with t_max = 5. ``vp``, ``ap`` and ``vp_ap`` stop adapting after t_max iterations.
-# ``fixed`` and the schemes with a budget do not use it. All other settings are those of
-# ``dadmm run --config as-printed``, as in the example of Figure 2, but for the stop:
-# every run does 100 iterations, so that all curves can be compared. Each camera starts
+# ``fixed`` and the schemes with a budget do not use it. All other settings are as in
+# ``dadmm run --config as-printed``, except the stop: every run does 100 iterations, so
+# all curves can be compared. Each camera starts
 # from its first frame.
 
 panels = {
@@ -64,10 +64,15 @@ def angles(graph, scheme):
         found.append(dadmm.metrics.subspace_angle(W, pooled).max())
 
     dadmm.solve(
-        problems, graph, scheme=scheme, init="independent", coordinates="raw",
-        record=False, stopping=dadmm.Stopping(tolerance=0, max_iter=n_iterations),
+        problems,
+        graph,
+        scheme=scheme,
+        init="independent",
+        coordinates="raw",
+        record=False,
+        stopping=dadmm.Stopping(tolerance=0, max_iter=n_iterations),
         callbacks=[measure],
-    )  # fmt: skip
+    )
     return np.array(found)
 
 
@@ -106,9 +111,12 @@ for axis, title in zip(axes, panels, strict=True):
     axis.sharey(axes[0])
     for name in schemes:
         axis.plot(
-            range(1, n_iterations + 1), curves[title, name], label=name,
-            markevery=0.2, **SCHEME_STYLE[name],
-        )  # fmt: skip
+            range(1, n_iterations + 1),
+            curves[title, name],
+            label=name,
+            markevery=0.2,
+            **SCHEME_STYLE[name],
+        )
     axis.set(title=title, xlabel="iteration", ylabel="angle, worst camera")
     axis.grid()
 log_axis(axes[0], unit="°")

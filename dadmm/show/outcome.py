@@ -8,8 +8,8 @@ from dadmm.admm.clock import PHASES
 from dadmm.admm.rule import CRITERIA
 from dadmm.core import files
 from dadmm.core.errors import DadmmError
+from dadmm.core.linalg import principal_axes
 from dadmm.models.model import NAME, load_model
-from dadmm.models.predictions import principal_axes
 from dadmm.runs.stored import StoredRun
 from dadmm.runs.summary import (
     ANGLES,

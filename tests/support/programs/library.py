@@ -36,67 +36,51 @@ def check_every_rank_has_the_whole_result() -> None:
     assert ours.traffic.messages == len(RING.edges) * (ours.iterations + 1)
 
 
+def refusal(kind: type[Exception], *call: object, **settings: object) -> str:
+    """Return the one sentence with which all ranks are refused."""
+    try:
+        solve(*call, comm=COMM, **settings)
+    except kind as error:
+        said = str(error)
+        assert "\n" not in said
+        assert same_everywhere(said)
+        return said
+    raise AssertionError(f"{call} and {settings} are accepted")
+
+
 def check_mistakes_are_told_on_every_rank() -> None:
-    """One sentence, the same on all; and the communicator can be used afterwards."""
+    """And the communicator can be used afterwards."""
     width = 7 if COMM.rank == 2 else 6
     samples = np.random.default_rng(0).standard_normal((9, width))
     wider = dadmm.problems.PPCA(samples, 2)
     line = dadmm.problems.LeastSquares(samples[:, :3], samples[:, 3])  # has set-up sums
-    for kind, words, call in (
-        (dadmm.ProblemError, "the one problem of this rank", (PROBLEMS, RING)),
-        (dadmm.TopologyError, "has 5 nodes but MPI started 4", (OWN, Topology.ring(5))),
-        (
-            dadmm.TopologyError,
-            "has 3 nodes but MPI started 4",
-            (line, Topology.ring(3)),
-        ),
-        (dadmm.ProblemError, "rank 2 has parameters Layout.of(W=(7, ", (wider, RING)),
-    ):
-        said = None
-        try:
-            solve(*call, comm=COMM)
-        except kind as error:
-            said = str(error)
-        assert said is not None
-        assert words in said
-        assert "\n" not in said
-        assert same_everywhere(said)
+    refusal(dadmm.ProblemError, PROBLEMS, RING)
+    assert "rank 2" in refusal(dadmm.ProblemError, wider, RING)
+    for own, n in ((OWN, 5), (line, 3)):
+        assert f"{n} nodes" in refusal(dadmm.TopologyError, own, Topology.ring(n))
     compare(*both(scheme="vp", max_iter=5))
 
 
 def check_ranks_that_do_not_belong_together_are_told() -> None:
     """Instead of waiting for ever, or of solving something that nobody asked for."""
     odd, even = COMM.rank == 2, COMM.rank % 2 == 0
-    turns = dadmm.Schedule.matchings(RING) if odd else None
-    sending = dadmm.Sending(bits=5 if odd else 8)
-    for kind, words, graph, settings in (
-        ("Config", "rank 2 has scheme = 'nap' but rank 0 has 'snap'; start", RING,
-         {"scheme": "nap" if odd else "snap"}),
-        ("Config", "ranks 1 and 3 have max_iter = 9 but rank 0 has 8;", RING,
-         {"max_iter": 8 if even else 9}),
-        ("Config", "rank 2 has bits = 5 but rank 0 has 8;", RING, {"sending": sending}),
-        ("Config", "rank 2 has init = given but rank 0 has 'shared'", RING,
-         {"init": np.zeros((COMM.size, OWN.layout.size)) if odd else "shared"}),
-        ("Config", "rank 2 has observe = ['a'] but rank 0 has []", RING,
-         {"observe": {"a": np.sum} if odd else {}}),
-        ("Config", "rank 2 has wait = 'poll' but rank 0 has 'auto';", RING,
-         {"wait": "poll" if odd else "auto"}),  # to find out what auto is takes all
-        ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
-         {"scheme": "npa" if odd else "snap"}),
-        ("Topology", "rank 2 has another graph or schedule than rank 0;",
-         Topology.star(COMM.size) if odd else RING, {}),
-        ("Topology", "ranks 1 and 3 have another graph or schedule than rank 0;",
-         RING if even else Topology.complete(COMM.size), {}),
-        ("Topology", "rank 2 has another graph or schedule", RING, {"schedule": turns}),
+    for name, value, usual in (
+        ("scheme", "nap", "snap"), ("max_iter", 9, 8), ("wait", "poll", "auto"),
+        ("scheme", "npa", "snap"),  # which is not a scheme
+        ("sending", dadmm.Sending(bits=5), dadmm.Sending(bits=8)),
+        ("init", np.zeros((COMM.size, OWN.layout.size)), "shared"),
+        ("observe", {"a": np.sum}, {}),
     ):  # fmt: skip
-        said = None
-        try:
-            solve(OWN, graph, comm=COMM, **settings)
-        except getattr(dadmm, f"{kind}Error") as error:
-            said = str(error)
-        assert said is not None, words
-        assert said.startswith(words), said
-        assert same_everywhere(said)
+        chosen = {name: value if odd else usual}
+        said = refusal(dadmm.ConfigError, OWN, RING, **chosen)
+        assert said.startswith("rank 2")
+        assert ("bits" if name == "sending" else name) in said
+    said = refusal(dadmm.ConfigError, OWN, RING, max_iter=8 if even else 9)
+    assert said.startswith("ranks 1 and 3 have")
+    turns = {"schedule": dadmm.Schedule.matchings(RING) if odd else None}
+    star = Topology.star(COMM.size) if odd else RING
+    for graph, chosen in ((star, {}), (RING, turns)):
+        assert "rank 2" in refusal(dadmm.TopologyError, OWN, graph, **chosen)
     like = {"eta0": 10 if odd else 10.0, "max_iter": np.int64(5) if odd else 5}
     solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
     named = {"scheme": "nap", "stopping": "residuals", "sending": "float32"}
