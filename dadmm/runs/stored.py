@@ -83,6 +83,7 @@ ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     **dict.fromkeys(("iterations", "messages", "bytes", "collectives"), COUNT),
     **dict.fromkeys(("collective_bytes", "silent_messages", "lost_payloads"), COUNT),
     **dict.fromkeys(("tree_bytes", "resumed_after", "edges_between_hosts"), COUNT),
+    "record_every": COUNT,
     **dict.fromkeys(("bytes_between_hosts", "outside_calls", "outside_bytes"), COUNT),
     **dict.fromkeys(("seeds", "hosts", "rows_by_node"), WITH_COUNTS),
     "versions": WITH_TEXTS,
@@ -245,14 +246,19 @@ class StoredRun:
         """The columns of history.csv, each (iterations, n_nodes)."""
         file = self.folder / "history.csv"
         found = read_rows(file, NODE_KEYS, self.topology.n_nodes)
-        count = len(next(iter(found.values())))
-        if self.summary.get("iterations", count) != count:
+        last = int(found["iteration"][-1, 0])
+        if self.summary.get("iterations", last) != last:
             raise ConfigError(
-                f"{file} has {count} iterations, but summary.json beside it reports "
+                f"{file} ends at iteration {last}, but summary.json beside it reports "
                 f"{self.summary['iterations']}; it was cut short or belongs to another "
                 "run"
             )
         return found
+
+    @property
+    def iterations(self) -> NDArray[np.int64]:
+        """The iteration of each row of a column."""
+        return self.history["iteration"][:, 0].astype(np.int64)
 
     @cached_property
     def edge_history(self) -> Columns:
@@ -266,11 +272,10 @@ class StoredRun:
                 "--record-edges"
             )
         found = read_rows(file, EDGE_KEYS, len(edges))
-        mine, other = (len(next(iter(c.values()))) for c in (found, self.history))
-        if mine != other:
+        if not np.array_equal(found["iteration"][:, 0], self.iterations):
             raise ConfigError(
-                f"{file} has {mine} iterations, but history.csv beside it has {other}; "
-                "one of them was cut short or belongs to another run"
+                f"{file} has other iterations than history.csv beside it; one of them "
+                "was cut short or belongs to another run"
             )
         return found
 
@@ -296,12 +301,7 @@ class StoredRun:
     @cached_property
     def n_iterations(self) -> int:
         """Iterations that have rows; 0 if none were recorded."""
-        return len(self.column("objective")) if self.has_rows else 0
-
-    @property
-    def iterations(self) -> NDArray[np.int64]:
-        """The iteration of each row of a column."""
-        return np.arange(1, self.n_iterations + 1)
+        return len(self.iterations) if self.has_rows else 0
 
     @cached_property
     def has_rows(self) -> bool:
@@ -324,6 +324,11 @@ class StoredRun:
         edges = self.topology.edges
         return np.flatnonzero(edges[:, 0] < edges[:, 1])
 
+    @property
+    def spans(self) -> NDArray[np.int64]:
+        """How many iterations each row stands for; more than one in a long run."""
+        return np.diff(self.iterations, prepend=0)
+
     @cached_property
     def has_payload(self) -> np.ndarray:
         """Whether a directed edge carried a payload, (iterations, E).
@@ -332,7 +337,7 @@ class StoredRun:
         ends of an edge use the mean of both.
         """
         header = 16 if self.config.options["scheme"].couples else 8
-        return self.edge_column("bytes") > header
+        return self.edge_column("bytes") > header * self.spans[:, None]
 
     @property
     def has_budgets(self) -> bool:
@@ -361,7 +366,8 @@ class GoingRun(StoredRun):
         except DadmmError as error:
             with suppress(DadmmError):
                 rows = [
-                    line.split(",")[1:3] for line in self._lines["edges"].get(1, ())
+                    line.split(",")[1:3]
+                    for line in next(iter(self._lines["edges"].values()), ())
                 ]
                 edges = sorted((int(i), int(j)) for i, j in rows)
                 return Topology.from_edges(self.summary["n_nodes"], edges)
@@ -377,13 +383,17 @@ class GoingRun(StoredRun):
         return {kind: lines_so_far(self.folder, kind) for kind in kinds}
 
     @cached_property
+    def _complete(self) -> list[int]:
+        """The iterations of which all rows are there."""
+        found = complete_iterations(self._lines["history"], len(self.topology))
+        if self.config.record_edges and (n_edges := len(self.topology.edges)):
+            by_edge = complete_iterations(self._lines["edges"], n_edges)
+            found = sorted({*found} & {*by_edge})
+        return found
+
+    @property
     def n_iterations(self) -> int:
-        """Iterations of which all rows are there."""
-        counts = {"history": self.topology.n_nodes}
-        if self.config.record_edges and len(self.topology.edges):
-            counts["edges"] = len(self.topology.edges)
-        ends = [last_complete(self._lines[k], n) for k, n in counts.items()]
-        return min(ends)
+        return len(self._complete)
 
     @property
     def has_rows(self) -> bool:
@@ -412,12 +422,13 @@ class GoingRun(StoredRun):
         self, kind: str, header: Sequence[str], keys: tuple[str, ...]
     ) -> dict[str, Matrix]:
         found, file = self._lines[kind], self.folder / f"{kind}.csv"
-        lines = [line for t in range(1, self.n_iterations + 1) for line in found[t]]
-        return parse_rows(lines, header, keys, len(found.get(1, "-")), file)
+        lines = [line for t in self._complete for line in found[t]]
+        n_rows = len(found[self._complete[0]]) if self._complete else 1
+        return parse_rows(lines, header, keys, n_rows, file)
 
     def _observed(self) -> Sequence[str]:
         """Return the names of the angles that are recorded; see `cli.targets`."""
-        first = self._lines["history"].get(1, [""])[0]
+        first = next(iter(self._lines["history"].values()), [""])[0]
         extra = first.count(",") + 1 - len(history_header({}))
         drawn = self.config.data is None and not self.config.traits.tracks
         one = "angle_to_truth" if drawn else "angle_to_centralised"
@@ -459,7 +470,7 @@ def _going(folder: Path) -> GoingRun:
     }
     as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     run = GoingRun(folder, summary, is_going=True, as_of=as_of)
-    summary["iterations"] = run.n_iterations
+    summary["iterations"] = max(run._complete, default=0)
     return run
 
 
@@ -517,9 +528,9 @@ def parse_rows(
     n_rows: int,
     file: Path,
 ) -> Columns:
-    """Return the columns after the keys; errors name the file.
+    """Return the columns, the iteration among them; errors name the file.
 
-    The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
+    The keys of all iterations must be those of the first. Iterations may be left out.
     """
     try:
         with warnings.catch_warnings():
@@ -541,15 +552,15 @@ def parse_rows(
     whole = not len(table) % n_rows and table.shape[1] == len(header)
     if whole:
         cube = table.reshape(-1, n_rows, len(header))
-        counted = cube[:, :, 0] == np.arange(1, len(cube) + 1)[:, None]
-        alike = cube[:, :, 1:width] == cube[:1, :, 1:width]
-        whole = counted.all() and alike.all()
+        t, numbers = cube[:, :1, 0], cube[:, :, 1:width]
+        rising = (np.diff(t, axis=0, prepend=0.0) >= 1).all() and (t % 1 == 0).all()
+        whole = rising and (cube[:, :, 0] == t).all() and (numbers == numbers[:1]).all()
     if not whole:
         raise ConfigError(
-            f"{file} has {len(table)} rows, not {n_rows} for each iteration 1, 2, 3, "
-            "...; it was cut short or belongs to another run"
+            f"{file} has {len(table)} rows, not {n_rows} for each iteration; it was "
+            "cut short or belongs to another run"
         )
-    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= width}
+    return {name: cube[:, :, k] for k, name in enumerate(header) if not 0 < k < width}
 
 
 def lines_so_far(folder: Path, kind: str) -> Lines:
@@ -565,9 +576,6 @@ def lines_so_far(folder: Path, kind: str) -> Lines:
         ) from None
 
 
-def last_complete(lines: Lines, n_rows: int) -> int:
-    """Return the last iteration up to which all rows are there, or 0."""
-    t = 0
-    while len(lines.get(t + 1, ())) == n_rows:
-        t += 1
-    return t
+def complete_iterations(lines: Lines, n_rows: int) -> list[int]:
+    """Return the iterations of which all rows are there."""
+    return [t for t in sorted(lines) if len(lines[t]) == n_rows]

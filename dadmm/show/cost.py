@@ -41,7 +41,7 @@ def section(page: Page) -> str:
 
 def _of_run(run: StoredRun) -> tuple[list[Panel], list[str]]:
     """Return the panels of one run, and sentences on waiting."""
-    total = run.column("bytes").sum(axis=1, keepdims=True)
+    total = run.column("bytes").sum(axis=1, keepdims=True) / run.spans[:, None]
     each = "Bytes in each iteration"
     if np.ptp(total) == 0:
         axes = ITERATION, Axis()

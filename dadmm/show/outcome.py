@@ -171,7 +171,7 @@ def _comparison(page: Page) -> str:
 def _progress(run: StoredRun) -> str:
     state = GOING[run.summary["status"]]
     return (
-        f"{state} (as of {run.as_of}): {run.n_iterations:,} of at most "
+        f"{state} (as of {run.as_of}): {run.summary['iterations']:,} of at most "
         f"{run.config.max_iter:,} iterations have been written."
     )
 

@@ -146,12 +146,13 @@ def _network(run: StoredRun, at: Sequence[int]) -> Any:
     from dadmm.show import graph
     from dadmm.show.to_matplotlib import Network
 
-    mean = graph.pair_means(run)
+    mean, known = graph.pair_means(run), run.iterations.tolist()
     for t in at:
-        if not 1 <= t <= len(mean):
+        if t not in known:
             raise ConfigError(
-                f"the run in {run.folder} has iterations 1 to {len(mean)}, not {t}; "
-                "choose others with --at"
+                f"the run in {run.folder} has rows of {len(known)} iterations up to "
+                f"{known[-1]}, and none of {t}; choose others with --at"
             )
-    frames = {t: mean[t - 1] for t in at or graph.moments(mean)}
+    rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
+    frames = {known[k]: mean[k] for k in rows}
     return Network(graph.positions(run), run.topology.edges[run.pairs], frames)
