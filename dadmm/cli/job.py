@@ -110,6 +110,7 @@ class Job:
 
     def __init__(self, world: World, signals: Signals) -> None:
         self.world, self.signals, self.started = world, signals, monotonic()
+        self.set_up = 0.0  # seconds until the first iteration
         self.over_mpi = world.comm is not None
         self._is_alone = False  # whether errors are of this rank
 
@@ -349,6 +350,11 @@ class Job:
         found.open(self.world, tuple(rows), self.graph.n_nodes, config.max_iter)
         return found
 
+    def _note_set_up(self, t: int, run: Any) -> None:
+        """Note when the first iteration began."""
+        if not self.set_up:
+            self.set_up = monotonic() - self.started - sum(run.clock.last)
+
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config, problems = self.world, self.config, list(self.problems.values())
@@ -361,13 +367,14 @@ class Job:
                 problems[0] if self.over_mpi else problems,
                 self.graph,
                 schedule=self.schedule,
-                callbacks=[self.rows, self.signals, progress],
+                callbacks=[self._note_set_up, self.rows, self.signals, progress],
                 checkpoints=self.checkpoints,
                 **options,
             )
         finally:
             progress.close()
         self._is_alone = False
+        self.set_up = self.set_up or monotonic() - self.started  # without iterations
         if self.result.lost:
             self._adopt_rest()
 

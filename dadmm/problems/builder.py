@@ -139,7 +139,7 @@ def build(
             )
         given["sample_weight"] = rows.weight
     linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-    if hasattr(X, "toarray") and not linear:
+    if hasattr(X, "tocsr") and not linear:
         X = X.toarray()
     for argument in takes.required:
         if argument not in given:

@@ -129,8 +129,10 @@ def test_the_summary_says_what_happened():
     assert summary["messages"] == arrays_of(folder)["edge_messages"].sum()
     size = 6 * 2 + 6 + 1
     assert summary["bytes"] == 8 * (8 * (2 + size) + 12 * 8 * (1 + size))
-    phases = {"solve", "exchange", "update", "observe"}
-    assert set(summary["seconds"]) == {"total", *phases, "curvature", "of_all_sessions"}
+    phases, seconds = {"solve", "exchange", "update", "observe"}, summary["seconds"]
+    others = {"total", "set_up", "curvature", "of_all_sessions"}
+    assert set(seconds) == {*phases, *others}
+    assert 0.0 < seconds["set_up"] < seconds["total"]
     assert set(summary["metrics"]) == {
         "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
         "disagreement", "residual", "log_likelihood", "log_likelihood_gap",
