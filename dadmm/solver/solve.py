@@ -39,6 +39,7 @@ from dadmm.solver.plan import (
     Kind,
     Start,
     all_abilities,
+    common_layout,
     find_starts,
     make_plan,
 )
@@ -328,13 +329,9 @@ def hosted_problems(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    for i, problem in enumerate(problems):
-        if problem.layout != problems[0].layout:
-            raise ProblemError(
-                f"all nodes must share one layout, but node 0 has {problems[0].layout} "
-                f"and node {i} has {problem.layout}"
-            )
-    return dict(enumerate(problems))
+    hosted = dict(enumerate(problems))
+    common_layout(hosted)
+    return hosted
 
 
 def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:

@@ -114,7 +114,7 @@ def test_the_summary_says_what_happened():
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
-        "outside_calls", "outside_bytes",
+        "outside_calls", "outside_bytes", "record_every",
         "stopping", "waited_for", "advice",
         "status", "why", "coordinates", "penalties", "tree_bytes", "objective",
         "certificate", "consensus", "start", "subspace", "scores", "standard_errors",

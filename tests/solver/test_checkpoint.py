@@ -32,9 +32,7 @@ SENDING = {
     "censored": Sending(censor=1e-2),
     "every": Sending(send_every=3),
     "asleep": Sending(edge_sleep=0.95),  # a third of the edges, by turns
-    "all": Sending(
-        payload="quantised:5", censor=1e-2, send_every=2, edge_sleep=0.9
-    ),
+    "all": Sending(payload="quantised:5", censor=1e-2, send_every=2, edge_sleep=0.9),
     "lossy": Sending(drop_probability=0.3),
 }
 SCHEDULES = {"always": None, "matchings": Schedule.matchings(RING)}
