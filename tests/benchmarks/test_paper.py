@@ -171,7 +171,7 @@ def test_links_lead_somewhere(page):
 
 def test_no_page_is_cited_that_is_not_here():
     """Nor in a docstring: whoever has a clone can look up what it names."""
-    here = {path.name for path in PAGES}
+    here = {path.name for path in PAGES} | {"table.md"}  # which `dadmm compare` writes
     for path in SOURCES:
         for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8")):
             assert name in here, (path, name)

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Schedule, Sending, Topology
 from dadmm.penalty import SCHEMES
-from dadmm.runs.row_files import PartFile
+from dadmm.runs.row_files import EVERY_ROW, PartFile
 from dadmm.runs.stored import StoredRun
 from dadmm.solver import recovery
 from dadmm.solver.rows import EdgeRows
@@ -208,7 +208,9 @@ def test_a_part_keeps_its_edges_and_their_turns():
 
 def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
     """All its neighbours died."""
-    table = EdgeRows(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
+    header = ("iteration", "node", "neighbour", "a", "b", "c", "d")
+    keys = [(1, 0), (1, 2)]
+    table = EdgeRows(PartFile(tmp_path / "part.csv", keys, header, EVERY_ROW))
     table.next_rows(2, 4)[:] = 1.0
     table.rewind_to(1, np.array([False, False]))
     assert table.next_rows(0, 4).shape == (0, 4)
