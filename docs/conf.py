@@ -91,6 +91,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "docs/gallery",
     "filename_pattern": r"\.py$",
+    "parallel": 2,  # programs at a time
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,

@@ -30,9 +30,10 @@ problems = [
     for i in range(n_nodes)
 ]
 pooled = dadmm.solve(
-    [dadmm.problems.LogisticRegression(X, y, alpha)], dadmm.Topology.chain(1),
+    [dadmm.problems.LogisticRegression(X, y, alpha)],
+    dadmm.Topology.chain(1),
     stopping=dadmm.Stopping(tolerance=1e-10),
-).solution  # fmt: skip
+).solution
 
 # %%
 # The runs
@@ -54,9 +55,12 @@ distance = {"distance": lambda theta: np.abs(theta - pooled).max()}
 results = {}
 for name, sending in sendings.items():
     result = results[name] = dadmm.solve(
-        problems, dadmm.Topology.ring(n_nodes), sending=sending,
-        stopping=dadmm.Stopping(tolerance=1e-7), record=dadmm.Record(observe=distance),
-    )  # fmt: skip
+        problems,
+        dadmm.Topology.ring(n_nodes),
+        sending=sending,
+        stopping=dadmm.Stopping(tolerance=1e-7),
+        record=dadmm.Record(observe=distance),
+    )
     print(
         f"{name}: {result.status} after {result.iterations} iterations, "
         f"{result.traffic.bytes / 1e3:.0f} kB"
@@ -83,8 +87,10 @@ kilobytes = [result.traffic.bytes / 1e3 for result in results.values()]
 bars = right.barh(
     list(results), kilobytes, color=[style["color"] for style in CYCLE[: len(results)]]
 )
-counts = [f"{kb:.0f} kB, {r.iterations} iterations"
-          for kb, r in zip(kilobytes, results.values(), strict=True)]  # fmt: skip
+counts = [
+    f"{kb:.0f} kB, {r.iterations} iterations"
+    for kb, r in zip(kilobytes, results.values(), strict=True)
+]
 right.bar_label(bars, counts, padding=3, fontsize=8)
 right.set(xlim=(0, 1.7 * max(kilobytes)), xlabel="sent by all nodes (kB)")
 right.set_title("Bytes until the result is certified")

@@ -46,9 +46,13 @@ for i, table in enumerate(tables):
 
 graph = dadmm.Topology.ring(3)
 encoding, parts = dadmm.encode(
-    tables, graph, target="readmitted", classify=True, on_missing="mean",
+    tables,
+    graph,
+    target="readmitted",
+    classify=True,
+    on_missing="mean",
     features=["age", "sex", "ward", "pressure", "smoker"],
-)  # fmt: skip
+)
 names = encoding.feature_names
 print(len(names), "columns of numbers; classes:", ", ".join(encoding.classes))
 
@@ -94,9 +98,11 @@ alone = [
     dadmm.solve(
         [dadmm.problems.LogisticRegression(part.X, part.y, alpha=1.0)],
         dadmm.Topology.chain(1),
-    ).parts(0).coef
+    )
+    .parts(0)
+    .coef
     for part in parts
-]  # fmt: skip
+]
 scale = np.std(np.vstack([part.X for part in parts]), axis=0)
 
 figure, axis = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
@@ -105,9 +111,12 @@ wards = np.array([name.startswith("ward=") for name in names])
 looks = ((ORANGE, "s"), (GREEN, "^"), (BLUE, "v"))
 for i, (found, (colour, marker)) in enumerate(zip(alone, looks, strict=True)):
     axis.plot(
-        (found * scale)[~wards], lines[~wards] + 0.1 * (i - 1), marker, color=colour,
+        (found * scale)[~wards],
+        lines[~wards] + 0.1 * (i - 1),
+        marker,
+        color=colour,
         label=f"hospital {i} alone",
-    )  # fmt: skip
+    )
 axis.plot(coef * scale, lines, "D", color=BLACK, markersize=7, label="all three")
 axis.axvline(0, color="0.7", linewidth=0.8)
 axis.set(yticks=lines, yticklabels=names)

@@ -99,7 +99,9 @@ if comm.size == 1:
         ended = subprocess.run(
             [mpiexec, "-n", "5", sys.executable, "-m", "mpi4py", sys.argv[0]],
             env=dict(os.environ),  # without what MPI has set in this process
-            capture_output=True, text=True, timeout=200,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         print(ended.stdout or ended.stderr)
         print("the same bits:", f"bits: {bits}" in ended.stdout)

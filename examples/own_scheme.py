@@ -85,9 +85,13 @@ for name, scheme in schemes.items():
         curve.append(np.linalg.norm(run.theta - pooled, axis=1).max())
 
     results[name] = dadmm.solve(
-        problems, graph, scheme=scheme, coordinates="raw", callbacks=[measure],
+        problems,
+        graph,
+        scheme=scheme,
+        coordinates="raw",
+        callbacks=[measure],
         stopping=dadmm.Stopping(tolerance=0, max_iter=100),
-    )  # fmt: skip
+    )
     print(f"{name}: {curve[-1]:.0e} from the pooled solution")
 
 # %%

@@ -73,9 +73,16 @@ def angles(graph, scheme, seed):
 
     own = dadmm.penalty.build(scheme, eta0=10.0, coupling="own")
     dadmm.solve(
-        problems, graph, scheme=own, init="independent", coordinates="raw", seed=seed,
-        stopping=stopping, record=False, callbacks=[measure],
-    )  # fmt: skip
+        problems,
+        graph,
+        scheme=own,
+        init="independent",
+        coordinates="raw",
+        seed=seed,
+        stopping=stopping,
+        record=False,
+        callbacks=[measure],
+    )
     return found
 
 
@@ -114,9 +121,12 @@ for axis, name in zip(axes, graphs, strict=True):
     for scheme in schemes:
         end = stops[name, scheme]
         axis.plot(
-            range(1, end + 1), medians[name, scheme][:end], label=scheme,
-            markevery=[end - 1], **SCHEME_STYLE[scheme],
-        )  # fmt: skip
+            range(1, end + 1),
+            medians[name, scheme][:end],
+            label=scheme,
+            markevery=[end - 1],
+            **SCHEME_STYLE[scheme],
+        )
     axis.axhline(level, color=BLACK, linestyle=":", label="all samples in one place")
     axis.set_title(f"{name}, {n_nodes} nodes")
     axis.set_xlabel("iteration")

@@ -63,10 +63,15 @@ def angles(graph, scheme):
         found.append(dadmm.metrics.subspace_angle(W, pooled).max())
 
     dadmm.solve(
-        problems, graph, scheme=scheme, init="independent", coordinates="raw",
-        record=False, stopping=dadmm.Stopping(tolerance=0, max_iter=n_iterations),
+        problems,
+        graph,
+        scheme=scheme,
+        init="independent",
+        coordinates="raw",
+        record=False,
+        stopping=dadmm.Stopping(tolerance=0, max_iter=n_iterations),
         callbacks=[measure],
-    )  # fmt: skip
+    )
     return np.array(found)
 
 
@@ -105,9 +110,12 @@ for axis, title in zip(axes, panels, strict=True):
     axis.sharey(axes[0])
     for name in schemes:
         axis.plot(
-            range(1, n_iterations + 1), curves[title, name], label=name,
-            markevery=0.2, **SCHEME_STYLE[name],
-        )  # fmt: skip
+            range(1, n_iterations + 1),
+            curves[title, name],
+            label=name,
+            markevery=0.2,
+            **SCHEME_STYLE[name],
+        )
     axis.set(title=title, xlabel="iteration", ylabel="angle, worst camera")
     axis.grid()
 log_axis(axes[0], unit="°")

@@ -73,14 +73,21 @@ print("the same parameters, to the last bit:", same)
 figure, axis = plt.subplots(figsize=(7.5, 3.6), layout="constrained")
 t = np.arange(1, whole.iterations + 1)
 axis.semilogy(
-    t, whole.history["primal"].max(axis=1), color=GREY, linewidth=6, alpha=0.5,
+    t,
+    whole.history["primal"].max(axis=1),
+    color=GREY,
+    linewidth=6,
+    alpha=0.5,
     label="never stopped",
-)  # fmt: skip
+)
 axis.semilogy(t[:crash_at], disagreement, color=BLUE, label="until the crash")
 axis.semilogy(
-    t[again.start :], result.history["primal"].max(axis=1), color=VERMILLION,
-    linestyle="--", label="resumed",
-)  # fmt: skip
+    t[again.start :],
+    result.history["primal"].max(axis=1),
+    color=VERMILLION,
+    linestyle="--",
+    label="resumed",
+)
 axis.plot(crash_at, disagreement[-1], "X", color=BLUE, markersize=10, label="crash")
 for save in range(10, whole.iterations, 10):
     axis.axvline(save, color=ORANGE, linewidth=0.8, linestyle=":")

@@ -56,9 +56,12 @@ distance = {"distance": lambda theta: np.linalg.norm(theta - pooled)}
 results = {}
 for name, schedule in schedules.items():
     result = results[name] = dadmm.solve(
-        problems, grid, schedule=schedule, record=dadmm.Record(observe=distance),
+        problems,
+        grid,
+        schedule=schedule,
+        record=dadmm.Record(observe=distance),
         stopping=dadmm.Stopping(tolerance=1e-6),
-    )  # fmt: skip
+    )
     print(
         f"{name}: {result.status} after {result.iterations} iterations, "
         f"{result.traffic.messages} messages"

@@ -173,7 +173,7 @@ def docs(arguments: list[str]) -> int:
     site = docs / "_build" / "html"
     print_message("building the site, with all examples of the gallery (minutes)")
     # -W: a warning is an error; -n: so is a reference without a target
-    strict = ("-W", "--keep-going", "-n", "-q")
+    strict = ("-W", "--keep-going", "-n", "-j", "auto")
     code = runtime.call("sphinx", *strict, "-b", "html", "-c", "docs", ".", str(site))
     tests = ("-q", "tests/docs", "tests/examples")
     code = runtime.call("pytest", *WORKERS, *tests) or code

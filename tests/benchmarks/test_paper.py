@@ -187,6 +187,20 @@ def test_benchmarks_are_started_as_modules_that_exist(page):
         assert importlib.util.find_spec(name), name
 
 
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*_*.py"))
+)
+def test_a_benchmark_shows_its_help(name, monkeypatch, capsys):
+    if name == "bench_problems":
+        pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main()
+
+    assert ended.value.code == 0
+    assert name in capsys.readouterr().out
+
+
 def test_the_citation_has_the_paper():
     """The same DOI and arXiv number as the page, the version of the package."""
     text = (ROOT / "CITATION.cff").read_text("utf-8")

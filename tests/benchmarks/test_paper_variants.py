@@ -1,15 +1,13 @@
-"""Rules that the paper rejects, and rows of the experiment about its words."""
+"""Rules that the paper rejects."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
-from benchmarks import paper_variants
 from benchmarks.shared.rejected import VPKept, VPTau
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import VP
@@ -61,22 +59,3 @@ def test_vp_tau_is_equation_4_with_tau_of_the_edge():
     assert_allclose(updated(1, 1.0, 11.0), state["eta"] / (1.0 + tau))
     assert_allclose(updated(1, 9.0, 1.0), state["eta"])
     assert_allclose(updated(50, 11.0, 1.0), state["eta0"])
-
-
-@pytest.mark.parametrize("variant", ["vp_kept", "nap, T = 0.5"])
-def test_a_row_has_what_the_tables_need(variant, monkeypatch):
-    monkeypatch.setattr(paper_variants, "LENGTH", 60)
-    case = paper_variants.Variant("seed0", "complete", 12, variant, 0)
-
-    row = paper_variants.outcome(case)
-
-    assert row["variant"] == variant
-    assert row.get("budget0") == (0.5 if "T" in variant else None)
-    assert 0.0 < row["eta_10"] < 2.0
-    assert row["likelihood_49"] < row["likelihood_5"]
-    assert row["swing_likelihood"] >= 0.0
-
-
-def test_a_swing_is_what_comes_back():
-    assert paper_variants.swing(np.array([3.0, 2.0, 0.0])) == 0.0
-    assert paper_variants.swing(np.array([0.0, 2.0, -1.0, 1.0])) == 2 + 3 + 2 - 1

@@ -170,13 +170,13 @@ def test_lost_edges_are_forgotten(name):
 def test_survivors_are_certified_in_chosen_coordinates(kind, t):
     """Also after coordinates have changed, and if the death is inside a review."""
     words = (kind, t) if t else (kind,)
-    ended = openmpi.start(5, *program("survivors_metric.py"), *words).end()
+    ended = openmpi.start(5, *program("survivors.py"), *words).end()
 
     assert ended.out.strip() == "certified certified (3,) True True", ended.err
 
 
 def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():
-    ended = openmpi.start(5, *program("survivors_merged.py")).end()
+    ended = openmpi.start(5, *program("survivors.py"), "merged", 3).end()
 
     assert ended.out.strip() == "(3,) True", ended.err
 

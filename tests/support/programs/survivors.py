@@ -1,10 +1,14 @@
-"""Ranks die at random iterations, and the others go on.
+"""Ranks die, and the others go on; on five ranks.
 
-Usage: survivors.py SEED [opening], on five ranks or more. The first rank of each part
-that is left says what its nodes found: they must be at the optimum of their own data,
-and have the bits of a run in one process that drops the same nodes after the same
-iteration. With "opening" the ranks are a chain, the last of which dies, and then the
-one before it, before the others have met again.
+Usage: survivors.py SEED [opening]. Ranks die at random iterations. The first rank of
+each part that is left says what its nodes found: they must be at the optimum of their
+own data, and have the bits of a run in one process that drops the same nodes after the
+same iteration. With "opening" the ranks are a chain, the last of which dies, and then
+the one before it, before the others have met again.
+
+Usage: survivors.py KIND [T]. Rank 3 dies after iteration T in a run that chooses its
+coordinates, or in the middle of its first review if T is left out. The others must be
+certified, or have a true bound if KIND is "merged".
 """
 
 from __future__ import annotations
@@ -21,9 +25,16 @@ from numpy.testing import assert_array_equal
 from dadmm import Checkpoints, Schedule, Sending, Topology
 from dadmm.admm.state import State
 from dadmm.penalty import SCHEMES
+from dadmm.problems import PPCA
 from dadmm.solver import recovery
+from dadmm.solver.metric import MetricKind
+from dadmm.solver.plan import Kind
+from dadmm.solver.solve import KINDS
 from tests.support.problems import distance, optimum, quadratics, random_graph
+from tests.support.programs.kinds import blocks
 from tests.support.solving import solve
+from tests.support.subspaces import largest_angle, principal_axes
+from tests.support.tables import table
 
 WAYS = (
     Sending(),
@@ -155,5 +166,47 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     print(json.dumps(found), flush=True)
 
 
+class Dying(MetricKind):
+    """A review in which a process ends, after some of its messages are sent."""
+
+    def verdict(self, t, run):
+        self._mean(run)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check_bound(comm: MPI.Comm, kind: str, *times: str) -> None:
+    """Lose rank 3, and print whether what the others state of their rows is true."""
+    if kind == "merged":
+        rows = blocks(comm.size, gaps=False)
+        problems = [PPCA(own, 2) for own in rows]
+    else:
+        problems = table(kind, comm.size)
+    death = Death(int(times[0]) if times and comm.rank == 3 else None)
+    if not times and comm.rank == 3:
+        KINDS[Kind.METRIC] = Dying
+    graph = Topology.complete(comm.size)
+    ours = solve(
+        problems[comm.rank], graph, comm=comm, callbacks=[death], on_failure="continue"
+    )
+    if ours.comm.rank:
+        return
+    if kind == "merged":
+        axes = principal_axes(np.vstack([rows[i] for i in ours.nodes])).axes[:, :2]
+        W = ours.layout.views(ours.theta).W
+        true = max(largest_angle(own, axes) for own in W)
+        print(ours.lost, true <= ours.subspace_bound.angle < 1.0)
+        return
+    left = [problems[i] for i in ours.nodes]
+    alone = solve(left, Topology.complete(len(left)), tolerance=1e-5)
+    off = np.abs(ours.solution - alone.solution)
+    bound = ours.certificate.coefficients + alone.certificate.coefficients
+    soon = ours.iterations < 60  # in the coordinates that they had at the failure
+    print(ours.status, alone.status, ours.lost, bool((off <= bound).all()), soon)
+
+
 if __name__ == "__main__":
-    check(MPI.COMM_WORLD, int(sys.argv[1]), sys.argv[2:] == ["opening"])
+    first, *others = sys.argv[1:]
+    if first.isdecimal():
+        check(MPI.COMM_WORLD, int(first), others == ["opening"])
+    else:
+        check_bound(MPI.COMM_WORLD, first, *others)
