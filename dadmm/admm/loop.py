@@ -286,7 +286,8 @@ class Run(Nodes):
     @cached_property
     def tree(self) -> TreeReduction:
         """Sums over all nodes, by messages along a spanning tree."""
-        return TreeReduction(self.topology, self.exchange.private_comm)
+        exchange = self.exchange
+        return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
     def total(
         self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None

@@ -317,7 +317,7 @@ class Job:
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
         start = self.checkpoints.start
-        rows = RowFiles(self.folder, rank, keys, edges, self._observe, start)
+        rows = RowFiles(self.folder, rank, nodes, keys, edges, self._observe, start)
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows
@@ -350,7 +350,7 @@ class Job:
         world, config, problems = self.world, self.config, list(self.problems.values())
         options = config.options | {"record": False, "gather": "root"}
         options["comm"] = replace(options["comm"], comm=world.comm)
-        progress = Progress(config.max_iter, world.rank, config.quiet)
+        progress = Progress(config.max_iter, self.problems, config.quiet)
         self._is_alone = True
         try:
             self.result = solve(

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -131,7 +132,8 @@ class TreeReduction:
         rank: int,
     ) -> None:
         """Find the levels, given the children of own nodes and their turns."""
-        depth, hosts, levels = self._depth, self._hosts, defaultdict(Level)
+        depth, hosts = self._depth, self._hosts
+        levels: defaultdict[int, Level] = defaultdict(Level)
         away = child[hosts[child] != rank]
         away = away[np.lexsort((away, hosts[away], depth[away]))]
         place[away] = len(own) + np.arange(len(away))
@@ -186,7 +188,7 @@ class TreeReduction:
         return whole
 
     def subtotals(self, values: Mapping[int, Any]) -> tuple[Integers, NDArray[Any]]:
-        """Return sums over subtrees of arrays, by edge between a hosted node and another.
+        """Return sums of arrays over subtrees, by edge of a hosted node and another.
 
         The edge from a node to its parent has the sum of the node's subtree. The edge
         from the parent to the node has minus this sum. Both are bitwise equal on both
@@ -203,7 +205,9 @@ class TreeReduction:
         own = [_as_array(values[i]) for i in self._nodes]
         stacks = isinstance(merge, np.ufunc | Stacked)
         make = StackedRows if stacks and _are_alike(own) else Rows
-        rows = make(own, self._n_away, merge[0] if isinstance(merge, Stacked) else merge)
+        rows = make(
+            own, self._n_away, merge[0] if isinstance(merge, Stacked) else merge
+        )
         for level in self._levels:
             for rank, away in level.arrivals:
                 rows.put(away, self._receive(rank))
@@ -322,7 +326,7 @@ def _runs(*keys: Integers) -> list[slice]:
     """Return the longest runs of equal keys, as slices."""
     changes = np.logical_or.reduce([np.diff(key, prepend=-1) != 0 for key in keys])
     bounds = [*np.flatnonzero(changes).tolist(), len(keys[0])]
-    return [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [slice(*pair) for pair in pairwise(bounds)]
 
 
 def _as_array(value: Any) -> Any:

@@ -33,7 +33,7 @@ def pack_factor(rows: Matrix) -> Vector:
     """
     (*stack, r, p) = rows.shape
     factor = np.zeros((*stack, p, p))
-    found = triangular(rows) if r > p else np.linalg.qr(rows, mode="r")
+    found = triangular(rows) if r > p else np.asarray(np.linalg.qr(rows, mode="r"))
     factor[..., : found.shape[-2], :] = found
     return np.asarray(factor[..., *_upper(p)])
 

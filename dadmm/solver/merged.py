@@ -20,6 +20,7 @@ import numpy as np
 
 from dadmm.admm.loop import Run
 from dadmm.comm.tree import Stacked
+from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
@@ -210,9 +211,9 @@ class MergedKind(InUnits):
     RECORD = Start
     record: Start
 
-    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
         """Choose the start by sums over all nodes, or use a saved one."""
-        super().prepare(topology, comm, saved)
+        super().prepare(topology, world, saved)
         self.curvature = self._curvature()
 
     def choose(self, total: Total, n_nodes: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from dadmm.comm.world import world_of
+from dadmm.comm.world import World
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix
@@ -95,10 +95,10 @@ def _no_metric(kind: type, problem: Problem | None) -> str:
     return ""
 
 
-def all_abilities(problems: Iterable[Problem], comm: Any = None) -> Abilities:
+def all_abilities(problems: Iterable[Problem], world: World | None = None) -> Abilities:
     """Return what the problems of all nodes allow, the same on all ranks."""
     own = [abilities(type(problem), problem) for problem in problems]
-    least = world_of(comm).least(min(each.start.value for each in own))
+    least = (world or World()).least(min(each.start.value for each in own))
     why = next((each.no_metric for each in own if each.no_metric), "")
     return own[0]._replace(no_metric=why, start=Start(least))
 

@@ -31,7 +31,7 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Numbers
-from dadmm.comm.world import world_of
+from dadmm.comm.world import World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import certify
@@ -61,10 +61,10 @@ class RawKind(SolveKind):
 
     judge = Judge.RULE
 
-    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
         """Choose what the run is judged by; the least of all nodes counts."""
         least = min(_judge_of(problem).value for problem in self.problems.values())
-        self.judge = Judge(world_of(comm).least(least))
+        self.judge = Judge(world.least(least))
         if self.judge is Judge.MODEL:
             self.rule = replace(self.rule, scaled=True)
 

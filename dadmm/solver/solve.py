@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from functools import partial
+from numbers import Integral
 from time import monotonic
 from typing import Any
 
@@ -14,10 +15,10 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, Setup
-from dadmm.comm import InProcessExchange, identity
+from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import collectively, world_of
+from dadmm.comm.world import World, collectively, world_of
 from dadmm.core.errors import (
     ConfigError,
     DadmmError,
@@ -68,6 +69,7 @@ KINDS: dict[Kind, type[SolveKind]] = {
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
+Problems = Sequence[Problem] | Mapping[int, Problem] | Problem
 GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
 CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
@@ -77,7 +79,7 @@ CALLBACKS = of_type("a list of functions of (t, run)", Sequence).also(
 
 
 def solve(
-    problems: Sequence[Problem] | Problem,
+    problems: Problems,
     topology: Topology,
     *,
     scheme: str | Scheme = "snap",
@@ -99,8 +101,9 @@ def solve(
 
     Parameters
     ----------
-    problems : sequence of Problem, or Problem
-        One problem per node. With ``comm``, the problem of this rank.
+    problems : sequence of Problem, dict of int to Problem, or Problem
+        One problem per node. With ``comm``, the problem of this rank, whose number is
+        that of its node, or a dict of the problems of this rank by node.
     topology : Topology
         The graph: which nodes exchange messages.
     scheme : str or Scheme
@@ -156,12 +159,12 @@ def solve(
         Where and when to save the state of the run, and whether to resume it. The
         history of a resumed run starts at the resume.
     comm : MPI.Comm or Ranks, optional
-        Run one node per rank. By default all nodes run in this process. The result is
-        the same to the last bit on machines of one type with the same BLAS, unless a
-        problem of your own uses BLAS with several threads before `solve`.
+        Run one or more nodes per rank. By default all nodes run in this process. The
+        result is the same to the last bit on machines of one type with the same BLAS,
+        unless a problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
         Which ranks have the results of all nodes: all, rank 0 only, or none. The others
-        have those of their own node. In one process the result has all nodes.
+        have those of their own nodes. In one process the result has all nodes.
 
     Returns
     -------
@@ -207,7 +210,8 @@ def solve(
         "on_failure": ranks.on_failure, "gather": gather,
         "checkpoints": checkpoints is not None,
     }  # fmt: skip
-    _make_options(given, comm, topology, schedule, problems)
+    world = world_of(comm)
+    _make_options(given, world, topology, schedule, problems)
     policy: Scheme = given["scheme"]
     stop: Stopping = given["stopping"]
     messages: Sending = given["sending"]
@@ -220,16 +224,15 @@ def solve(
     choice(COORDINATES).check("coordinates", coordinates)
     FLAG.check("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
-    hosted, n_nodes = _hosted(problems, topology, comm), topology.n_nodes
+    hosted, n_nodes = _hosted(problems, topology, world), topology.n_nodes
     # plan: which coordinates, which start, and from which iteration
-    able, warm = all_abilities(hosted.values(), comm), warm_start is not None
+    able, warm = all_abilities(hosted.values(), world), warm_start is not None
     plan = make_plan(able, init, coordinates, policy.is_constant, warm)
     plan = plan._replace(bound_angle=bound_angle)
     policy = policy.settled(plan.is_chosen)
     start, saved = 0, None
     if checkpoints is not None:
         known = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
-        world = world_of(comm)
         checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, known)
         collectively(world, checkpoints.tidy, world.rank)
         start, saved = checkpoints.start, checkpoints.coordinates
@@ -239,10 +242,11 @@ def solve(
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         kind.plan = plan
         with restoring(checkpoints):
-            kind.prepare(topology, comm, saved)
+            kind.prepare(topology, world, saved)
         setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
-        run = Run(setup, _exchange(topology, kind.within, ranks), topology, schedule)
+        exchange = _exchange(topology, kind.within, ranks, world)
+        run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
         # iterate
@@ -269,10 +273,10 @@ def solve(
 
 def _make_options(
     given: dict[str, Any],
-    comm: Any,
+    world: World,
     topology: Topology,
     schedule: Schedule | None,
-    problem: Any,
+    problems: Any,
 ) -> None:
     """Replace arguments by the objects in `OPTIONS`; raise if those of ranks differ.
 
@@ -284,14 +288,17 @@ def _make_options(
             given[name] = make(given[name])
         except DadmmError as error:
             failure = failure or error
-    if comm is not None:
+    if world.comm is not None:
         facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
         facts["graph"] = identity.of_graph(topology, schedule)
-        facts["layout"] = repr(getattr(problem, "layout", None))
+        several = isinstance(problems, Mapping)
+        own = list(problems.values()) if several else [problems]
+        facts["problems"] = "no problem" if not own else "a dict" * several or "one"
         with suppress(Exception):  # raised later, on all ranks
-            able = abilities(type(problem), problem)
-            facts["metric"] = "no" if able.no_metric else "yes"
-        world_of(comm).compare(facts)
+            facts["layout"] = repr(own[0].layout)
+            able = [abilities(type(each), each) for each in own]
+            facts["metric"] = "no" if any(each.no_metric for each in able) else "yes"
+        world.compare(facts)
     if failure is not None:
         raise failure
 
@@ -310,53 +317,80 @@ def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
 
 
 def _hosted(
-    problems: Sequence[Problem] | Problem, topology: Topology, comm: Any
-) -> dict[int, Problem]:
-    """Return the problems of this process by node."""
-    if comm is not None:
-        if not isinstance(problems, Problem):
-            raise ProblemError("with comm, pass the one problem of this rank")
-        if topology.n_nodes != comm.size:
-            raise TopologyError(
-                f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
-                f"processes; run mpiexec -n {topology.n_nodes}"
+    problems: Problems, topology: Topology, world: World
+) -> Mapping[int, Problem]:
+    """Return the problems of this process by node; the world learns where nodes are."""
+    n_nodes = topology.n_nodes
+    if isinstance(problems, Problem):
+        if world.comm is None:
+            raise ProblemError(
+                "without comm, pass a list with one problem per node; with one node "
+                "per rank, pass comm=MPI.COMM_WORLD"
             )
-        return {comm.rank: problems}
-    if isinstance(problems, Problem) or not np.iterable(problems):
-        raise ProblemError(
-            "without comm, pass a list with one problem per node; with one node per "
-            "rank, pass comm=MPI.COMM_WORLD"
-        )
-    problems = list(problems)
-    if len(problems) != topology.n_nodes:
+        if n_nodes != world.size:
+            raise TopologyError(
+                f"the graph has {n_nodes} nodes but MPI started {world.size} "
+                f"processes; run mpiexec -n {n_nodes}, or pass a dict of the problems "
+                "of this rank by node"
+            )
+        return {world.rank: problems}
+    own = collectively(world, _by_node, problems, world)
+    if world.comm is not None:
+        world.share_nodes(list(own), n_nodes)
+    elif sorted(own) != list(range(n_nodes)):
         raise TopologyError(
-            f"the graph has {topology.n_nodes} nodes but {len(problems)} problems "
-            "were given; pass one per node"
+            f"the graph has {n_nodes} nodes but {len(own)} problems were given; pass "
+            "one per node"
         )
-    kinds = {type(each): (i, each) for i, each in enumerate(problems)}
+    return own
+
+
+def _by_node(problems: Any, world: World) -> dict[int, Problem]:
+    """Return several problems by node, in order, after checks."""
+    if isinstance(problems, Mapping):
+        wrong = [node for node in problems if not isinstance(node, Integral)]
+        if wrong:
+            raise ProblemError(
+                f"problems are by number of their node, got {shown(wrong[0])}"
+            )
+        own = {int(node): problems[node] for node in sorted(problems)}
+    elif world.comm is not None or not np.iterable(problems):
+        raise ProblemError(
+            "pass a list with one problem per node; with comm, the problem of this "
+            "rank, or a dict of its problems by node"
+        )
+    else:
+        own = dict(enumerate(problems))
+    kinds = {type(each): (i, each) for i, each in own.items()}
     for i, problem in kinds.values():
         if not isinstance(problem, Problem):
             raise ProblemError(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    for i, problem in enumerate(problems):
-        if problem.layout != problems[0].layout:
+    first = next(iter(own), 0)
+    for i, problem in own.items():
+        if problem.layout != own[first].layout:
             raise ProblemError(
-                f"all nodes must share one layout, but node 0 has {problems[0].layout} "
-                f"and node {i} has {problem.layout}"
+                f"all nodes must share one layout, but node {first} has "
+                f"{own[first].layout} and node {i} has {problem.layout}"
             )
-    return dict(enumerate(problems))
+    return own
 
 
-def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:
+def _exchange(
+    topology: Topology, hosted: Mapping[int, Problem], ranks: Ranks, world: World
+) -> Exchange:
     size = next(iter(hosted.values())).layout.shared_size
+    nodes = row_order(topology, hosted)
     if ranks.comm is None:
-        return InProcessExchange(topology, size, row_order(topology, hosted))
+        return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
 
     survives = ranks.on_failure == "continue"
-    return MPIExchange(ranks.comm, topology, size, ranks.wait, survives)
+    return MPIExchange(
+        ranks.comm, topology, size, nodes, world.hosts, ranks.wait, survives
+    )
 
 
 def _deadline(seconds: float) -> Callback:

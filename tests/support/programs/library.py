@@ -42,15 +42,22 @@ def check_mistakes_are_told_on_every_rank() -> None:
     samples = np.random.default_rng(0).standard_normal((9, width))
     wider = dadmm.problems.PPCA(samples, 2)
     line = dadmm.problems.LeastSquares(samples[:, :3], samples[:, 3])  # has set-up sums
+    own, me = {COMM.rank: OWN}, COMM.rank
+    other = {me: OWN} if me != 1 else {1: OWN, 4: wider}
     for kind, words, call in (
-        (dadmm.ProblemError, "the one problem of this rank", (PROBLEMS, RING)),
-        (dadmm.TopologyError, "has 5 nodes but MPI started 4", (OWN, Topology.ring(5))),
-        (
-            dadmm.TopologyError,
-            "has 3 nodes but MPI started 4",
-            (line, Topology.ring(3)),
-        ),
-        (dadmm.ProblemError, "rank 2 has parameters Layout.of(W=(7, ", (wider, RING)),
+        (dadmm.ProblemError, "problem of this rank", (PROBLEMS, RING)),
+        (dadmm.TopologyError, "5 nodes", (OWN, Topology.ring(5))),
+        (dadmm.TopologyError, "3 nodes", (line, Topology.ring(3))),
+        (dadmm.ProblemError, "rank 2", (wider, RING)),
+        # several nodes on a rank
+        (dadmm.ConfigError, "4 ranks", ({me % 3: OWN}, Topology.ring(3))),
+        (dadmm.ConfigError, "node 4", (own, Topology.ring(5))),
+        (dadmm.ConfigError, "node 2", (own | {2: OWN}, RING)),
+        (dadmm.ConfigError, "node 4", (own if me else {0: OWN, 4: OWN}, RING)),
+        (dadmm.ProblemError, "rank 3", (own if me < 3 else {}, RING)),
+        (dadmm.ProblemError, "node 4", (other, Topology.ring(5))),
+        (dadmm.ProblemError, "rank 2", (own if me != 2 else OWN, RING)),
+        (dadmm.ProblemError, "'a'", ({"a": OWN}, RING)),
     ):
         said = None
         try:
