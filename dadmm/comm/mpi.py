@@ -90,7 +90,7 @@ class MPIExchange(Exchange):
         super().__init__(topology, size, nodes, hosts)
         machines, crowded = mpi_library.find_hosts(self._comm)
         self._wait = mpi_library.waiting(wait, crowded)
-        self._far = bool((machines[self.peers] != machines[comm.rank]).any())
+        self._far = bool((machines[self.peers] != machines[self.rank]).any())
         self._parcels, space = self._make_parcels(topology)
         boxes = [self.inbox.rows.reshape(-1), self.outbox.rows.reshape(-1)]
         if not self._by_row:

@@ -55,9 +55,9 @@ def check_mistakes_are_told_on_every_rank() -> None:
         (dadmm.ConfigError, "node 2", (own | {2: OWN}, RING)),
         (dadmm.ConfigError, "node 4", (own if me else {0: OWN, 4: OWN}, RING)),
         (dadmm.ProblemError, "rank 3", (own if me < 3 else {}, RING)),
-        (dadmm.ProblemError, "node 4", (other, Topology.ring(5))),
+        (dadmm.DadmmError, "node 4", (other, Topology.ring(5))),
         (dadmm.ProblemError, "rank 2", (own if me != 2 else OWN, RING)),
-        (dadmm.ProblemError, "'a'", ({"a": OWN}, RING)),
+        (dadmm.DadmmError, "'a'", ({"a": OWN}, RING)),
     ):
         said = None
         try:
