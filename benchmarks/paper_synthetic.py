@@ -37,8 +37,8 @@ def samples_and_truth(data: str) -> tuple[np.ndarray, np.ndarray]:
     """Return samples (500, 20) and true W (20, 5): drawn, or the authors' own."""
     if data.startswith("seed"):
         return datasets.synthetic(seed=int(data.removeprefix("seed")))
-    samples = datasets.load_matrix(f"{data}::X").T.copy()
-    return samples, datasets.load_matrix(f"{data}::GT")
+    samples = datasets.load_array(f"{data}::X").T.copy()
+    return samples, datasets.load_array(f"{data}::GT")
 
 
 def outcome(case: Case, data: str | None = None) -> dict:

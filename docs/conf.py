@@ -35,7 +35,9 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     # of _extensions:
     "commands",  # the help of each command
+    "gallery",  # thumbnails
     "mathml",  # formulas without scripts
+    "reports",  # report pages of real runs
     "source_links",  # names in code font link to the API and to the source
 ]
 
@@ -90,6 +92,8 @@ def position(file):
 sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "docs/gallery",
+    "image_scrapers": ("gallery",),
+    "thumbnail_size": (400, 280),
     "filename_pattern": r"\.py$",
     "parallel": 2,  # programs at a time
     "download_all_examples": False,
@@ -109,6 +113,7 @@ html_static_path = ["_static"]
 html_context = {"default_mode": "auto"}
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
+html_search_scorer = str(DOCS / "_static" / "search.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_additional_pages = {"index": "redirect.html"}

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -33,7 +34,7 @@ from dadmm.core.documents import write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
-from dadmm.data.encoding import Rows
+from dadmm.data.encoding import Rows, row_blocks
 from dadmm.graphs import placement
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
@@ -433,9 +434,8 @@ class Job:
 def _checksum(rows: Rows) -> str:
     """Return a checksum of the rows of a node."""
     X, y, weight = rows[:3]
-    dense = isinstance(X, np.ndarray)
-    arrays = [X] if dense else [X.data, X.indices, X.indptr]
-    return identity.of_data(arrays + [part for part in (y, weight) if part is not None])
+    arrays = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else row_blocks(X)
+    return identity.of_data(chain(arrays, (a for a in (y, weight) if a is not None)))
 
 
 def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:

@@ -67,8 +67,7 @@ class ProblemError(DadmmError):
     >>> dadmm.problems.Ridge(np.eye(2), np.ones(3), alpha=1.0)
     Traceback (most recent call last):
         ...
-    dadmm.core.errors.ProblemError: Ridge needs one y for each of the 2 rows of X,
-    shape (2,), got (3,)
+    dadmm.core.errors.ProblemError: Ridge needs y of shape (2,), got (3,)
     """
 
 

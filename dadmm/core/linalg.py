@@ -10,6 +10,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 BLOCK = 64  # rows that are decomposed at once: rounding then hardly grows with rows
 
 
@@ -58,6 +59,11 @@ def merge_factors(mine: Vector, other: Vector) -> Vector:
     return pack_factor(both)
 
 
+def row_lengths(rows: Matrix) -> Any:
+    """Return the Euclidean length of each row (..., size), shape (...)."""
+    return np.sqrt(np.vecdot(rows, rows))
+
+
 def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
     """Return ``rows @ matrix``, (..., m) times (m, k), one dot product per entry.
 
@@ -65,6 +71,17 @@ def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
     """
     columns = np.ascontiguousarray(matrix.T)
     return np.asarray(np.vecdot(rows[..., None, :], columns))
+
+
+def principal_axes(W: Matrix) -> tuple[Matrix, Vector]:
+    """Return the principal axes of ``W z``, (D, M), and their lengths (M,), falling.
+
+    The largest entry of an axis is positive.
+    """
+    axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
+    largest = np.abs(axes).argmax(axis=0)
+    signs = np.where(axes[largest, np.arange(len(lengths))] < 0.0, -1.0, 1.0)
+    return axes * signs, lengths
 
 
 def subspace_angle(A: Matrix, B: Matrix) -> Any:

@@ -7,37 +7,21 @@ what they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce as fold
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Matrix
-from dadmm.data.encoding import (
-    CATEGORY,
-    NUMBER,
-    Column,
-    Encoding,
-    Label,
-    check_gaps,
-    listed,
-    not_numbers,
-    row_gaps,
-)
-from dadmm.data.frame import (
-    Array,
-    Frame,
-    codes_of,
-    is_missing,
-    is_numeral,
-    label,
-    positions,
-)
+from dadmm.data.encoding import CATEGORY, NUMBER, Column, Encoding, Label, listed
+from dadmm.data.frame import Frame, codes_of, has_commas, is_numeral, label, positions
 
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
 Facts = dict[str, Any]
+Tables = Mapping[int, Iterable[Frame]]  # by node
 MANY = 20  # texts that are identifiers, not categories, if all differ
 EPS = float(np.finfo(float).eps)
 
@@ -116,10 +100,9 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
         features, target, weight = select(frame, choice)
         texts = _categories(frame, choice, features, target, node or 0)
         if choice.on_missing == "error":
-            used = features if target is None else [*features, target]
-            check_gaps(frame, used)
+            frame.check_gaps(features if target is None else (*features, target))
         if weight is not None:
-            _check_weights(weight, frame.column(weight))
+            _check_weights(frame, weight)
     except ShardError as error:
         return {"node": node, "error": [node, str(error)]}
     width, plain = len(features), features == positions(len(features))
@@ -161,30 +144,26 @@ def _categories(
         if name in forced or values.dtype == object:
             words = sorted(codes_of(values)[0])
             if name not in forced:
-                _check_words(name, values, words)
+                _check_words(frame, name, words)
             add(name, words, "text")
         elif np.isnan(values).all():
             add(name, [], "number")
     if target is None:
         return found
-    values = frame.column(target)
-    if values.dtype == object and not choice.n_classes:
-        advice = (
+    if not choice.n_classes:
+        frame.numbers(
+            target,
             ", because it is the target; choose another one with --target, or "
-            "logistic or multinomial with --problem"
+            "logistic or multinomial with --problem",
         )
-        raise not_numbers(target, values, advice)
-    if choice.n_classes and choice.on_missing == "drop":
-        kept = np.ones(frame.n_rows, bool)
-        if frame.sparse is not None:
-            kept &= ~row_gaps(frame.sparse)
-        for name in frame.columns.keys() & {*features}:
-            kept &= ~is_missing(frame.columns[name])
-        values = values[kept]
-    if choice.n_classes and values.dtype == object:
+        return found
+    values = frame.column(target)
+    if choice.on_missing == "drop":
+        values = values[~frame.gaps(features)]
+    if values.dtype == object:
         add(target, sorted(codes_of(values)[0]), "text")
         found[target]["text"] = node
-    elif choice.n_classes:
+    else:
         numbers = np.unique(values[~np.isnan(values)])
         if np.isinf(numbers).any():
             raise ShardError(f"the target {target!r} has an infinite entry")
@@ -192,34 +171,30 @@ def _categories(
     return found
 
 
-def _check_weights(name: str, values: Array) -> None:
-    if values.dtype == object:
-        raise not_numbers(name, values)
+def _check_weights(frame: Frame, name: str) -> None:
+    values = frame.numbers(name)
     wrong = ~(np.isfinite(values) & (values >= 0))
-    if wrong.any():
-        row = int(wrong.argmax())
+    for row in np.flatnonzero(wrong):
         raise ShardError(
-            f"the weight {name!r} is {values[row]:g} in row {row}; weights must be "
-            "finite and at least 0"
+            f"the weight {name!r} is {values[row]:g} in row {frame.first + row}; "
+            "weights must be finite and at least 0"
         )
 
 
-def _check_words(name: str, values: Array, words: Sequence[str]) -> None:
-    """Raise if a column of text seems to have no categories.
-
-    It then has numbers and a few other cells, or a different text in each row.
-    """
+def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
+    """Raise if a column of text has numbers, or identifiers, but no categories."""
     odd = [word for word in words if not is_numeral(word)]
-    if odd and all(is_numeral(word.replace(",", ".")) for word in odd):
-        raise not_numbers(name, values)
-    if len(words) == len(values) >= MANY:
+    if has_commas(odd):
+        frame.numbers(name)
+    if len(words) == frame.n_rows >= MANY:
         raise ShardError(
             f"column {name!r} has another text in each of its {len(words)} rows, as "
             "names and identifiers have; leave it out of --features, or list it in "
             "--categories if the texts are categories"
         )
     if odd and 2 * len(odd) <= len(words):
-        row = next(k for k, word in enumerate(values.tolist()) if word in odd)
+        values = frame.column(name).tolist()
+        row = next(k for k, word in enumerate(values) if word in odd)
         raise ShardError(
             f"column {name!r} has numbers, but {shown(values[row])} in row {row}; "
             "leave a missing entry empty, or list the column in --categories if its "
@@ -230,12 +205,14 @@ def _check_words(name: str, values: Array, words: Sequence[str]) -> None:
 def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     """Return the description of the nodes of two descriptions, in either order.
 
-    Of the tables, it keeps two that differ.
+    Of the tables, it keeps two that differ. Of errors, it keeps that of the lower node,
+    or of the same node the first.
     """
-    first, second = (a, b) if a["node"] < b["node"] else (b, a)
+    first, second = (a, b) if a["node"] <= b["node"] else (b, a)
     errors = [facts["error"] for facts in (first, second) if facts["error"]]
     if errors:
-        return {"node": first["node"], "error": min(errors)}
+        lowest = min(errors, key=lambda error: error[0])
+        return {"node": first["node"], "error": lowest}
     texts = {}
     for name in {**first["texts"], **second["texts"]}:
         sides = [
@@ -259,17 +236,23 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     return {**first, "tables": tables[:2], "texts": texts}
 
 
-def agree(reduce: Reduce, frames: Mapping[int, Frame], choice: Choice) -> Encoding:
+def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
     """Return the encoding of the tables of all nodes, the same on all.
 
-    ``reduce`` takes a value of each hosted node, and a function that merges two; it
-    returns the merged value of all nodes. All raise if the table of one is not valid,
-    or two tables conflict.
+    ``tables`` has the frames of each hosted node. ``reduce`` takes a value of each, and
+    a function that merges two; it returns the merged value of all nodes. All raise if
+    the table of one is not valid, or two tables conflict.
     """
-    most = choice.max_categories
-    told = {i: describe(frame, choice, i) for i, frame in frames.items()}
-    whole = reduce(told, lambda a, b: merge(a, b, most))
-    return with_moments(reduce, frames, conclude(whole, choice), choice)
+
+    def pair(a: Facts, b: Facts) -> Facts:
+        return merge(a, b, choice.max_categories)
+
+    told = {
+        i: fold(pair, (describe(frame, choice, i) for frame in table))
+        for i, table in tables.items()
+    }
+    whole = reduce(told, pair)
+    return with_moments(reduce, tables, conclude(whole, choice), choice)
 
 
 def conclude(whole: Facts, choice: Choice) -> Encoding:
@@ -387,12 +370,15 @@ def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
 
 
 def with_moments(
-    reduce: Reduce, frames: Mapping[int, Frame], encoding: Encoding, choice: Choice
+    reduce: Reduce, tables: Tables, encoding: Encoding, choice: Choice
 ) -> Encoding:
     """Return an encoding with the means and scales over all nodes that it needs."""
     if choice.on_missing != "mean" and not choice.standardise:
         return encoding
-    own = {i: _moments(encoding.encode(f, fit=True).X) for i, f in frames.items()}
+    own = {
+        i: fold(_merge_columns, (_moments(encoding, frame) for frame in table))
+        for i, table in tables.items()
+    }
     rows, counts, means, squares = reduce(own, _merge_columns)
     if not rows.all():
         raise ShardError(
@@ -417,8 +403,9 @@ def with_moments(
     return replace(encoding, means=means, scales=scales)
 
 
-def _moments(X: Any) -> Matrix:
+def _moments(encoding: Encoding, frame: Frame) -> Matrix:
     """Return rows, entries, mean and squares about the mean of each column, (4, p)."""
+    X = encoding.encode(frame, fit=True).X
     X = X.toarray() if hasattr(X, "toarray") else X
     seen = ~np.isnan(X)
     counts = seen.sum(axis=0).astype(np.float64)

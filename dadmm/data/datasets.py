@@ -13,13 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.files import load_array, load_matrix, load_tracks
+from dadmm.data.files import load_array, load_tracks
 
 __all__ = [
     "classification",
     "counts",
     "load_array",
-    "load_matrix",
     "load_tracks",
     "regression",
     "synthetic",

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.frame import (
-    Array,
-    Frame,
-    codes_of,
-    is_missing,
-    is_numeral,
-    label,
-    positions,
-)
+from dadmm.data.frame import Array, Frame, codes_of, label, positions
 
 NUMBER, CATEGORY = "number", "category"
 ON_MISSING = ("error", "drop", "mean", "keep")
@@ -64,14 +57,44 @@ class Column(NamedTuple):
         return [f"{self.name}={word}" for word in self.categories[self.dropped :]]
 
 
+class RowBlocks:
+    """The rows of X (n, p) in a file, without gaps: encoded block by block when used.
+
+    Each iteration reads the file again.
+    """
+
+    ndim = 2
+
+    def __init__(self, blocks: Callable[[], Iterator[Matrix]], n: int, p: int) -> None:
+        self._blocks, self.shape = blocks, (n, p)
+
+    def __iter__(self) -> Iterator[Matrix]:
+        return self._blocks()
+
+    def toarray(self) -> Matrix:
+        """Return all rows."""
+        return np.vstack([*self])
+
+
 class Rows(NamedTuple):
     """The rows of a node, as numbers."""
 
-    X: Any  # (n, p) ndarray, NaN where an entry is missing; sparse if the table is
+    X: Any
+    """(n, p) ndarray, NaN where an entry is missing; sparse if the table is; or
+    `RowBlocks`."""
     y: Vector | None = None  # (n,) numbers, or classes as numbers from 0
     weight: Vector | None = None  # (n,)
     kept: Any = None  # (rows of the table,) which of them have a row in X
     n_filled: int = 0  # rows of X in which entries were filled
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield the rows in parts that fit into memory; all at once if they are."""
+        start = 0
+        for X in row_blocks(self.X):
+            own = slice(start, start + X.shape[0])
+            y, weight = (a if a is None else a[own] for a in (self.y, self.weight))
+            yield Rows(X, y, weight)
+            start = own.stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,12 +175,13 @@ class Encoding:
         X, y, weight = self._features(frame, names), self._target(frame), None
         if fit and self.weight is not None:
             weight = np.array(frame.column(self.weight))
-        gaps = row_gaps(X)
+        gaps = frame.gaps(names)
         lacking = np.isnan(y) if fit and y is not None else np.zeros_like(gaps)
         kept, n_filled = np.ones_like(gaps), 0
-        if self.on_missing == "error" and (gaps | lacking).any():
+        if self.on_missing == "error":
             used = [*names, self.target] if fit and self.target is not None else names
-            check_gaps(frame, used, can_fill=fit or self.means is not None)
+            can_fill = fit or self.means is not None
+            frame.check_gaps(used, "drop or mean" if can_fill else "drop")
         elif self.on_missing in ("drop", "mean"):
             kept = ~lacking if self.on_missing == "mean" else ~(lacking | gaps)
         if not kept.all():
@@ -170,6 +194,32 @@ class Encoding:
         if self.scales is not None:
             X = (X - self.means if self.centre else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
+
+    def encode_all(self, frames: Iterable[Frame]) -> Rows:
+        """Return the numbers of a table for a fit, which is one frame or several.
+
+        X of several frames is encoded again whenever it is used, unless it has gaps.
+        """
+        if isinstance(frames, Sequence) and len(frames) == 1:
+            return self.encode(frames[0], fit=True)
+        parts, has_gaps = [], False
+        for own in map(partial(self.encode, fit=True), frames):
+            has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())
+            parts.append(own._replace(X=None))
+
+        def blocks() -> Iterator[Matrix]:  # keeps no frame
+            return map(attrgetter("X"), map(partial(self.encode, fit=True), frames))
+
+        _, y, weight, kept, n_filled = zip(*parts, strict=True)
+        every = np.concatenate(kept)
+        X = RowBlocks(blocks, int(every.sum()), len(self.feature_names))
+        return Rows(
+            X.toarray() if has_gaps else X,
+            None if y[0] is None else np.concatenate(y),
+            None if weight[0] is None else np.concatenate(weight),
+            every,
+            sum(n_filled),
+        )
 
     def _names(self, frame: Frame, fit: bool) -> list[str]:
         """Return the columns of a table that hold the features, in order."""
@@ -196,14 +246,10 @@ class Encoding:
         X = np.empty((frame.n_rows, len(self.feature_names)))
         k = 0
         for name, column in zip(names, self.columns, strict=True):
-            values = frame.column(name)
-            if column.kind == NUMBER and values.dtype == object:
-                raise not_numbers(name, values)
-            block = (
-                values[:, None]
-                if column.kind == NUMBER
-                else self._dummies(column, values)
-            )
+            if column.kind == NUMBER:
+                block = frame.numbers(name)[:, None]
+            else:
+                block = self._dummies(column, frame.column(name))
             X[:, k : k + block.shape[1]] = block
             k += block.shape[1]
         return X
@@ -229,16 +275,12 @@ class Encoding:
             return None
         if not frame.named and len(frame.names) == len(self.columns):
             return None  # these are the features
-        values = frame.column(self.target)
-        if self.classes is not None:
-            texts, codes = codes_of(values)
-            places = {label(name): float(k) for k, name in enumerate(self.classes)}
-            return np.array([*(places.get(text, np.nan) for text in texts), np.nan])[
-                codes
-            ]
-        if values.dtype == object:
-            raise not_numbers(self.target, values)
-        return np.array(values)
+        if self.classes is None:
+            return np.array(frame.numbers(self.target))
+        texts, codes = codes_of(frame.column(self.target))
+        places = {label(name): float(k) for k, name in enumerate(self.classes)}
+        numbers = [*(places.get(text, np.nan) for text in texts), np.nan]
+        return np.array(numbers)[codes]
 
     def to_table_units(self, parts: Parts, *, bounds: bool = False) -> Parts:
         """Return parameters in the units of the table, if X was standardised.
@@ -331,44 +373,9 @@ class Encoding:
             raise ShardError(f"{DAMAGED}: {name} do not fit the other fields")
 
 
-def row_gaps(X: Any) -> NDArray[np.bool_]:
-    """Return which rows have a missing entry."""
-    if isinstance(X, np.ndarray):
-        return np.asarray(np.isnan(X).any(axis=1))
-    found = np.zeros(X.shape[0], dtype=bool)
-    found[X.tocoo().row[np.isnan(X.data)]] = True
-    return found
-
-
-def check_gaps(frame: Frame, names: Sequence[str], *, can_fill: bool = True) -> None:
-    """Raise if an entry of these columns is missing."""
-    ways = "drop or mean" if can_fill else "drop"
-    advice = f"use --on-missing {ways}, or fill the gaps"
-    if frame.sparse is not None and np.isnan(frame.sparse.data).any():
-        raise ShardError(f"the sparse table has missing entries (NaN); {advice}")
-    for name in names:
-        lost = is_missing(frame.columns.get(name, np.zeros(0)))  # or it is sparse
-        if lost.any():
-            raise ShardError(
-                f"column {name!r} has no entry in {int(lost.sum())} of {len(lost)} "
-                f"rows, first in row {int(lost.argmax())}; {advice}"
-            )
-
-
-def not_numbers(name: str, values: Array, advice: str = "") -> ShardError:
-    """Return the error that a column of text is used as numbers."""
-    words = codes_of(values)[0]
-    odd = [word for word in words if not is_numeral(word)]
-    if odd and all(is_numeral(word.replace(",", ".")) for word in odd):
-        return ShardError(
-            f"column {name!r} has numbers with a comma, such as {odd[0]!r}; use "
-            "--decimal , if it is the decimal mark, or else remove it"
-        )
-    word = (odd or words)[0]
-    return ShardError(
-        f"column {name!r} has text, such as {shown(word)} in row "
-        f"{values.tolist().index(word)}, but numbers are needed{advice}"
-    )
+def row_blocks(X: Any) -> Iterator[Any]:
+    """Yield the blocks of X if it is in a file, else X itself."""
+    return iter(X) if isinstance(X, RowBlocks) else iter([X])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.errors import ShardError
+from dadmm.core.errors import ShardError, shown
 
 Array = NDArray[Any]
 MOST_NAMES = 5  # in the error that there is no column of a name
@@ -36,6 +36,8 @@ class Frame(NamedTuple):
     sparse : scipy.sparse.csr_array or None
         The columns of a sparse table, called ``x0``, ``x1`` and so on. `columns` has
         the others.
+    first : int
+        Number of the first row, if rows before it are in other frames; for errors.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Frame(NamedTuple):
     columns: dict[str, Array]
     named: bool = True
     sparse: Any = None
+    first: int = 0
 
     @classmethod
     def of(cls, table: Any, names: Sequence[str] | None = None) -> Frame:
@@ -119,6 +122,46 @@ class Frame(NamedTuple):
                 )
             return values
         return np.asarray(self.sparse[:, [int(name[1:])]].toarray().ravel())
+
+    def numbers(self, name: str, advice: str = "") -> Array:
+        """Return a column of numbers; raise if it has text."""
+        values = self.column(name)
+        if values.dtype != object:
+            return values
+        words = codes_of(values)[0]
+        odd = [word for word in words if not is_numeral(word)]
+        if has_commas(odd):
+            raise ShardError(
+                f"column {name!r} has numbers with a comma, such as {odd[0]!r}; use "
+                "--decimal , if it is the decimal mark, or else remove it"
+            )
+        word = (odd or words)[0]
+        raise ShardError(
+            f"column {name!r} has text, such as {shown(word)} in row "
+            f"{values.tolist().index(word)}, but numbers are needed{advice}"
+        )
+
+    def gaps(self, names: Iterable[str]) -> NDArray[np.bool_]:
+        """Return which rows have no entry in one of these columns."""
+        found, wanted = np.zeros(self.n_rows, dtype=bool), {*names}
+        for name in wanted & self.columns.keys():
+            found |= is_missing(self.columns[name])
+        if self.sparse is not None and np.isnan(self.sparse.data).any():
+            own = [int(name[1:]) for name in wanted - self.columns.keys()]
+            part = self.sparse[:, own].tocoo()
+            found[part.row[np.isnan(part.data)]] = True
+        return found
+
+    def check_gaps(self, names: Sequence[str], ways: str = "drop or mean") -> None:
+        """Raise if an entry of these columns is missing."""
+        parts = [(f"column {n!r}", [n]) for n in names if n in self.columns]
+        parts += [] if self.sparse is None else [("the sparse table", [*names])]
+        for what, own in parts:
+            for row in np.flatnonzero(self.gaps(own)):
+                raise ShardError(
+                    f"{what} has no entry in row {self.first + row}; use --on-missing "
+                    f"{ways}, or fill the gaps"
+                )
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""
@@ -217,9 +260,14 @@ def as_texts(items: Iterable[Any]) -> Array:
     return column
 
 
+def is_plain(column: Any) -> bool:
+    """Return whether a column of pyarrow has numbers."""
+    return str(column.type).startswith(NUMBERS)
+
+
 def from_arrow(column: Any) -> Array:
     """Return a column of pyarrow as a column of numbers or of texts."""
-    if str(column.type).startswith(NUMBERS):
+    if is_plain(column):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
     kind = str(column.type).removeprefix("dictionary<values=")
@@ -272,6 +320,11 @@ def is_numeral(word: str) -> bool:
     except ValueError:
         return False
     return word.isascii() and "_" not in word
+
+
+def has_commas(words: Sequence[str]) -> bool:
+    """Return whether texts are numbers but for a comma."""
+    return bool(words) and all(is_numeral(word.replace(",", ".")) for word in words)
 
 
 def _is_missing(item: Any) -> bool:

@@ -169,6 +169,15 @@ def posterior(
     return means, np.asarray(inner / a, dtype=np.float64), found
 
 
+def fill(samples: Matrix, W: Matrix, mu: Vector, a: float) -> Matrix:
+    """Return samples with the expectation of each missing entry under PPCA."""
+    lost = np.isnan(samples)
+    if not lost.any():
+        return samples
+    latent = posterior(samples, W, mu, a, np.eye(W.shape[1]))[0]
+    return np.where(lost, mu + latent @ W.T, samples)
+
+
 def observed_means(samples: Matrix, axis: int) -> Matrix:
     """Return the means of the observed entries along an axis, keeping the axis.
 

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data.encoding import Rows
-from dadmm.data.files import count_rows, read_frame, reader_of
+from dadmm.data.files import extent, open_blocks, reader_of
 from dadmm.data.frame import Frame
 
-__all__ = ["bounds", "by_label", "split", "split_frames", "split_table"]
+__all__ = ["bounds", "split", "split_frames"]
 
 Integers = NDArray[np.int64]
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
@@ -51,57 +51,19 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
     return i * share + min(i, rest), (i + 1) * share + min(i + 1, rest)
 
 
-def by_label(labels: ArrayLike, n_nodes: int) -> list[Integers]:
-    """Return the indices of the samples of each node, by labels (n_samples,).
-
-    Parameters
-    ----------
-    labels : array_like of int, shape (n_samples,)
-        Node of each sample. Every node needs at least one.
-    n_nodes : int
-
-    Returns
-    -------
-    rows : list of ndarray of int
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> [rows.tolist() for rows in dadmm.shard.by_label([0, 1, 1, 0, 1], 2)]
-    [[0, 3], [1, 2, 4]]
-    """
-    numbers = np.asarray(labels)
-    strange = np.flatnonzero(~np.isin(numbers, np.arange(n_nodes)))
-    if len(strange):
-        raise ShardError(
-            f"the label of sample {strange[0]} is {numbers[strange[0]]}; "
-            f"labels are node numbers 0..{n_nodes - 1}"
-        )
-    rows = [np.flatnonzero(numbers == i) for i in range(n_nodes)]
-    for i, own in enumerate(rows):
-        if not len(own):
-            raise ShardError(
-                f"node {i} has no samples: no label is {i}; "
-                f"every node 0..{n_nodes - 1} needs at least one"
-            )
-    return rows
-
-
-def split(
-    samples: Matrix, n_nodes: int, labels: ArrayLike | None = None
-) -> list[Matrix]:
+def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[Any]:
     """Return the samples of each node: even contiguous shares, or by label.
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples, dimension)
+    samples : ndarray of shape (n_samples, dimension), or Frame
     n_nodes : int
     labels : array_like of int, shape (n_samples,), optional
-        Node of each sample.
+        Node of each sample. Every node needs at least one.
 
     Returns
     -------
-    parts : list of ndarray
+    parts : list of ndarray, or of Frame
 
     Examples
     --------
@@ -109,16 +71,20 @@ def split(
     >>> samples = np.arange(10.0).reshape(5, 2)
     >>> [rows.tolist() for rows in dadmm.shard.split(samples, 2)]
     [[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[6.0, 7.0], [8.0, 9.0]]]
-    >>> [len(rows) for rows in dadmm.shard.split(samples, 2, labels=[0, 0, 0, 0, 1])]
-    [4, 1]
+    >>> table = dadmm.Frame.of({"age": [34, 71, 52], "ward": ["A", "B", "B"]})
+    >>> parts = dadmm.shard.split(table, 2, labels=[1, 0, 1])
+    >>> [part.column("age").tolist() for part in parts]
+    [[71.0], [34.0, 52.0]]
     """
+    if isinstance(samples, Frame):
+        return list(map(samples.take, _shares(samples.n_rows, n_nodes, labels)))
     shares = _shares(len(samples), n_nodes, labels)
     # in C order, since the bits of results depend on the order
     return [np.array(samples[rows], np.float64, order="C") for rows in shares]
 
 
 def _shares(
-    n_samples: int, n_nodes: int, labels: ArrayLike | None
+    n_samples: int, n_nodes: int, labels: ArrayLike | None = None
 ) -> list[slice] | list[Integers]:
     """Return the rows of each node."""
     if n_samples < n_nodes:
@@ -128,12 +94,18 @@ def _shares(
         )
     if labels is None:
         return [slice(*bounds(n_samples, n_nodes, i)) for i in range(n_nodes)]
-    if np.shape(labels) != (n_samples,):
+    numbers, nodes = np.asarray(labels), np.arange(n_nodes)
+    if numbers.shape != (n_samples,):
         raise ShardError(
-            f"labels have shape {np.shape(labels)} for {n_samples} samples; give one "
+            f"labels have shape {numbers.shape} for {n_samples} samples; give one "
             "label per sample"
         )
-    return by_label(labels, n_nodes)
+    allowed = f"labels are node numbers 0..{n_nodes - 1}, and each occurs"
+    for k in np.flatnonzero(~np.isin(numbers, nodes)):
+        raise ShardError(f"the label of sample {k} is {numbers[k]}; {allowed}")
+    for i in np.setdiff1d(nodes, numbers):
+        raise ShardError(f"node {i} has no samples: no label is {i}; {allowed}")
+    return [np.flatnonzero(numbers == i) for i in nodes]
 
 
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
@@ -166,55 +138,32 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
 
 
-def split_table(
-    frame: Frame, n_nodes: int, labels: ArrayLike | None = None
-) -> list[Frame]:
-    """Return the rows of each node: even contiguous shares, or by label.
-
-    Parameters
-    ----------
-    frame : Frame
-    n_nodes, labels : as in `split`
-
-    Returns
-    -------
-    parts : list of Frame
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> table = dadmm.Frame.of({"age": [34, 71, 52], "ward": ["A", "B", "B"]})
-    >>> [part.column("ward").tolist() for part in dadmm.shard.split_table(table, 2)]
-    [['A', 'B'], ['B']]
-    """
-    return [frame.take(rows) for rows in _shares(frame.n_rows, n_nodes, labels)]
-
-
 def is_local(source: str) -> bool:
     """Return whether each process can read its own samples from this source.
 
     One process reads other files as a whole and scatters the rows.
     """
     one_each = "{rank}" in source.partition("::")[0]
-    return one_each or reader_of(source).n_rows is not None
+    return one_each or reader_of(source).extent is not None
 
 
-def read_tables(
+def open_tables(
     source: str, n_nodes: int, nodes: Iterable[int], **how: Any
-) -> dict[int, Frame]:
-    """Return the tables of some nodes, from a source for which `is_local` holds.
+) -> dict[int, Iterable[Frame]]:
+    """Return the frames of some nodes, from a source for which `is_local` holds.
 
     The source is a file, divided evenly; or one file per node, such as
-    ``part-{rank}.csv``. ``how`` has further arguments of `read_frame`.
+    ``part-{rank}.csv``. ``how`` has further arguments of `open_blocks`.
     """
     if "{rank}" not in source:
-        cuts: Any = _shares(count_rows(source) or 0, n_nodes, None)
-        return {i: read_frame(source, rows=cuts[i], **how) for i in nodes}
-    tables = {}
+        size = extent(source)
+        cuts: Any = _shares(size.n_rows if size else 0, n_nodes)
+        return {i: open_blocks(source, cuts[i], **how) for i in nodes}
+    tables: dict[int, Iterable[Frame]] = {}
     for i in nodes:
         file = source.replace("{rank}", str(i))
         try:
-            tables[i] = read_frame(file, **how)
+            tables[i] = open_blocks(file, **how)
         except ShardError as error:
             gone = not Path(file.partition("::")[0]).exists()
             more = " and the number of nodes" if gone else ""
@@ -223,36 +172,28 @@ def read_tables(
 
 
 def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
-    """Raise unless the rows of a node are a matrix and a target of finite floats.
+    """Raise if an entry of a node's rows is missing, infinite or very large.
 
-    With ``gaps``, NaN is allowed for missing entries, if not all are missing.
+    With ``gaps``, entries may be missing (NaN), but not all.
     """
-    if hasattr(rows.X, "toarray"):  # the problem checks sparse entries
-        return
-    if rows.X.ndim != 2 or rows.X.size == 0:
-        raise ShardError(
-            f"node {node}: samples have shape {rows.X.shape}; give a matrix with at "
-            "least one row and one column"
-        )
-    if rows.X.dtype.kind != "f":
-        raise ShardError(
-            f"node {node}: samples have type {rows.X.dtype}; convert them to float64"
-        )
-    for part in (rows.X, rows.y):
-        if part is None:
-            continue
-        bad = np.isinf(part) if gaps else ~np.isfinite(part)
-        advice = "or NaN where an entry is missing" if gaps else "so fill or drop it"
-        advice = f"samples must be finite, {advice}"
-        if not bad.any():
-            bad = np.abs(part) > np.float64(LARGEST)  # false for NaN
-            advice = "its powers overflow, so rescale the column to at most "
-            advice += f"{LARGEST:g}"
-        if bad.any():
-            place = tuple(np.argwhere(bad)[0])
+    first = 0
+    for part in rows.blocks():
+        if isinstance(part.X, np.ndarray):  # the problem checks sparse entries
+            _check(part, node, first, gaps)
+        first += part.X.shape[0]
+
+
+def _check(rows: Rows, node: int, first: int, gaps: bool) -> None:
+    advice = f"entries must be numbers of at most {LARGEST:g}"
+    advice += ", or NaN where they are missing" * gaps + "; fill, drop or rescale it"
+    for part in (rows.X,) if rows.y is None else (rows.X, rows.y):
+        bad = ~(np.abs(part) <= LARGEST)
+        bad = bad & ~np.isnan(part) if gaps and bad.any() else bad
+        for place in map(tuple, np.argwhere(bad)):
             what = f"column {place[1]}" if part is rows.X else "the target"
             raise ShardError(
-                f"node {node}: row {place[0]}, {what} is {part[place]:g}; {advice}"
+                f"node {node}: row {first + place[0]}, {what} is {part[place]:g}; "
+                f"{advice}"
             )
     if np.isnan(rows.X).all():
         raise ShardError(

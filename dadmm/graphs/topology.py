@@ -115,7 +115,7 @@ class Topology:
     def ring(cls, n: int) -> Topology:
         """Return a ring; a ring of two nodes has one edge."""
         i = _nodes(n)
-        return cls.from_edges(n, _columns(i, (i + 1) % n)[: n if n > 1 else 0])
+        return cls.from_edges(n, np.column_stack((i, (i + 1) % n))[: n if n > 1 else 0])
 
     @classmethod
     def cluster(cls, n: int) -> Topology:
@@ -130,13 +130,13 @@ class Topology:
     def star(cls, n: int) -> Topology:
         """Return the graph in which every other node has node 0 as only neighbour."""
         i = _nodes(n)[1:]
-        return cls.from_edges(n, _columns(0 * i, i))
+        return cls.from_edges(n, np.column_stack((0 * i, i)))
 
     @classmethod
     def chain(cls, n: int) -> Topology:
         """Return the path 0, 1, ..., n - 1."""
         i = _nodes(n)[1:]
-        return cls.from_edges(n, _columns(i - 1, i))
+        return cls.from_edges(n, np.column_stack((i - 1, i)))
 
     @classmethod
     def grid(cls, n: int) -> Topology:
@@ -144,7 +144,10 @@ class Topology:
         i = _nodes(n)
         width = math.isqrt(n)
         across, down = i[i % width > 0], i[width:]
-        pairs = [_columns(across - 1, across), _columns(down - width, down)]
+        pairs = [
+            np.column_stack((across - 1, across)),
+            np.column_stack((down - width, down)),
+        ]
         return cls.from_edges(n, np.concatenate(pairs))
 
     @classmethod
@@ -267,7 +270,7 @@ class Topology:
     @cached_property
     def edges(self) -> Integers:
         """Directed edges (i, j) in lexicographic order, shape (n_edges, 2)."""
-        return _frozen(_columns(self.sources, self.indices))
+        return _frozen(np.column_stack((self.sources, self.indices)))
 
     @cached_property
     def reverse(self) -> Integers:
@@ -412,10 +415,6 @@ def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
             f"and type {pairs.dtype}"
         )
     return pairs.astype(np.int64)
-
-
-def _columns(i: Integers, j: Integers) -> Integers:
-    return np.column_stack([i, j])
 
 
 def _keys(n_nodes: int, pairs: Integers) -> Integers:

@@ -16,6 +16,7 @@ from dadmm.core import schema
 from dadmm.core.documents import parse, write_text
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, shown
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import principal_axes
 from dadmm.core.version import __version__
 from dadmm.data.encoding import ON_MISSING, TEXTS, UNKNOWN, Encoding, Rows
 from dadmm.data.frame import Frame, label
@@ -105,6 +106,8 @@ class Model:
 
     def __post_init__(self) -> None:
         schema.choice(KINDS).check("problem", self.problem)
+        _check_shapes(self)
+        _check_way(self)
 
     @classmethod
     def of(
@@ -139,15 +142,13 @@ class Model:
                 "the solution has numbers that are not finite, so there is no model"
             )
         if "W" in parts:
-            axes, lengths = predictions.principal_axes(parts["W"])
+            axes, lengths = principal_axes(parts["W"])
             parts["W"] = axes * lengths
         encoding = _plain(problem, parts) if encoding is None else encoding
         origin = Origin(
             result.status, result.why, int(result.iterations), tolerance, n_rows
         )
-        made = cls(problem, encoding, parts, origin, dict(settings or {}))
-        _check_shapes(made)
-        return made
+        return cls(problem, encoding, parts, origin, dict(settings or {}))
 
     @property
     def kind(self) -> str:
@@ -338,13 +339,13 @@ def load_model(
         encoding = replace(encoding, unknown=unknown)
     if on_missing is not None:
         schema.choice(ON_MISSING).check("on_missing", on_missing)
-        _check_way(model, on_missing)
         encoding = replace(encoding, on_missing=on_missing)
     return replace(model, encoding=encoding)
 
 
-def _check_way(model: Model, on_missing: str) -> None:
-    """Raise if the model cannot deal with missing entries in this way."""
+def _check_way(model: Model) -> None:
+    """Raise if the model cannot deal with missing entries as its encoding says."""
+    on_missing = model.encoding.on_missing
     if on_missing == "mean" and model.encoding.means is None:
         raise ConfigError(
             "the model has no means to fill in, because it was fitted without "
@@ -375,17 +376,12 @@ def _decoded(content: Any) -> Model:
         version=content["dadmm"],
     )
     model = Model(content["problem"], encoding, parameters, origin, content["settings"])
-    _check_shapes(model)
     found = model.table_parameters
-    if {k: v.shape for k, v in found.items()} != {
-        k: v.shape for k, v in stated.items()
-    }:
-        raise ConfigError("table_parameters have other names or shapes than parameters")
-    for name, part in found.items():
-        size = np.abs(part).max(initial=0.0)
-        if not np.allclose(part, stated[name], rtol=1e-6, atol=1e-6 * size):
+    for name in found.keys() | stated.keys():
+        part, other = (parts.get(name, np.empty(0)) for parts in (found, stated))
+        near = {"rtol": 1e-6, "atol": 1e-6 * np.abs(part).max(initial=0.0)}
+        if part.shape != other.shape or not np.allclose(part, other, **near):
             raise ConfigError(f"table_parameters: {name} does not fit parameters")
-    _check_way(model, encoding.on_missing)
     return model
 
 

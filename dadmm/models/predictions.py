@@ -9,7 +9,8 @@ import numpy as np
 
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.patterns import posterior
+from dadmm.core.linalg import principal_axes
+from dadmm.data.patterns import fill
 from dadmm.problems import PROBLEMS
 
 Parameters = Mapping[str, np.ndarray]  # coef and intercept, or W, mu and a
@@ -65,25 +66,11 @@ def check_score_names(names: Sequence[str], n_scores: int) -> None:
             )
 
 
-def principal_axes(W: Matrix) -> tuple[Matrix, Vector]:
-    """Return the principal axes of ``W z``, (D, M), and their lengths (M,), falling.
-
-    The largest entry of an axis is positive.
-    """
-    axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
-    largest = np.abs(axes).argmax(axis=0)
-    signs = np.where(axes[largest, np.arange(len(lengths))] < 0.0, -1.0, 1.0)
-    return axes * signs, lengths
-
-
 def reconstruct(rows: Matrix, parameters: Parameters) -> Reconstruction:
     """Return scores and reconstruction of rows (n, D), NaN where one is missing."""
     W, mu, a = (parameters[name] for name in ("W", "mu", "a"))
     rows = rows.toarray() if hasattr(rows, "toarray") else rows
-    lost, filled = np.isnan(rows), rows
-    if lost.any():
-        latent = posterior(rows, W, mu, float(a), np.eye(W.shape[1]))[0]
-        filled = np.where(lost, mu + latent @ W.T, rows)
+    lost, filled = np.isnan(rows), fill(rows, W, mu, float(a))
     axes = principal_axes(W)[0]
     scores = (filled - mu) @ axes
     again = mu + scores @ axes.T

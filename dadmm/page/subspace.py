@@ -8,9 +8,9 @@ import numpy as np
 
 from dadmm.core import files
 from dadmm.core.errors import DadmmError
+from dadmm.core.linalg import principal_axes
 from dadmm.drawing.figures import draw_structure
 from dadmm.models.model import NAME, load_model
-from dadmm.models.predictions import principal_axes
 from dadmm.page import thinning
 from dadmm.page.markup import details, number, packed, paragraph, table, text
 from dadmm.page.parts import Page

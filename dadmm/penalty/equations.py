@@ -106,4 +106,4 @@ def raise_budgets(
 
 def clamp(eta: Vector, eta0: Vector, span: float = 1e6) -> Vector:
     """Limit penalties to a factor ``span`` of eta0, so that none overflows."""
-    return np.minimum(np.maximum(eta, eta0 / span), eta0 * span)
+    return np.clip(eta, eta0 / span, eta0 * span)

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import row_lengths
 from dadmm.penalty import equations
 from dadmm.penalty.equations import PenaltyState
 from dadmm.penalty.schemes import BUDGET, Observation, Scheme
@@ -85,12 +86,14 @@ class SNAP(Scheme):
             return state
         eta, anchors = state["eta"], state["old_anchors"]
         multipliers = state["old_multipliers"]
-        moved = row_norms(np.subtract(obs.anchors, anchors, out=anchors))
-        turned = row_norms(np.subtract(obs.multipliers, multipliers, out=multipliers))
+        moved = row_lengths(np.subtract(obs.anchors, anchors, out=anchors))
+        turned = row_lengths(np.subtract(obs.multipliers, multipliers, out=multipliers))
         anchors[...], multipliers[...] = obs.anchors, obs.multipliers
-        lengths = row_norms(multipliers)
-        wanted = spectral_ratio(turned, moved, lengths, row_norms(anchors))
-        asked = self.POWER * np.log2(bounded(wanted / eta, self.BOUND))
+        lengths = row_lengths(multipliers)
+        wanted = spectral_ratio(turned, moved, lengths, row_lengths(anchors))
+        asked = self.POWER * np.log2(
+            np.clip(wanted / eta, 1.0 / self.BOUND, self.BOUND)
+        )
         asked[np.isnan(asked)] = 0.0
         travelled = state["travelled"] + turned
         budget, spent = state["budget"], state["spent"]
@@ -114,17 +117,6 @@ class SNAP(Scheme):
             "largest_move": largest,
             "travelled": travelled,
         }  # fmt: skip
-
-
-def row_norms(rows: Matrix) -> Vector:
-    """Return the Euclidean norm of each row (n, size), shape (n,)."""
-    norms: Vector = np.sqrt(np.vecdot(rows, rows))
-    return norms
-
-
-def bounded(factor: Vector, bound: float) -> Vector:
-    """Return factors within ``[1 / bound, bound]``."""
-    return np.minimum(np.maximum(factor, 1.0 / bound), bound)
 
 
 def earned(travelled: Vector, multipliers: Vector) -> Vector:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
@@ -25,6 +25,7 @@ class Traits(NamedTuple):
     adds: str = ""  # what it sends at checks, beside parameters, gradients, objectives
     sends: str = "the parameters"  # the words for theta
     title: str = ""  # in figures; else the name of the problem
+    blocks: bool = False  # whether X may be `RowBlocks`, of which factors are kept
     tracks: bool = False  # whether the data are tracks of cameras, and not a table
     components: int = 5  # usual dimension of a subspace
     nodes: int = 20  # usual number of nodes, as in the paper
@@ -51,22 +52,33 @@ class WithStart:
         raise NotImplementedError
 
 
-def checked_array(problem: str, name: str, values: ArrayLike) -> Array:
-    """Return a contiguous copy of an argument; raise unless it has finite numbers."""
+def checked_array(
+    problem: str, name: str, values: Any, shape: tuple[int, ...] | None = None
+) -> Any:
+    """Return a contiguous copy of an argument; if it is sparse, in scipy's CSR format.
+
+    Raise unless it has finite numbers, and this shape if one is given.
+    """
+    sparse = hasattr(values, "tocsr")
     try:
-        found = np.array(values, dtype=np.float64, order="C")
+        found: Any = values.tocsr() if sparse else np.array(values, order="C")
+        found = found.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise ProblemError(f"{problem} needs {name} of numbers: {error}") from None
-    check_entries(problem, f"finite {name}", found, ~np.isfinite(found))
+    if shape is not None and found.shape != shape:
+        raise ProblemError(
+            f"{problem} needs {name} of shape {shape}, got {found.shape}"
+        )
+    numbers, places = found, None
+    if sparse:
+        entries = found.tocoo()
+        numbers, places = entries.data, np.column_stack([entries.row, entries.col])
+    check_entries(problem, f"finite {name}", numbers, ~np.isfinite(numbers), places)
     return found
 
 
 def check_entries(
-    problem: str,
-    what: str,
-    values: Array,
-    bad: NDArray[np.bool_],
-    places: NDArray[np.integer[Any]] | None = None,
+    problem: str, what: str, values: Array, bad: Any, places: Any = None
 ) -> None:
     """Raise if an entry is bad, and name the first; ``places`` are its indices."""
     if bad.any():

@@ -14,6 +14,7 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.problems.builder import check_members
 
 WEIGHTS = (1.0, 100.0, 0.01, 0.0)
@@ -25,8 +26,8 @@ STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
 MOST = 40  # directions of one kind
 SLIGHT = 1e-4  # relative, of a rise by a step that is not exact
 BENDS, BEND_STEP = 10, 1e-3  # directions and relative step of second differences
-EPS = float(np.finfo(float).eps)
 ROUNDING = 64.0 * EPS
+PROXIMAL = "f + weight/2 |x - centre|^2"
 
 
 def check_problem(
@@ -70,7 +71,8 @@ def check_problem(
             )
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
-        theta = _init(problem, seed)
+        check = _Contract(problem, fixed, rng, rtol)
+        theta = check.init(seed)
         visited = [theta, problem.init(np.random.default_rng(seed + 1))]
         for weight in WEIGHTS:
             centre = theta.copy()  # then a random point as far from theta as theta is
@@ -78,79 +80,184 @@ def check_problem(
                 if name not in fixed and part.size:
                     size = np.sqrt(np.mean(part**2))
                     part += (size or 1.0) * rng.standard_normal(part.shape)
-            step = _take_step(problem, theta, centre, weight, fixed)
-            _check_objectives(step, np.array([*visited, step.result]))
-            step.check_descent()
-            step.check_optimality(visited, fixed, rng, rtol)
+            step = check.take(theta, centre, weight)
+            check.objectives(np.array([*visited, step.result]), step.stats)
+            check.descent(step)
+            check.optimality(step, visited)
             theta = step.result
             visited.append(theta)
-        _check_hold(problem, visited)
+        check.hold(visited)
         if stacks(type(problem)):
-            _check_stack(problem, visited, rng)
+            check.stack(visited)
         if hasattr(problem, "rows") and stacks(type(problem), "within"):
-            inner = _check_coordinates(problem, visited, rng)
-            zero = np.zeros(inner.layout.size)
+            inside = _Contract(check.within(visited), (), rng, rtol)
+            zero = np.zeros(inside.problem.layout.size)
             for weight in WEIGHTS:
-                centre = rng.standard_normal(inner.layout.size)
-                step = _take_step(inner, zero, centre, weight, ())
-                step.check_descent()
-                step.check_optimality([zero, centre], (), rng, rtol)
+                centre = rng.standard_normal(len(zero))
+                step = inside.take(zero, centre, weight)
+                inside.descent(step)
+                inside.optimality(step, [zero, centre])
 
 
-class ProxStep(NamedTuple):
+class _Step(NamedTuple):
     """A proximal step: the arguments and the result."""
 
-    problem: Problem
     theta: Vector
     stats: Any
     centre: Vector
     weight: float
     result: Vector
+    weights: Vector  # (size,) of the entries
 
-    @property
-    def weights(self) -> Vector:
-        """The weight of each entry, (size,)."""
-        return np.asarray(self.weight * self.problem.layout.pull)
 
-    def check_descent(self) -> None:
+class _Contract:
+    """The checks of one problem; each raises an error at the first violation."""
+
+    def __init__(
+        self,
+        problem: Any,
+        fixed: Sequence[str],
+        rng: np.random.Generator,
+        rtol: float,
+    ) -> None:
+        self.problem, self.layout, self.fixed = problem, problem.layout, fixed
+        self.rng, self.rtol = rng, rtol
+        places = self.layout.views(np.arange(self.layout.size, dtype=np.float64))
+        self.spans = {  # the slice of each part in theta
+            name: slice(int(part.min()), int(part.max()) + 1)
+            for name, part in places._asdict().items()
+            if part.size
+        }
+
+    def fail(self, method: str, wanted: str, found: str, advice: str = "") -> NoReturn:
+        raise ProblemError(
+            f"{type(self.problem).__name__}.{method}: expected {wanted}, found {found}"
+            + (f"; {advice}" if advice else "")
+        )
+
+    def _shape(
+        self, method: str, found: Any, shape: tuple[int, ...], advice: str
+    ) -> None:
+        if not isinstance(found, np.ndarray) or found.shape != shape:
+            has = getattr(found, "shape", None)
+            what = type(found).__name__ if has is None else f"shape {has}"
+            self.fail(method, f"an array of shape {shape}", what, advice)
+
+    def _vector(self, method: str, found: Any) -> None:
+        """Check that a method returned finite float64 parameters (size,)."""
+        advice = "layout.pack(...) makes it of named parts"
+        self._shape(method, found, (self.layout.size,), advice)
+        if found.dtype != np.float64:
+            self.fail(method, "float64", str(found.dtype), "convert it")
+        for name, span in self.spans.items():
+            bad = found[span][~np.isfinite(found[span])]
+            if len(bad):
+                advice = "guard the division or logarithm there"
+                self.fail(method, "finite numbers", f"{bad[0]} in part {name}", advice)
+
+    def _untouched(self, method: str, **arrays: tuple[Matrix, Matrix]) -> None:
+        """Check that arrays are as before."""
+        for name, (now, before) in arrays.items():
+            if _differ(now, before):
+                wanted = f"{name} not to change"
+                self.fail(method, wanted, "it modified", "make a copy")
+
+    def init(self, seed: int) -> Vector:
+        """Return the start."""
+        theta: Vector = self.problem.init(np.random.default_rng(seed))
+        self._vector("init", theta)
+        if _differ(theta, self.problem.init(np.random.default_rng(seed))):
+            advice = "draw only from the rng that is passed"
+            self.fail("init", "the same point from the same seed", "another", advice)
+        return theta
+
+    def take(self, theta: Vector, centre: Vector, weight: float) -> _Step:
+        """Return a proximal step, which is checked without using f."""
+        problem, old, aim = self.problem, theta.copy(), centre.copy()
+        stats = problem.expect(theta)
+        self._untouched("expect", theta=(theta, old))
+        result = problem.prox(theta, stats, centre, weight)
+        self._untouched("prox", theta=(theta, old), centre=(centre, aim))
+        self._vector(f"prox with weight {weight:g}", result)
+        for name, array in (("theta", theta), ("centre", centre)):
+            if np.shares_memory(result, array):
+                found = f"one that shares memory with {name}"
+                self.fail("prox", "a new array", found, "return a copy")
+        kept = result.copy()
+        if _differ(problem.prox(theta, problem.expect(theta), centre, weight), kept):
+            wanted, found = "the same bits from the same arguments", "others later"
+            self.fail("prox", wanted, found, "keep no state and draw nothing at random")
+        problem.prox(kept.copy(), stats, 2.0 * centre, weight + 1.0)
+        if _differ(result, kept):
+            found = "that the result changed when prox was called again"
+            self.fail("prox", "a new array", found, "return a new array each time")
+        for name in self.fixed:
+            if _differ(result[self.spans[name]], old[self.spans[name]]):
+                wanted = f"the fixed part {name} not to change"
+                advice = "keep it, or leave it out of fixed"
+                self.fail("prox", wanted, "another value", advice)
+        weights = np.asarray(weight * self.layout.pull)
+        return _Step(theta, stats, centre, weight, result, weights)
+
+    def objectives(self, rows: Matrix, stats: Any) -> None:
+        """Check that the value of each row depends on this row alone."""
+        problem, given = self.problem, rows.copy()
+        values = problem.objectives(rows, stats)
+        self._untouched("objectives", thetas=(rows, given))
+        advice = "return f of each row of thetas"
+        self._shape("objectives", values, (len(rows),), advice)
+        bad = values[~np.isfinite(values)]
+        if len(bad):
+            wanted = "finite values at the results of init and prox"
+            advice = "look for a logarithm or a division"
+            self.fail("objectives", wanted, str(bad[0]), advice)
+        calls: dict[str, Callable[[], Any]] = {
+            "alone": lambda: [problem.objectives(row[None], stats)[0] for row in rows],
+            "in another order": lambda: problem.objectives(rows[::-1], stats)[::-1],
+            "when asked again": lambda: problem.objectives(rows, stats),
+        }
+        for how, ask in calls.items():
+            again = np.array(ask())
+            far = np.abs(again - values) > 1e-9 * (1.0 + np.abs(values))
+            if far.any():
+                self.fail(
+                    "objectives",
+                    f"the value {values[far][0]:.6g} of a row whatever the other rows",
+                    f"{again[far][0]:.6g} {how}",
+                    "sum over the last axis only, and keep no state",
+                )
+
+    def descent(self, step: _Step) -> None:
         """Check that the step does not raise the proximal objective."""
-        rows = np.array([self.theta, self.result])
-        values = self.problem.objectives(rows, self.stats)
-        pull = 0.5 * ((rows - self.centre) ** 2 @ self.weights)
+        rows = np.array([step.theta, step.result])
+        values = self.problem.objectives(rows, step.stats)
+        pull = 0.5 * ((rows - step.centre) ** 2 @ step.weights)
         before, after = values + pull
         size = (np.abs(values) + pull).sum()
         if after > before + ROUNDING * size:
             advice = "check signs, and that objectives has all terms that prox has"
             if after - before < SLIGHT * size:
                 advice = "make it more accurate, or return theta if that is no worse"
-            _fail(
-                self.problem, "prox",
-                "expected f + weight/2 |x - centre|^2 not to rise from theta to the "
-                f"result, found {before:.6g} and then {after - before:.3g} more with "
-                f"weight {self.weight:g}; {advice}",
+            self.fail(
+                "prox", f"{PROXIMAL} not to rise from theta to the result",
+                f"{before:.6g} and then {after - before:.3g} more with weight "
+                f"{step.weight:g}", advice,
             )  # fmt: skip
 
-    def check_optimality(
-        self,
-        visited: Sequence[Vector],
-        fixed: Sequence[str],
-        rng: np.random.Generator,
-        rtol: float,
-    ) -> None:
+    def optimality(self, step: _Step, visited: Sequence[Vector]) -> None:
         """Check that parts are optimal together, or with later ones at old values."""
-        spans = {k: v for k, v in _spans(self.problem).items() if k not in fixed}
+        spans = {k: v for k, v in self.spans.items() if k not in self.fixed}
         known: dict[tuple[str, frozenset[str]], float | None] = {}
 
         def point(moved: frozenset[str]) -> Vector:
-            mixed = self.result.copy()
+            mixed = step.result.copy()
             for name in spans.keys() - moved:
-                mixed[spans[name]] = self.theta[spans[name]]
+                mixed[spans[name]] = step.theta[spans[name]]
             return mixed
 
         def descent(name: str, moved: frozenset[str]) -> float | None:
             if (name, moved) not in known:
-                ways = _directions(point(moved), spans[name], visited, rng)
-                slope = self._steepest(point(moved), spans[name], ways, rtol)
+                slope = self._steepest(step, point(moved), spans[name], visited)
                 known[name, moved] = slope
             return known[name, moved]
 
@@ -166,334 +273,186 @@ class ProxStep(NamedTuple):
             moved = frozenset(names[: k + 1])
             found = descent(name, moved)
             if found is not None:
-                _fail(
-                    self.problem, "prox",
-                    "expected no descent of f + weight/2 |x - centre|^2 at the result "
-                    f"with weight {self.weight:g}, found a slope of {found:.3g} in "
-                    f"part {name}; {self._hint(point(moved), spans[name])}",
-                )  # fmt: skip
+                self.fail(
+                    "prox",
+                    f"no descent of {PROXIMAL} at the result with weight "
+                    f"{step.weight:g}",
+                    f"a slope of {found:.3g} in part {name}",
+                    self._hint(step, point(moved), spans[name]),
+                )
 
     def _slopes(
-        self, point: Vector, ways: Matrix, step: float, order: int = 2
+        self, step: _Step, point: Vector, ways: Matrix, length: float, order: int = 2
     ) -> tuple[Vector, Vector, float]:
         """Return slopes of f and of the proximal term along ``ways``, and their noise.
 
-        Differences are one-sided. A slope is infinite if the step leaves the domain.
+        Differences are one-sided. A slope is infinite if it leaves the domain.
         """
-        rows = np.vstack([point, point + 0.5 * step * ways, point + step * ways])
-        values = self.problem.objectives(rows, self.stats)
+        rows = np.vstack([point, point + 0.5 * length * ways, point + length * ways])
+        values = self.problem.objectives(rows, step.stats)
         here, (half, full) = values[0], values[1:].reshape(2, -1)
-        of_f = (full - here) / step
+        of_f = (full - here) / length
         if order == 2:
-            of_f = 4.0 * (half - here) / step - of_f
+            of_f = 4.0 * (half - here) / length - of_f
         of_f[~np.isfinite(of_f)] = np.inf
-        pull = ways @ (self.weights * (point - self.centre))
+        pull = ways @ (step.weights * (point - step.centre))
         size = np.abs(values[np.isfinite(values)]).max(initial=abs(here))
-        return of_f, pull, ROUNDING * size / step
+        return of_f, pull, ROUNDING * size / length
 
     def _steepest(
-        self, point: Vector, span: slice, ways: Matrix, rtol: float
+        self, step: _Step, point: Vector, span: slice, visited: Sequence[Vector]
     ) -> float | None:
         """Return the slope of steepest descent within a part; None at a minimum.
 
         A direction descends if it does with all step sizes, by more than ``rtol`` times
         the slopes of the terms at the point and the slopes at theta.
         """
+        ways = self._directions(point, span, visited)
         if not len(ways):
             return None
-        length = max(
+        scale = max(
             float(np.sqrt(np.mean(part[span] ** 2)))
-            for part in (point, point - self.centre, self.theta)
+            for part in (point, point - step.centre, step.theta)
         )
         worst, excess = np.full((2, len(ways)), -np.inf)
         for size, order in STEPS:
-            step = size * (length or 1.0)
-            of_f, pull, noise = self._slopes(point, ways, step, order)
-            before = np.add(*self._slopes(self.theta, ways, step, order)[:2])
+            length = size * (scale or 1.0)
+            of_f, pull, noise = self._slopes(step, point, ways, length, order)
+            before = np.add(*self._slopes(step, step.theta, ways, length, order)[:2])
             terms = np.concatenate([np.abs(of_f) + np.abs(pull), np.abs(before)])
-            allowed = rtol * terms[np.isfinite(terms)].max(initial=0.0) + noise
+            allowed = self.rtol * terms[np.isfinite(terms)].max(initial=0.0) + noise
             worst = np.maximum(worst, of_f + pull)
             excess = np.maximum(excess, of_f + pull + allowed)
         k = int(excess.argmin())
         return float(worst[k]) if excess[k] < 0.0 else None
 
-    def _hint(self, point: Vector, span: slice) -> str:
+    def _directions(
+        self, point: Vector, span: slice, visited: Sequence[Vector]
+    ) -> Matrix:
+        """Return unit vectors within a part: axes, random, and towards visited points.
+
+        Directions towards visited points stay inside a convex domain.
+        """
+        size, rng = span.stop - span.start, self.rng
+        axes = np.arange(size)
+        if size > MOST:
+            axes = rng.choice(size, MOST, replace=False)
+        n_mixed = min(size, MOST // 4) if size > 1 else 0
+        mixed = rng.standard_normal((n_mixed, size))
+        rows = np.vstack([np.eye(size)[axes], mixed])
+        rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
+        lengths = row_lengths(rows)
+        found = np.zeros((len(rows), len(point)))
+        found[:, span] = rows / np.maximum(lengths, TINY)[:, None]
+        return np.asarray(found[lengths > 0.0])
+
+    def _hint(self, step: _Step, point: Vector, span: slice) -> str:
         """Return the likely fault of a step that does not end at a minimum.
 
         A faulty step often ends at the minimum of f plus another proximal term.
         """
-        ways = np.zeros((min(span.stop - span.start, MOST), len(point)))
-        ways[:, span][:, : len(ways)] = np.eye(len(ways))
-        entries = slice(span.start, span.start + len(ways))
-        size = float(np.abs(point[span]).max(initial=0.0)) or 1.0
-        up, pull, _ = self._slopes(point, ways, 1e-5 * size)
-        force = 0.5 * (up - self._slopes(point, -ways, 1e-5 * size)[0])
-        against = (self.weights * (point + self.centre))[entries]
-        if not np.isfinite(force).all() or not pull.any():
-            return "check that prox and objectives have the same terms"
+        entries = slice(span.start, min(span.stop, span.start + MOST))
+        ways = np.eye(len(point))[entries]
+        length = 1e-5 * (float(np.abs(point[span]).max(initial=0.0)) or 1.0)
+        up, pull, _ = self._slopes(step, point, ways, length)
+        force = 0.5 * (up - self._slopes(step, point, -ways, length)[0])
+        against = (step.weights * (point + step.centre))[entries]
         faults = {
-            "prox seems to ignore the weight": 0.0 * pull,
-            "prox seems to take the proximal term 0.5 times": 0.5 * pull,
-            "prox seems to take the proximal term 2 times": 2.0 * pull,
-            "prox seems to take -centre for centre": against,
+            "ignore the weight": 0.0 * pull,
+            "take the proximal term 0.5 times": 0.5 * pull,
+            "take the proximal term 2 times": 2.0 * pull,
+            "take -centre for centre": against,
         }
         for fault, its_pull in faults.items():
             if np.linalg.norm(force + its_pull) <= 0.01 * np.linalg.norm(pull):
-                return fault
+                return f"prox seems to {fault}"
         return "check that prox and objectives have the same terms, with all penalties"
 
+    def hold(self, visited: Sequence[Vector]) -> None:
+        """Check that the result approaches the centre as the weight grows."""
+        problem, theta, centre = self.problem, visited[-1], visited[-2]
+        for weight in HUGE:
+            result = problem.prox(theta, problem.expect(theta), centre.copy(), weight)
+            self._vector(f"prox with weight {weight:g}", result)
+            off = np.abs(result - centre)[self.layout.pull > 0.0]
+            apart = float(off.max(initial=0.0))
+            if apart <= 1e-6 * (float(np.abs(centre).max()) or 1.0):
+                return
+        self.fail(
+            "prox", "the result to approach centre as weight grows",
+            f"it {apart:.3g} away with weight {HUGE[-1]:g}",
+            "scale the proximal term by weight",
+        )  # fmt: skip
 
-def _fail(problem: Problem, method: str, sentence: str) -> NoReturn:
-    raise ProblemError(f"{type(problem).__name__}.{method}: {sentence}")
+    def stack(self, visited: Sequence[Vector]) -> None:
+        """Check that a stack of two gives the same bits as each problem alone."""
+        problem, weights = self.problem, np.array([0.5, 3.0])
+        thetas = np.array(visited[-2:])
+        centres = thetas + self.rng.standard_normal(thetas.shape)
+        stacked = type(problem).stack([problem, problem])
+        stats = stacked.expect(thetas)
+        results = stacked.prox(thetas, stats, centres, weights)
+        rows = np.stack([thetas, results], axis=1)
+        values = stacked.objectives(rows, stats)
+        for k in range(2):
+            own = problem.expect(thetas[k])
+            alone = problem.prox(thetas[k], own, centres[k], weights[k])
+            for method, same in (
+                ("prox", not _differ(results[k], alone)),
+                (
+                    "objectives",
+                    not _differ(values[k], problem.objectives(rows[k], own)),
+                ),
+            ):
+                if not same:
+                    wanted = f"the same bits from {method} of a stack and alone"
+                    self.fail("stack", wanted, "others")
+
+    def within(self, visited: Sequence[Vector]) -> Any:
+        """Return the problem in z, theta = T z; T is random.
+
+        Check that it has the same f, and that rows are below the curvature.
+        """
+        problem, p = self.problem, self.layout.size
+        T = self.rng.standard_normal((p, p)) + 2.0 * np.eye(p)
+        inner = problem.within(T)
+        if inner.layout.size != p or inner.layout.private or inner.layout.scales:
+            wanted = f"a problem of {p} parameters, none of them private or scaled"
+            self.fail("within", wanted, str(inner.layout))
+        largest = 0.0
+        for theta in visited:
+            z = np.linalg.solve(T, theta)
+            point = problem.theta_of(T, z)
+            atol = 1e-9 * np.abs(theta).max()
+            if not np.allclose(point, T @ z, rtol=1e-9, atol=atol):
+                self.fail("theta_of", "T z", f"{point} at z = {z}")
+            mine = float(problem.objectives(point[None], problem.expect(point))[0])
+            other = float(inner.objectives(z[None], inner.expect(z))[0])
+            largest = max(abs(mine), abs(other), largest)
+            if abs(mine - other) > 1e-8 * largest:
+                found = f"{mine:.9g} at theta and {other:.9g} at z with theta = T z"
+                self.fail("within", "the same f", found)
+            self._curvature(theta)
+        return inner
+
+    def _curvature(self, theta: Vector) -> None:
+        """Check that |F d|^2 is at most the curvature along random directions d."""
+        radius = BEND_STEP * max(float(np.sqrt(np.mean(theta**2))), BEND_STEP)
+        rows, stats = self.problem.rows(theta, radius), self.problem.expect(theta)
+        for _ in range(BENDS):
+            direction = self.rng.standard_normal(len(theta))
+            direction /= np.linalg.norm(direction)
+            line = theta + radius * direction * np.array([[-1.0], [0.0], [1.0]])
+            values = self.problem.objectives(line, stats)
+            bend = float(values @ [1.0, -2.0, 1.0]) / radius**2
+            noise = 1e3 * EPS * float(np.abs(values) @ [1.0, 2.0, 1.0]) / radius**2
+            claimed = float(np.sum((rows @ direction) ** 2))
+            if claimed > (1.0 + 1e-6) * bend + noise:
+                wanted = "|F d|^2 to be at most the curvature of f along d"
+                found = f"{claimed:.6g}, and {bend:.6g} by differences of f"
+                self.fail("rows", wanted, found)
 
 
 def _differ(one: Any, other: Any) -> bool:
     """Return whether two arrays differ in shape or bits."""
     return not np.array_equal(one, other, equal_nan=True)
-
-
-def _spans(problem: Problem) -> dict[str, slice]:
-    """Return the slice of each part in theta."""
-    numbers = problem.layout.views(np.arange(problem.layout.size, dtype=np.float64))
-    return {
-        name: slice(int(part.min()), int(part.max()) + 1)
-        for name, part in numbers._asdict().items()
-        if part.size
-    }
-
-
-def _check_shape(
-    problem: Problem, method: str, found: Any, shape: tuple[int, ...], advice: str
-) -> None:
-    if not isinstance(found, np.ndarray) or found.shape != shape:
-        has = getattr(found, "shape", None)
-        what = type(found).__name__ if has is None else f"shape {has}"
-        sentence = f"expected an array of shape {shape}, found {what}; {advice}"
-        _fail(problem, method, sentence)
-
-
-def _check_vector(problem: Problem, method: str, found: Any) -> None:
-    """Check that a method returned finite float64 parameters (size,)."""
-    advice = "layout.pack(...) makes it of named parts"
-    _check_shape(problem, method, found, (problem.layout.size,), advice)
-    if found.dtype != np.float64:
-        _fail(problem, method, f"expected float64, found {found.dtype}; convert it")
-    for name, span in _spans(problem).items():
-        bad = found[span][~np.isfinite(found[span])]
-        if len(bad):
-            _fail(
-                problem, method,
-                f"expected finite numbers, found {bad[0]} in part {name}; guard the "
-                "division or logarithm there",
-            )  # fmt: skip
-
-
-def _check_untouched(
-    problem: Problem, method: str, name: str, now: Matrix, before: Matrix
-) -> None:
-    if _differ(now, before):
-        sentence = f"expected {name} not to change, found it modified; make a copy"
-        _fail(problem, method, sentence)
-
-
-def _init(problem: Problem, seed: int) -> Vector:
-    theta = problem.init(np.random.default_rng(seed))
-    _check_vector(problem, "init", theta)
-    if _differ(theta, problem.init(np.random.default_rng(seed))):
-        _fail(
-            problem, "init",
-            "expected the same point from the same seed, found another; draw only from "
-            "the rng that is passed",
-        )  # fmt: skip
-    return theta
-
-
-def _take_step(
-    problem: Problem,
-    theta: Vector,
-    centre: Vector,
-    weight: float,
-    fixed: Sequence[str],
-) -> ProxStep:
-    """Take a proximal step, and check it without using f."""
-    old, aim = theta.copy(), centre.copy()
-    stats = problem.expect(theta)
-    _check_untouched(problem, "expect", "theta", theta, old)
-    result = problem.prox(theta, stats, centre, weight)
-    _check_untouched(problem, "prox", "theta", theta, old)
-    _check_untouched(problem, "prox", "centre", centre, aim)
-    _check_vector(problem, f"prox with weight {weight:g}", result)
-    for name, array in (("theta", theta), ("centre", centre)):
-        if np.shares_memory(result, array):
-            _fail(
-                problem, "prox", "expected a new array, found one that shares memory "
-                f"with {name}; return a copy",
-            )  # fmt: skip
-    kept = result.copy()
-    if _differ(problem.prox(theta, problem.expect(theta), centre, weight), kept):
-        _fail(
-            problem, "prox", "expected the same bits from the same arguments, found "
-            "other bits the second time; keep no state and draw nothing at random",
-        )  # fmt: skip
-    problem.prox(kept.copy(), stats, 2.0 * centre, weight + 1.0)
-    if _differ(result, kept):
-        _fail(
-            problem, "prox", "expected a new array, found that the result changed "
-            "when prox was called again; return a new array each time",
-        )  # fmt: skip
-    views, before = problem.layout.views(result), problem.layout.views(old)
-    for name in fixed:
-        if _differ(getattr(views, name), getattr(before, name)):
-            _fail(
-                problem, "prox", f"expected the fixed part {name} not to change, "
-                "found another value; keep it, or leave it out of fixed",
-            )  # fmt: skip
-    return ProxStep(problem, theta, stats, centre, weight, result)
-
-
-def _check_objectives(step: ProxStep, rows: Matrix) -> None:
-    """Check that the value of each row depends on this row alone."""
-    problem, stats, given = step.problem, step.stats, rows.copy()
-    values = problem.objectives(rows, stats)
-    _check_untouched(problem, "objectives", "thetas", rows, given)
-    advice = "return f of each row of thetas"
-    _check_shape(problem, "objectives", values, (len(rows),), advice)
-    bad = values[~np.isfinite(values)]
-    if len(bad):
-        _fail(
-            problem, "objectives", "expected finite values at the results of init and "
-            f"prox, found {bad[0]}; look for a logarithm or a division",
-        )  # fmt: skip
-    calls: dict[str, Callable[[], Any]] = {
-        "alone": lambda: [problem.objectives(row[None], stats)[0] for row in rows],
-        "in another order": lambda: problem.objectives(rows[::-1], stats)[::-1],
-        "when asked again": lambda: problem.objectives(rows, stats),
-    }
-    for how, ask in calls.items():
-        again = np.array(ask())
-        far = np.abs(again - values) > 1e-9 * (1.0 + np.abs(values))
-        if far.any():
-            _fail(
-                problem, "objectives",
-                f"expected the value {values[far][0]:.6g} of a row whatever the other "
-                f"rows, found {again[far][0]:.6g} {how}; sum over the last axis only, "
-                "and keep no state",
-            )  # fmt: skip
-
-
-def _check_hold(problem: Problem, visited: Sequence[Vector]) -> None:
-    """Check that the result approaches the centre as the weight grows."""
-    theta, centre, held = visited[-1], visited[-2], problem.layout.pull > 0.0
-    scale = float(np.abs(centre).max()) or 1.0
-    for weight in HUGE:
-        result = problem.prox(theta, problem.expect(theta), centre.copy(), weight)
-        _check_vector(problem, f"prox with weight {weight:g}", result)
-        apart = float(np.abs(result - centre)[held].max(initial=0.0))
-        if apart <= 1e-6 * scale:
-            return
-    _fail(
-        problem, "prox", "expected the result to approach centre as weight grows, "
-        f"found it {apart:.3g} away with weight {HUGE[-1]:g}; scale the proximal term "
-        "by weight",
-    )  # fmt: skip
-
-
-def _directions(
-    point: Vector, span: slice, visited: Sequence[Vector], rng: np.random.Generator
-) -> Matrix:
-    """Return unit vectors within a part: axes, random, and towards visited points.
-
-    Directions towards visited points stay inside a convex domain.
-    """
-    size = span.stop - span.start
-    axes = np.arange(size) if size <= MOST else rng.choice(size, MOST, replace=False)
-    n_mixed = min(size, MOST // 4) if size > 1 else 0
-    rows = np.zeros((len(axes) + n_mixed, size))
-    rows[np.arange(len(axes)), axes] = 1.0
-    rows[len(axes) :] = rng.standard_normal((n_mixed, size))
-    rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
-    lengths = np.linalg.norm(rows, axis=1)
-    found = np.zeros((len(rows), len(point)))
-    found[:, span] = rows / np.maximum(lengths, np.finfo(float).tiny)[:, None]
-    kept: Matrix = found[lengths > 0.0]
-    return kept
-
-
-def _check_stack(
-    problem: Any, visited: Sequence[Vector], rng: np.random.Generator
-) -> None:
-    """Check that a stack of two gives the same bits as each problem alone."""
-    thetas, weights = np.array(visited[-2:]), np.array([0.5, 3.0])
-    centres = thetas + rng.standard_normal(thetas.shape)
-    stacked = type(problem).stack([problem, problem])
-    stats = stacked.expect(thetas)
-    results = stacked.prox(thetas, stats, centres, weights)
-    rows = np.stack([thetas, results], axis=1)
-    values = stacked.objectives(rows, stats)
-    for k in range(2):
-        stats = problem.expect(thetas[k])
-        alone = {
-            "prox": (
-                results[k],
-                problem.prox(thetas[k], stats, centres[k], weights[k]),
-            ),
-            "objectives": (values[k], problem.objectives(rows[k], stats)),
-        }
-        for method, both in alone.items():
-            if _differ(*both):
-                _fail(
-                    problem, "stack", f"expected the same bits from {method} of a "
-                    "stack and of a problem alone, found others",
-                )  # fmt: skip
-
-
-def _check_coordinates(
-    problem: Any, visited: Sequence[Vector], rng: np.random.Generator
-) -> Any:
-    """Check that the problem in z has the same f, and rows below its curvature.
-
-    Return the problem in z, theta = T z, of a random T.
-    """
-    p = problem.layout.size
-    T = rng.standard_normal((p, p)) + 2.0 * np.eye(p)
-    inner = problem.within(T)
-    if inner.layout.size != p or inner.layout.private or inner.layout.scales:
-        _fail(
-            problem, "within", f"expected a problem of {p} parameters, none of them "
-            f"private or scaled, found {inner.layout}",
-        )  # fmt: skip
-    largest = 0.0
-    for theta in visited:
-        z = np.linalg.solve(T, theta)
-        point = problem.theta_of(T, z)
-        if not np.allclose(point, T @ z, rtol=1e-9, atol=1e-9 * np.abs(theta).max()):
-            _fail(problem, "theta_of", f"expected T z, found {point} at z = {z}")
-        mine = float(problem.objectives(point[None], problem.expect(point))[0])
-        other = float(inner.objectives(z[None], inner.expect(z))[0])
-        largest = max(abs(mine), abs(other), largest)
-        if abs(mine - other) > 1e-8 * largest:
-            _fail(
-                problem, "within", "expected the same f, found "
-                f"{mine:.9g} at theta and {other:.9g} at z with theta = T z",
-            )  # fmt: skip
-        _check_curvature(problem, theta, rng)
-    return inner
-
-
-def _check_curvature(problem: Any, theta: Vector, rng: np.random.Generator) -> None:
-    """Check that |F d|^2 does not exceed the curvature along random directions d."""
-    radius = BEND_STEP * max(float(np.sqrt(np.mean(theta**2))), BEND_STEP)
-    rows, stats = problem.rows(theta, radius), problem.expect(theta)
-    for _ in range(BENDS):
-        direction = rng.standard_normal(len(theta))
-        direction /= np.linalg.norm(direction)
-        line = theta + radius * direction * np.array([[-1.0], [0.0], [1.0]])
-        values = problem.objectives(line, stats)
-        bend = float(values @ [1.0, -2.0, 1.0]) / radius**2
-        noise = 1e3 * EPS * float(np.abs(values) @ [1.0, 2.0, 1.0]) / radius**2
-        claimed = float(np.sum((rows @ direction) ** 2))
-        if claimed > (1.0 + 1e-6) * bend + noise:
-            _fail(
-                problem, "rows", f"expected |F d|^2 to be at most the curvature of f "
-                f"along d, found {claimed:.6g}, and {bend:.6g} by differences of f",
-            )  # fmt: skip

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Vector
+from dadmm.core.linalg import EPS, TINY
 
 ValueAndGradient = Callable[[Vector], tuple[float, Vector]]
 
 TOLERANCE = 1e-3  # of a slope, relative to the difference
-NOISE = 1e4 * float(np.finfo(float).eps)  # of a difference, relative to the values
-TINY = float(np.finfo(float).tiny)
+NOISE = 1e4 * EPS  # of a difference, relative to the values
 DECADES = 12  # of step sizes, on each side of the first
 POINTS, DIRECTIONS = 3, 2
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.core.schema import FINITE, entry
 from dadmm.data.datasets import classification, counts
 from dadmm.problems.base import Traits
@@ -24,7 +25,6 @@ from dadmm.problems.linear import Design, LinearProblem
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
 MOST = 300.0  # derivatives are those at this fit beyond it; their squares are finite
-EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
 class Anchor(NamedTuple):
@@ -71,6 +71,12 @@ class GeneralisedLinear(LinearProblem):
         self._weights = given.weights[None, None]
         self._is_free = np.array([self.alpha == 0.0])
         self._prepare()
+
+    def _check_targets(self, what: str, y: Vector, bad: NDArray[np.bool_]) -> None:
+        """Raise if a target is bad; its row is not known, as rows may be left out."""
+        if bad.any():
+            found = f"{y[bad][0]:g}; choose another target or problem"
+            raise ProblemError(f"{type(self).__name__} needs {what}, got {found}")
 
     def _free_fits(self, theta: Vector) -> Vector:
         """Return x' theta (n,), where penalised entries of theta count as zero."""
@@ -162,9 +168,9 @@ class GeneralisedLinear(LinearProblem):
         here = theta.reshape(len(self._held), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
         centre = centre.reshape(here.shape)
-        anchor = Anchor(weight, centre, 4.0 * EPS * _norm(weight * centre))
+        anchor = Anchor(weight, centre, 4.0 * EPS * row_lengths(weight * centre))
         here = self._descend(here, anchor)
-        here = here if weight.all() else self._least_norm(here, weight)
+        here = here if weight.all() else self._leastrow_lengths(here, weight)
         return here.reshape(theta.shape)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
@@ -230,11 +236,11 @@ class GeneralisedLinear(LinearProblem):
         gradient = (held + pull) + self._pull(forces)
         value = self._losses(fits)
         value = value + 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
-        terms = np.vecdot(np.abs(forces), self._lengths) + _norm(held + pull)
+        terms = np.vecdot(np.abs(forces), self._lengths) + row_lengths(held + pull)
         # the rounding of the fits times the curvature, and that of the penalty
         bend = trace + self._penalty_trace
-        rounding = 4.0 * EPS * (bend * _norm(here)) + anchor.rounding
-        far = _norm(gradient) > TOLERANCE * terms + rounding
+        rounding = 4.0 * EPS * (bend * row_lengths(here)) + anchor.rounding
+        far = row_lengths(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, fits, curvature, trace)
 
     def _newton(self, model: LocalModel, anchor: Anchor) -> Matrix:
@@ -245,7 +251,7 @@ class GeneralisedLinear(LinearProblem):
         hessian += (anchor.weight + least[..., None]) * self._eye
         return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
 
-    def _least_norm(self, here: Matrix, weight: Matrix) -> Matrix:
+    def _leastrow_lengths(self, here: Matrix, weight: Matrix) -> Matrix:
         """Return points of least norm with the same f, where nothing is penalised."""
         here = here.copy()
         for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
@@ -258,11 +264,6 @@ def padded(rows: Matrix, count: int) -> Matrix:
     """Return ``count`` rows (1, count, p): the given ones, and zeros."""
     more = np.zeros((count - len(rows), rows.shape[1]))
     return np.vstack([rows, more])[None]
-
-
-def _norm(rows: Matrix) -> Matrix:
-    """Return the norm of each vector (m, 1, p), shape (m, 1)."""
-    return np.asarray(np.sqrt(np.vecdot(rows, rows)))
 
 
 @dataclass(eq=False, repr=False)
@@ -300,7 +301,10 @@ class LogisticRegression(GeneralisedLinear):
     traits = Traits("classification", True, classification, "margins")
 
     def _adopt(self, given: Design) -> None:
-        given.rows[:] *= -_signs(given.y)[:, None]
+        low = 0.0 if given.y.min() >= 0.0 else -1.0
+        bad = (given.y != low) & (given.y != 1.0)
+        self._check_targets("labels 0 and 1, or -1 and 1", given.y, bad)
+        given.rows[:] *= np.where(given.y > 0.0, -1.0, 1.0)[:, None]
         super()._adopt(given)
 
     def _bend_roots(self, theta: Vector, radius: float) -> Vector:
@@ -319,18 +323,6 @@ class LogisticRegression(GeneralisedLinear):
         chances = 1.0 / (1.0 + np.exp(-np.maximum(fits, -700.0)))
         forces = self._weights * chances
         return forces, forces * (1.0 - chances)
-
-
-def _signs(y: Vector) -> Vector:
-    """Return labels as -1 and 1; raise if they are not of two classes."""
-    found = np.unique(y)
-    if not (np.isin(found, (0.0, 1.0)).all() or np.isin(found, (-1.0, 1.0)).all()):
-        shown = ", ".join(f"{label:g}" for label in found[:5])
-        raise ProblemError(
-            "LogisticRegression needs labels 0 and 1 or -1 and 1, got "
-            f"{shown}{', ...' if len(found) > 5 else ''}"
-        )
-    return np.where(y > 0.0, 1.0, -1.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -371,11 +363,7 @@ class PoissonRegression(GeneralisedLinear):
     traits = Traits("counts", True, counts, "margins")
 
     def _adopt(self, given: Design) -> None:
-        if given.y.min() < 0.0:
-            raise ProblemError(
-                "PoissonRegression needs y of at least 0, got "
-                f"{given.y[given.y < 0.0][0]:g}; choose another target or problem"
-            )
+        self._check_targets("y of at least 0", given.y, given.y < 0.0)
         self._y = given.y[None, None]  # (m, 1, n)
         self._unit = np.where(self._y > 0.0, self._y, 1.0)
         super()._adopt(given)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import EPS, row_lengths
 from dadmm.core.schema import FINITE, entry, number
 from dadmm.problems.linear import Design, LinearProblem
 
 MAX_STEPS = 100
 TOLERANCE = 1e-14  # of the gradient, relative to its terms
-EPS = float(np.finfo(float).eps)
 
 
 class LocalModel(NamedTuple):
@@ -76,7 +76,7 @@ class Huber(LinearProblem):
         self._penalty = self._held.T @ self._held
         self._least = max(float(np.linalg.eigvalsh(self._penalty)[0]), 0.0)
         self._eye = np.eye(self.layout.size)
-        self._lengths = np.sqrt(np.vecdot(self._X, self._X))
+        self._lengths = row_lengths(self._X)
         # the rounding error of a gradient, from that of the misfits, is EPS of these
         bend = self._lengths @ self._lengths + self._penalty.trace()
         self._terms = self._lengths @ np.abs(self._y), bend

@@ -17,13 +17,13 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.core.schema import FINITE, entry, number
 from dadmm.problems.base import Traits
 from dadmm.problems.linear import Design, LeastSquares, LinearProblem
 
 MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
-EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
@@ -56,12 +56,15 @@ class ElasticNet(LeastSquares):
 
     alpha: float = entry(1.0, FINITE)
     l1_ratio: float = entry(0.5, number("from 0 to 1", lambda x: 0.0 <= x <= 1.0))
-    traits = Traits("regression", adds="weights of the l1 penalty")
+    traits = Traits("regression", adds="weights of the l1 penalty", blocks=True)
+
+    @property
+    def _l2(self) -> float:
+        return self.alpha * (1.0 - self.l1_ratio)
 
     def _adopt(self, given: Design) -> None:
-        l1 = self.alpha * self.l1_ratio
-        self._adopt_with(given, self.alpha * (1.0 - self.l1_ratio))
-        rows, target = self.equations
+        super()._adopt(given)
+        l1, (rows, target) = self.alpha * self.l1_ratio, self.equations
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._eye = np.eye(len(self._gram))
         self.l1 = l1 * given.penalised  # (p,) weights of |theta|
@@ -141,7 +144,7 @@ class _Transformed(LeastSquares):
     def set_original(self, original: ElasticNet, T: Matrix) -> None:
         """Take the elastic net that this is a function of z of."""
         self._original = original
-        units = np.sqrt(np.vecdot(T, T))
+        units = row_lengths(T)
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
         self._size = np.abs(self._inverse)

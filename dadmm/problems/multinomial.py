@@ -10,15 +10,13 @@ from dataclasses import MISSING, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import TINY, triangular
 from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification
 from dadmm.problems.base import Traits
-from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
+from dadmm.problems.glm import GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, Design
 
 MOST_CLASSES = 1000
@@ -85,8 +83,9 @@ class MultinomialLogistic(GeneralisedLinear):
     traits = Traits("classification", True, classification, "margins")
 
     def _adopt(self, given: Design) -> None:
-        _check_labels(given.y, self.n_classes)
-        K, p = int(self.n_classes), given.rows.shape[1]
+        y, K, p = given.y, int(self.n_classes), given.rows.shape[1]
+        rule = f"integer labels from 0 to {K - 1}, because n_classes is {K}"
+        self._check_targets(rule, y, (y != np.round(y)) | (y < 0.0) | (y >= K))
         d = p - self.fit_intercept
         places = np.arange(K * d).reshape(K, d)  # of each class in theta
         self.layout = Layout.of(coef=(K, d))
@@ -105,7 +104,7 @@ class MultinomialLogistic(GeneralisedLinear):
         held = np.vstack([held, centring])
         self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
         self._held = padded(held, K * p + len(factor))
-        self._is_own = (np.arange(K)[:, None] == given.y)[None, None]  # (m, 1, K, n)
+        self._is_own = (np.arange(K)[:, None] == y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)  # of `margins`
         self._weigh(given)
 
@@ -203,12 +202,3 @@ class MultinomialLogistic(GeneralisedLinear):
 
     def _span(self, k: int) -> Matrix:
         return np.vstack([self._maps[k], self._held[k]])
-
-
-def _check_labels(y: Vector, n_classes: int) -> None:
-    bad: NDArray[np.bool_] = (y != np.round(y)) | (y < 0.0) | (y >= n_classes)
-    if bad.any():
-        raise ProblemError(
-            f"MultinomialLogistic needs integer labels from 0 to {n_classes - 1}, "
-            f"because n_classes is {n_classes}, got {y[bad][0]:g}"
-        )

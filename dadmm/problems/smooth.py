@@ -124,8 +124,7 @@ class Smooth(WithStart):
         self._function, self._hessian = value_and_gradient, hessian
         self._start = np.zeros(size)
         if start is not None:
-            found = checked_array("Smooth", "start", start)
-            self._start = _numbers("start", found, (size,))
+            self._start = checked_array("Smooth", "start", start, (size,))
         found = np.hstack(self._evaluate(self._start))
         for k in np.flatnonzero(~np.isfinite(found)):
             what = f"entry {k - 1} of the gradient" if k else "the value"

@@ -14,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dadmm import problems
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import principal_axes
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.data.patterns import Patterns, posterior
+from dadmm.data.patterns import fill, posterior
 from dadmm.sklearn.base import Consensus
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -103,7 +104,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
-        return np.asarray((self._filled(rows) - self.mean_) @ self.components_.T)
+        filled = fill(rows, self._loadings, self.mean_, 1.0 / self.noise_variance_)
+        return np.asarray((filled - self.mean_) @ self.components_.T)
 
     def inverse_transform(self, X: ArrayLike) -> Matrix:
         """Return the rows (n, d) that have these projections (n, n_components)."""
@@ -114,8 +116,10 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         """Return the log likelihood of each row's observed entries, (n,)."""
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
-        means, covariances, found = self._posterior(rows)
-        left = np.nan_to_num(rows - self.mean_ - means @ self._loadings.T)
+        precision, prior = 1.0 / self.noise_variance_, np.eye(self.n_components_)
+        W, mu = self._loadings, self.mean_
+        means, covariances, found = posterior(rows, W, mu, precision, prior)
+        left = np.nan_to_num(rows - mu - means @ W.T)
         distance = np.vecdot(left, left) / self.noise_variance_
         distance += np.vecdot(means, means)
         widths = found.mask.sum(axis=1)
@@ -179,22 +183,9 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     def _set_attributes(self) -> None:
         """Set the fitted attributes, from the solution of the run."""
         W, self.mean_, a = self.result_.layout.views(self.result_.solution)
-        axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
+        axes, lengths = principal_axes(W)
         self.noise_variance_ = noise = float(1.0 / a)
         self.explained_variance_ = variance = lengths**2 + noise
-        signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(lengths))])
-        self.components_ = np.ascontiguousarray((axes * signs).T)
+        self.components_ = np.ascontiguousarray(axes.T)
         others = (self.n_features_in_ - len(lengths)) * noise
         self.explained_variance_ratio_ = variance / (variance.sum() + others)
-
-    def _posterior(self, rows: Matrix) -> tuple[Matrix, Matrix, Patterns]:
-        precision, prior = 1.0 / self.noise_variance_, np.eye(self.n_components_)
-        return posterior(rows, self._loadings, self.mean_, precision, prior)
-
-    def _filled(self, rows: Matrix) -> Matrix:
-        """Return rows with the expectation of each missing entry."""
-        lost = np.isnan(rows)
-        if not lost.any():
-            return rows
-        expected = self.mean_ + self._posterior(rows)[0] @ self._loadings.T
-        return np.where(lost, expected, rows)

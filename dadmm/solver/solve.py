@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from functools import partial
 from numbers import Integral
@@ -18,14 +17,8 @@ from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import World, collectively, world_of
-from dadmm.core.errors import (
-    ConfigError,
-    DadmmError,
-    ProblemError,
-    TopologyError,
-    shown,
-)
+from dadmm.comm.world import Checks, World, collectively, world_of
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice, of_type
@@ -42,16 +35,18 @@ from dadmm.solver.options import GATHERS, Ranks, Record, Stopping, as_option
 from dadmm.solver.plan import (
     COORDINATES,
     INITS,
+    Abilities,
+    Judge,
     Kind,
-    abilities,
+    Start,
     all_abilities,
+    find_starts,
     make_plan,
-)  # fmt: skip
+)
 from dadmm.solver.raw import RawKind
 from dadmm.solver.recovery import LocalRun, run_with_recovery
 from dadmm.solver.result import Result, collect
 from dadmm.solver.rows import Recorder
-from dadmm.solver.starts import find_starts
 from dadmm.solver.units import UnitsKind
 
 # fields and arguments that may change when a run is resumed
@@ -72,6 +67,7 @@ PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 Problems = Sequence[Problem] | Mapping[int, Problem] | Problem
 GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
+RESULT = of_type("a result of dadmm.solve", Result, type(None))
 CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
 CALLBACKS = of_type("a list of functions of (t, run)", Sequence).also(
     "a list of functions of (t, run)", lambda given: all(map(callable, given))
@@ -197,12 +193,8 @@ def solve(
     >>> result.converged
     True
     """
-    GRAPH.check("topology", topology, TopologyError)
-    SCHEDULE.check("schedule", schedule, TopologyError)
-    CHECKPOINTS.check("checkpoints", checkpoints)
-    CALLBACKS.check("callbacks", callbacks)
     ranks = as_option(Ranks, comm)
-    comm = ranks.comm
+    comm, world = ranks.comm, world_of(ranks.comm)
     given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,
@@ -210,32 +202,60 @@ def solve(
         "on_failure": ranks.on_failure, "gather": gather,
         "checkpoints": checkpoints is not None,
     }  # fmt: skip
-    world = world_of(comm)
-    _make_options(given, world, topology, schedule, problems)
+
+    def check() -> tuple[dict[int, Problem], Abilities]:
+        GRAPH.check("topology", topology, TopologyError)
+        SCHEDULE.check("schedule", schedule, TopologyError)
+        CHECKPOINTS.check("checkpoints", checkpoints)
+        CALLBACKS.check("callbacks", callbacks)
+        RESULT.check("warm_start", warm_start)
+        choice(GATHERS).check("gather", gather)
+        choice(COORDINATES).check("coordinates", coordinates)
+        FLAG.check("bound_angle", bound_angle)
+        if isinstance(init, str):
+            choice(INITS).check("init", init)
+        if warm_start is not None and init is not None:
+            raise ConfigError("give init or warm_start, not both")
+        given.update({name: make(given[name]) for name, make in OPTIONS.items()})
+        check_drop(given["sending"], penalty.name_of(given["scheme"]))
+        hosted = _hosted(problems, topology, world)
+        return hosted, all_abilities(hosted.values())
+
+    def common() -> dict[str, str]:
+        hosted, able = found
+        facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
+        facts["graph"] = identity.of_graph(topology, schedule)
+        facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
+        facts["layout"] = repr(next(iter(hosted.values())).layout)
+        return facts | {"metric": "no" if able.no_metric else "yes"}
+
+    # all ranks check their arguments, and compare what must be equal
+    checks = Checks(world)
+    found = checks.run(check)  # None after an error, which `gather` raises on all
+    if comm is not None:
+        checks.compare(common)
+    everyone = checks.gather(able=found and [found[1].start, found[1].judge])
+    hosted, able = found
+    known, judges = zip(*(own["able"] for own in everyone), strict=True)
+    able = able._replace(start=Start(min(known)), judge=Judge(min(judges)))
+    if comm is not None and isinstance(problems, Mapping):
+        world.share_nodes(list(hosted), topology.n_nodes)
     policy: Scheme = given["scheme"]
     stop: Stopping = given["stopping"]
     messages: Sending = given["sending"]
     records: Record = given["record"]
-    if warm_start is not None and init is not None:
-        raise ConfigError("give init or warm_start, not both")
-    if isinstance(init, str):
-        choice(INITS).check("init", init)
-    choice(GATHERS).check("gather", gather)
-    choice(COORDINATES).check("coordinates", coordinates)
-    FLAG.check("bound_angle", bound_angle)
-    check_drop(messages, penalty.name_of(policy))
-    hosted, n_nodes = _hosted(problems, topology, world), topology.n_nodes
+    n_nodes, is_warm = topology.n_nodes, warm_start is not None
     # plan: which coordinates, which start, and from which iteration
-    able, warm = all_abilities(hosted.values(), world), warm_start is not None
-    plan = make_plan(able, init, coordinates, policy.is_constant, warm)
+    plan = make_plan(able, init, coordinates, policy.is_constant, is_warm)
     plan = plan._replace(bound_angle=bound_angle)
     policy = policy.settled(plan.is_chosen)
-    start, saved = 0, None
+    begin, saved = 0, None
     if checkpoints is not None:
-        known = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
-        checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, known)
-        collectively(world, checkpoints.tidy, world.rank)
-        start, saved = checkpoints.start, checkpoints.coordinates
+        facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
+        checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, facts)
+        if checkpoints.resume:
+            collectively(world, checkpoints.tidy, world.rank)
+        begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = find_starts(hosted, n_nodes, plan, seed, warm_start)
@@ -251,7 +271,7 @@ def solve(
             run.tree.sent += kind.sent
         # iterate
         by_node = records.records_nodes(n_nodes)
-        recorder = Recorder(run, records.observe, by_node, bool(records.edges), start)
+        recorder = Recorder(run, records.observe, by_node, bool(records.edges), begin)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             called.append(_deadline(stop.max_seconds))
@@ -260,8 +280,8 @@ def solve(
         # conclude
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
-        begin = "given" if warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local, kind, policy, begin)
+        first = "given" if is_warm or not isinstance(plan.init, str) else plan.init
+        ending = find_ending(local, kind, policy, first)
         result = collect(local, kind, ending, stated, recorder, before, gather)
         exchange = local.run.exchange
         left = comm
@@ -269,38 +289,6 @@ def solve(
             left = exchange.private_comm.Dup()
         exchange.close()
         return replace(result, comm=left)
-
-
-def _make_options(
-    given: dict[str, Any],
-    world: World,
-    topology: Topology,
-    schedule: Schedule | None,
-    problems: Any,
-) -> None:
-    """Replace arguments by the objects in `OPTIONS`; raise if those of ranks differ.
-
-    They are compared before an error of one rank is raised, so that all ranks raise.
-    """
-    failure = None
-    for name, make in OPTIONS.items():
-        try:
-            given[name] = make(given[name])
-        except DadmmError as error:
-            failure = failure or error
-    if world.comm is not None:
-        facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
-        facts["graph"] = identity.of_graph(topology, schedule)
-        several = isinstance(problems, Mapping)
-        own = list(problems.values()) if several else [problems]
-        facts["problems"] = "no problem" if not own else "a dict" * several or "one"
-        with suppress(Exception):  # raised later, on all ranks
-            facts["layout"] = repr(own[0].layout)
-            able = [abilities(type(each), each) for each in own]
-            facts["metric"] = "no" if any(each.no_metric for each in able) else "yes"
-        world.compare(facts)
-    if failure is not None:
-        raise failure
 
 
 def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
@@ -316,17 +304,10 @@ def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in left_out}
 
 
-def _hosted(
-    problems: Problems, topology: Topology, world: World
-) -> Mapping[int, Problem]:
-    """Return the problems of this process by node; the world learns where nodes are."""
-    n_nodes = topology.n_nodes
-    if isinstance(problems, Problem):
-        if world.comm is None:
-            raise ProblemError(
-                "without comm, pass a list with one problem per node; with one node "
-                "per rank, pass comm=MPI.COMM_WORLD"
-            )
+def _hosted(problems: Problems, topology: Topology, world: World) -> dict[int, Problem]:
+    """Return the problems of this process by node."""
+    over_mpi, n_nodes = world.comm is not None, topology.n_nodes
+    if over_mpi and isinstance(problems, Problem):
         if n_nodes != world.size:
             raise TopologyError(
                 f"the graph has {n_nodes} nodes but MPI started {world.size} "
@@ -334,33 +315,27 @@ def _hosted(
                 "of this rank by node"
             )
         return {world.rank: problems}
-    own = collectively(world, _by_node, problems, world)
-    if world.comm is not None:
-        world.share_nodes(list(own), n_nodes)
-    elif sorted(own) != list(range(n_nodes)):
+    if isinstance(problems, Mapping):
+        integers = all(isinstance(i, Integral) for i in problems)
+        wrong = [i for i in problems if not integers or not 0 <= i < n_nodes]
+        if wrong or not problems:
+            raise ProblemError(
+                f"give problems by node, from 0 to {n_nodes - 1}, at least one on each "
+                f"rank; got {shown(wrong[0]) if wrong else 'none'}"
+            )
+        own = {int(i): problems[i] for i in sorted(problems)}
+    elif over_mpi or isinstance(problems, Problem) or not np.iterable(problems):
+        raise ProblemError(
+            "without comm, pass a list with one problem per node; with comm, the "
+            "problem of this rank, or a dict of its problems by node"
+        )
+    else:
+        own = dict(enumerate(problems))
+    if not over_mpi and list(own) != list(range(n_nodes)):
         raise TopologyError(
             f"the graph has {n_nodes} nodes but {len(own)} problems were given; pass "
             "one per node"
         )
-    return own
-
-
-def _by_node(problems: Any, world: World) -> dict[int, Problem]:
-    """Return several problems by node, in order, after checks."""
-    if isinstance(problems, Mapping):
-        wrong = [node for node in problems if not isinstance(node, Integral)]
-        if wrong:
-            raise ProblemError(
-                f"problems are by number of their node, got {shown(wrong[0])}"
-            )
-        own = {int(node): problems[node] for node in sorted(problems)}
-    elif world.comm is not None or not np.iterable(problems):
-        raise ProblemError(
-            "pass a list with one problem per node; with comm, the problem of this "
-            "rank, or a dict of its problems by node"
-        )
-    else:
-        own = dict(enumerate(problems))
     kinds = {type(each): (i, each) for i, each in own.items()}
     for i, problem in kinds.values():
         if not isinstance(problem, Problem):
@@ -368,12 +343,12 @@ def _by_node(problems: Any, world: World) -> dict[int, Problem]:
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    first = next(iter(own), 0)
+    first, like = next(iter(own.items()))
     for i, problem in own.items():
-        if problem.layout != own[first].layout:
+        if problem.layout != like.layout:
             raise ProblemError(
-                f"all nodes must share one layout, but node {first} has "
-                f"{own[first].layout} and node {i} has {problem.layout}"
+                f"all nodes must share one layout, but node {first} has {like.layout} "
+                f"and node {i} has {problem.layout}"
             )
     return own
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.docs.site import faults_of
@@ -45,3 +47,19 @@ def test_a_wrong_address_is_found(tmp_path, body, faults):
     (tmp_path / "a.css").write_text('@import "https://example.org/a.css";')
     assert len(faults_of(tmp_path)) == faults + 1
     assert len(faults_of(tmp_path / "sub" / "absent")) == 1
+
+
+def test_no_bar_stretches_and_every_index_is_beside_its_letter(monkeypatch):
+    pytest.importorskip("docutils")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    import mathml
+
+    monkeypatch.delitem(sys.modules, "mathml")
+    norm = mathml.drawn(r"\| \bar\theta_i^t \| < |x|", block=True)
+    cases = mathml.drawn(r"\begin{cases} a & b \\ c & d \end{cases}", block=True)
+
+    assert norm.count('stretchy="false"') == 4
+    assert "<msubsup>" in norm
+    assert "munder" not in norm
+    assert "{" not in cases
+    assert 'class="cases"' in cases

@@ -22,7 +22,6 @@ from dadmm.problems import (
     StructureFromMotion,
     metrics,
 )
-from dadmm.testing import check_problem
 
 LOG_2PI = math.log(2 * math.pi)
 WEIGHTS = (0.0, 1e-6, 1.0, 1e6)
@@ -279,22 +278,6 @@ def test_missing_entries_are_filled_in_as_a_gaussian_says(case):
     assert_allclose(problem.latent(theta, samples), z, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [PPCA, IncompletePPCA])
-@pytest.mark.parametrize(
-    ("samples", "culprit"),
-    [
-        (np.ones((9, 1)), "n_components"),
-        (np.ones((0, 4)), "samples"),
-        (np.full((3, 4), np.nan), "missing"),
-        (np.diag([np.nan, np.inf]), "row 1, column 1"),
-        (np.full(4, np.nan), "samples"),
-    ],
-)
-def test_unusable_samples_are_refused(kind, samples, culprit):
-    with pytest.raises(ProblemError, match=culprit):
-        kind(samples, 1)
-
-
 def test_a_nan_chooses_the_class():
 
     class Own(PPCA):
@@ -354,10 +337,6 @@ def test_the_gradient_with_free_offsets_is_that_of_differences():
     assert_allclose(problem.gradient(theta), wanted, rtol=1e-5, atol=1e-4)
     prior = 0.5 * np.log((~np.isnan(rows)).sum(axis=1)).sum()  # flat, of translations
     assert_allclose(problem.neg_log_likelihood(theta), value(theta) + prior)
-
-
-def test_free_offsets_keep_the_contract():
-    check_problem(StructureFromMotion(tracks()[0] / 100), fixed=["mu"])
 
 
 def test_cameras_start_from_where_points_are_seen_first_and_last():

@@ -1,6 +1,7 @@
-"""Regression problems beside their formulas in extended precision.
+"""Regression problems beside their formulas, which several tests share.
 
-What is left of a gradient is then the rounding of the point itself.
+The formulas are those of `Pooled`, in extended precision, so that what is left of a
+gradient is the rounding of the point itself.
 """
 
 from __future__ import annotations
@@ -13,53 +14,53 @@ from dadmm.problems import (
     Lasso,
     LeastSquares,
     LogisticRegression,
+    MultinomialLogistic,
     PoissonRegression,
     Ridge,
 )
-from tests.support.pooled import LONG, Pooled
+from tests.support.pooled import LONG, Pooled, class_rows
 
 # (n, d): more rows than columns, fewer, and one row
 SIZES = [(30, 4), (3, 6), (1, 5)]
 BARE = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
-FREE = [f"{name} with intercept" for name in [*BARE, "logistic", "poisson"]]
-NAMES = [*BARE, *FREE]
-OWN_LOSS = ("huber", "logistic", "poisson")  # the others are squared
+OTHERS = [f"{name} with intercept" for name in ("logistic", "poisson", "multinomial")]
+NAMES = [*BARE, *(f"{name} with intercept" for name in BARE), *OTHERS]
+# the class, the losses, l1 and l2 of the coefficients, and settings
+KINDS = {
+    "least_squares": lambda s: (LeastSquares, "squared", 0.0, 0.0),
+    "ridge": lambda s: (Ridge, "squared", 0.0, 0.3 * s, 0.3 * s),
+    "lasso": lambda s: (Lasso, "squared", 12.0 * s, 0.0, 12.0 * s),
+    "elastic_net": lambda s: (ElasticNet, "squared", 1.5 * s, s, 2.5 * s, 0.6),
+    "huber": lambda s: (Huber, "huber", 0.0, 0.2 * s, 0.7, 0.2 * s),
+    "logistic": lambda s: (LogisticRegression, "logistic", 0.0, 0.1 * s, 0.1 * s),
+    "poisson": lambda s: (PoissonRegression, "poisson", 0.0, 0.1 * s, 0.1 * s),
+    "multinomial": lambda s: (MultinomialLogistic, "softmax", 0, 0.1 * s, 3, 0.1 * s),
+}
 
 
-class Case:
-    """A problem beside its formula in extended precision, `Pooled` of its own rows."""
+class Case(Pooled):
+    """A problem beside its formula: losses of rows, l1 and l2 of each entry."""
 
     def __init__(self, name, X, y, scale=1.0):
         self.name, _, free = name.partition(" with ")
-        kind, l1, l2, *settings = {
-            "least_squares": (LeastSquares, 0.0, 0.0),
-            "ridge": (Ridge, 0.0, 0.3 * scale, 0.3 * scale),
-            "lasso": (Lasso, 12.0 * scale, 0.0, 12.0 * scale),
-            "elastic_net": (ElasticNet, 1.5 * scale, 1.0 * scale, 2.5 * scale, 0.6),
-            "huber": (Huber, 0.0, 0.2 * scale, 0.7, 0.2 * scale),
-            "logistic": (LogisticRegression, 0.0, 0.1 * scale, 0.1 * scale),
-            "poisson": (PoissonRegression, 0.0, 0.1 * scale, 0.1 * scale),
-        }[self.name]
+        kind, loss, l1, l2, *settings = KINDS[self.name](scale)
         self.problem = kind(X, y, *settings, fit_intercept=bool(free))
         rows = np.column_stack([X, np.ones(len(X))]) if free else X
-        penalised = np.arange(rows.shape[1]) < X.shape[1]
-        self.l1, self.l2 = l1 * penalised, l2 * penalised
-        self.X, self.y = rows.astype(LONG), y.astype(LONG)
-        loss = self.name if self.name in OWN_LOSS else "squared"
-        self.formula = Pooled(loss, rows, y, self.l1, self.l2, 0.7)
-
-    def objective(self, x):
-        """Return f."""
-        return self.formula.objective(x)
-
-    def forces(self, x):
-        """Return the derivative of each row's loss by its fit, (n,)."""
-        signs = np.where(self.y > 0, 1, -1) if self.name == "logistic" else 1
-        return signs * self.formula.forces(signs * (self.X @ x))
+        if loss == "softmax":
+            rows = class_rows(X, 3, bool(free))
+        coef = self.problem.layout.shapes["coef"]
+        penalised = np.arange(rows.shape[1]) < np.prod(coef)
+        super().__init__(loss, rows, y, l1 * penalised, l2 * penalised, 0.7)
 
     def gradient(self, x):
         """Return the gradient of all of f but its absolute values."""
-        return self.forces(x) @ self.X + self.l2 * x
+        return self.forces(self.X @ x) @ self.X + self.l2 * x
+
+    def hessian(self, x):
+        """Return the Hessian of all of f but its absolute values."""
+        T = np.eye(len(x), dtype=LONG)
+        held, x = self.l2[:, None] * T, np.asarray(x, LONG)
+        return self._derivatives(T, self.X, held, x)[1].astype(float)
 
     def unrest(self, x, centre, weight):
         """Return how far a point is from being the proximal one, and what is rounding.
@@ -69,10 +70,8 @@ class Case:
         slope = self.gradient(x) + weight * (x - centre)
         slope += self.l1 * np.sign(x)
         slope = np.where(x == 0, np.maximum(np.abs(slope) - self.l1, 0), np.abs(slope))
-        size = np.abs(self.X)
-        terms = (
-            np.abs(self.forces(x)) @ size + self.l1.max() + weight * np.abs(x - centre)
-        )
+        size, forces = np.abs(self.X), np.abs(self.forces(self.X @ x))
+        terms = forces @ size + self.l1.max() + weight * np.abs(x - centre)
         whole = np.sqrt((size**2).sum())  # steps are exact for the norm of all rows
         misfit = whole * np.sqrt(x @ x) + np.sqrt(self.y @ self.y)
         reach = whole * misfit + 4 * weight * np.abs(x).max()
@@ -85,15 +84,20 @@ def data(n, d, seed=0):
     return rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d)
 
 
+def targets(name, y, rng):
+    """Return numbers as targets of a problem: classes, counts, or as they are."""
+    if name.startswith("logistic"):
+        return (y + rng.normal(size=len(y)) > 0).astype(float)
+    if name.startswith("multinomial"):
+        return np.digitize(y + rng.normal(size=len(y)), [-0.5, 0.5]).astype(float)
+    return np.floor(np.exp(np.clip(y, -2, 2))) if name.startswith("poisson") else y
+
+
 def make(name, size=(30, 4), seed=0, scale=1.0):
     """Return a case with rows of its own, and a centre."""
     n, d = size
     rng = np.random.default_rng([seed, n, d])
     X = rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d)
     y = X @ np.where(np.arange(d) % 2, 0.0, 1.0) + 0.5 * rng.standard_t(1.5, size=n)
-    if name.startswith("logistic"):
-        y = (y + rng.normal(size=n) > 0).astype(float)
-    if name.startswith("poisson"):
-        y = np.floor(np.exp(np.clip(y, -2, 2)))
-    case = Case(name, X, y, scale)
+    case = Case(name, X, targets(name, y, rng), scale)
     return case, rng.normal(size=case.problem.layout.size)

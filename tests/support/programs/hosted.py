@@ -58,7 +58,7 @@ class Spread:
         }
 
     def __call__(
-        self, size: int, seed: int, kind: str, graph: Any, **chosen: Any
+        self, size: int, seed: int, kind: str, graph: Any, /, **chosen: Any
     ) -> dadmm.Result | None:
         found, rank = None, self.comm.rank
         if not size and rank == seed % self.comm.size:

@@ -36,74 +36,64 @@ def check_every_rank_has_the_whole_result() -> None:
     assert ours.traffic.messages == len(RING.edges) * (ours.iterations + 1)
 
 
+def refusal(kind: type[Exception], *call: object, **settings: object) -> str:
+    """Return the one sentence with which all ranks are refused."""
+    try:
+        solve(*call, comm=COMM, **settings)
+    except kind as error:
+        said = str(error)
+        assert "\n" not in said
+        assert same_everywhere(said)
+        return said
+    raise AssertionError(f"{call} and {settings} are accepted")
+
+
 def check_mistakes_are_told_on_every_rank() -> None:
-    """One sentence, the same on all; and the communicator can be used afterwards."""
+    """And the communicator can be used afterwards."""
     width = 7 if COMM.rank == 2 else 6
     samples = np.random.default_rng(0).standard_normal((9, width))
     wider = dadmm.problems.PPCA(samples, 2)
     line = dadmm.problems.LeastSquares(samples[:, :3], samples[:, 3])  # has set-up sums
-    own, me = {COMM.rank: OWN}, COMM.rank
-    other = {me: OWN} if me != 1 else {1: OWN, 4: wider}
-    for kind, words, call in (
-        (dadmm.ProblemError, "problem of this rank", (PROBLEMS, RING)),
-        (dadmm.TopologyError, "5 nodes", (OWN, Topology.ring(5))),
-        (dadmm.TopologyError, "3 nodes", (line, Topology.ring(3))),
-        (dadmm.ProblemError, "rank 2", (wider, RING)),
-        # several nodes on a rank
-        (dadmm.ConfigError, "4 ranks", ({me % 3: OWN}, Topology.ring(3))),
-        (dadmm.ConfigError, "node 4", (own, Topology.ring(5))),
-        (dadmm.ConfigError, "node 2", (own | {2: OWN}, RING)),
-        (dadmm.ConfigError, "node 4", (own if me else {0: OWN, 4: OWN}, RING)),
-        (dadmm.ProblemError, "rank 3", (own if me < 3 else {}, RING)),
-        (dadmm.DadmmError, "node 4", (other, Topology.ring(5))),
-        (dadmm.ProblemError, "rank 2", (own if me != 2 else OWN, RING)),
-        (dadmm.DadmmError, "'a'", ({"a": OWN}, RING)),
+    refusal(dadmm.ProblemError, PROBLEMS, RING)
+    assert "rank 2" in refusal(dadmm.ProblemError, wider, RING)
+    for own, n in ((OWN, 5), (line, 3)):
+        assert f"{n} nodes" in refusal(dadmm.TopologyError, own, Topology.ring(n))
+    one, me = {COMM.rank: OWN}, COMM.rank
+    other = one if me != 1 else {1: OWN, 4: wider}
+    for kind, words, given, n in (
+        (dadmm.ConfigError, "4 ranks", {me % 3: OWN}, 3),
+        (dadmm.ConfigError, "node 4", one, 5),
+        (dadmm.ConfigError, "node 2", one | {2: OWN}, 4),
+        (dadmm.ProblemError, "4", one | {4: OWN}, 4),
+        (dadmm.ProblemError, "rank 3", one if me < 3 else {}, 4),
+        (dadmm.ProblemError, "node 4", other, 5),
+        (dadmm.ProblemError, "rank 2", one if me != 2 else OWN, 4),
+        (dadmm.ProblemError, "'a'", {"a": OWN}, 4),
     ):
-        said = None
-        try:
-            solve(*call, comm=COMM)
-        except kind as error:
-            said = str(error)
-        assert said is not None
-        assert words in said
-        assert "\n" not in said
-        assert same_everywhere(said)
+        assert words in refusal(kind, given, Topology.ring(n))
     compare(*both(scheme="vp", max_iter=5))
 
 
 def check_ranks_that_do_not_belong_together_are_told() -> None:
     """Instead of waiting for ever, or of solving something that nobody asked for."""
     odd, even = COMM.rank == 2, COMM.rank % 2 == 0
-    turns = dadmm.Schedule.matchings(RING) if odd else None
-    sending = dadmm.Sending(bits=5 if odd else 8)
-    for kind, words, graph, settings in (
-        ("Config", "rank 2 has scheme = 'nap' but rank 0 has 'snap'; start", RING,
-         {"scheme": "nap" if odd else "snap"}),
-        ("Config", "ranks 1 and 3 have max_iter = 9 but rank 0 has 8;", RING,
-         {"max_iter": 8 if even else 9}),
-        ("Config", "rank 2 has bits = 5 but rank 0 has 8;", RING, {"sending": sending}),
-        ("Config", "rank 2 has init = given but rank 0 has 'shared'", RING,
-         {"init": np.zeros((COMM.size, OWN.layout.size)) if odd else "shared"}),
-        ("Config", "rank 2 has observe = ['a'] but rank 0 has []", RING,
-         {"observe": {"a": np.sum} if odd else {}}),
-        ("Config", "rank 2 has wait = 'poll' but rank 0 has 'auto';", RING,
-         {"wait": "poll" if odd else "auto"}),  # to find out what auto is takes all
-        ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
-         {"scheme": "npa" if odd else "snap"}),
-        ("Topology", "rank 2 has another graph or schedule than rank 0;",
-         Topology.star(COMM.size) if odd else RING, {}),
-        ("Topology", "ranks 1 and 3 have another graph or schedule than rank 0;",
-         RING if even else Topology.complete(COMM.size), {}),
-        ("Topology", "rank 2 has another graph or schedule", RING, {"schedule": turns}),
+    for name, value, usual in (
+        ("scheme", "nap", "snap"), ("max_iter", 9, 8), ("wait", "poll", "auto"),
+        ("scheme", "npa", "snap"),  # which is not a scheme
+        ("sending", dadmm.Sending(bits=5), dadmm.Sending(bits=8)),
+        ("init", np.zeros((COMM.size, OWN.layout.size)), "shared"),
+        ("observe", {"a": np.sum}, {}),
     ):  # fmt: skip
-        said = None
-        try:
-            solve(OWN, graph, comm=COMM, **settings)
-        except getattr(dadmm, f"{kind}Error") as error:
-            said = str(error)
-        assert said is not None, words
-        assert said.startswith(words), said
-        assert same_everywhere(said)
+        chosen = {name: value if odd else usual}
+        said = refusal(dadmm.ConfigError, OWN, RING, **chosen)
+        assert said.startswith("rank 2")
+        assert ("bits" if name == "sending" else name) in said
+    said = refusal(dadmm.ConfigError, OWN, RING, max_iter=8 if even else 9)
+    assert said.startswith("ranks 1 and 3 have")
+    turns = {"schedule": dadmm.Schedule.matchings(RING) if odd else None}
+    star = Topology.star(COMM.size) if odd else RING
+    for graph, chosen in ((star, {}), (RING, turns)):
+        assert "rank 2" in refusal(dadmm.TopologyError, OWN, graph, **chosen)
     like = {"eta0": 10 if odd else 10.0, "max_iter": np.int64(5) if odd else 5}
     solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
     named = {"scheme": "nap", "stopping": "residuals", "sending": "float32"}
