@@ -38,7 +38,7 @@ from dadmm.data.encoding import Rows, row_blocks
 from dadmm.graphs import placement
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
-from dadmm.runs.row_files import PARTS, RowFiles
+from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
 from dadmm.solver.rows import Observe
@@ -300,7 +300,8 @@ class Job:
             config, graph, start = self.config, self.graph, self.checkpoints.start
             n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
             n_edges = len(graph.edges) if config.record_edges else None
-            self.folder.resume(start, n_rows, n_edges, self._observe, names)
+            every = config.record_every
+            self.folder.resume(start, n_rows, n_edges, self._observe, names, every)
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -317,8 +318,12 @@ class Job:
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+        by_edge = len(graph.edges) if config.record_edges else 0
+        stride = Stride.of(config.record_every, graph.n_nodes, by_edge)
         start = self.checkpoints.start
-        rows = RowFiles(self.folder, rank, nodes, keys, edges, self._observe, start)
+        rows = RowFiles(
+            self.folder, rank, nodes, keys, edges, self._observe, start, stride
+        )
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows

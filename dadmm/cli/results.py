@@ -48,6 +48,7 @@ def summarise(job: Job, fit: Fit) -> Summary:
     found |= {
         "advice": advise(result, columns),
         "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed
+        "record_every": job.rows.step,  # iterations from a row to the next
         "edges_between_hosts": int(far.sum()) // 2,
         "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
         "outside_calls": calls,  # of set-up and end
