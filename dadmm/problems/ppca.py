@@ -90,6 +90,7 @@ class PPCA:
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
     free_axes = False  # whether only the column space of W is of interest
+    free_offsets = False  # whether each sample has an offset of its own
     usual_init: ClassVar[str] = "merged"
     traits = Traits("subspace", sends="W, mu and a", title="PPCA")
     _log_unit = 0.0  # of the samples, see `standardised`
@@ -127,7 +128,7 @@ class PPCA:
         check_entries("PPCA", "finite samples", samples, ~np.isfinite(samples))
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
-        self.count: Any = float(self.n_samples)  # (n,) in a stack
+        self.count: Any = float(self.n_samples)  # with an entry; (n,) in a stack
         self._entry_count: Any = self.count * self.dimension
         rounding = EPS * float(np.abs(samples).max())
         self._most: Any = rounding**-2 if rounding else math.inf
@@ -179,16 +180,6 @@ class PPCA:
     def observed_counts(self) -> Vector:
         """Number of samples that observe each column, (D,)."""
         return np.full(self.dimension, self.count)
-
-    @property
-    def row_count(self) -> float:
-        """Number of samples with an observed entry."""
-        return float(self.count)
-
-    @property
-    def n_degrees(self) -> float:
-        """Degrees of freedom of the samples, if no entry were missing."""
-        return float(self.count * self.dimension)
 
     def completed_sum(self, theta: Vector) -> Vector:
         """Return the sum of the samples (D,), expected at ``theta`` where missing."""
