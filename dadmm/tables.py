@@ -100,10 +100,10 @@ def encode(
         unknown=unknown, standardise=standardise, intercept=fit_intercept,
     )  # fmt: skip
     if comm is None:
-        frames = {i: Frame.of(table) for i, table in enumerate(tables)}
+        frames = {i: [Frame.of(table)] for i, table in enumerate(tables)}
         n_given = len(frames)
     else:
-        frames, n_given = {comm.rank: Frame.of(tables)}, comm.size
+        frames, n_given = {comm.rank: [Frame.of(tables)]}, comm.size
     if n_given != topology.n_nodes:
         raise ConfigError(
             f"there are {n_given} tables for {topology.n_nodes} nodes; give one for "
@@ -115,4 +115,4 @@ def encode(
     finally:
         if own is not None:
             own.Free()
-    return encoding, [encoding.encode(frame, fit=True) for frame in frames.values()]
+    return encoding, [encoding.encode_all(own) for own in frames.values()]

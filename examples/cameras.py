@@ -77,8 +77,8 @@ for name, rows in {"all tracks": tracks, "with gaps": seen}.items():
 # The missing positions
 # ---------------------
 # ``impute`` returns the expectation of each missing entry, and its variance. Each
-# camera fills its own gaps; ``shards``, ``problems`` and ``result`` are those with
-# gaps.
+# camera fills its own gaps. ``shards``, ``problems`` and ``result`` are from the run
+# with gaps.
 
 filled, variances = [], []
 for shard, problem, theta in zip(shards, problems, result.theta, strict=True):

@@ -28,8 +28,8 @@ shards = dadmm.shard.split(samples, n_nodes)
 print([len(rows) for rows in shards], "rows by node")
 
 # %%
-# The default scheme and start need no settings. The components of all rows in one
-# place, and those of each node alone, are there to compare.
+# The default scheme and start need no settings. To compare, we compute the components
+# of all rows in one place, and of each node alone.
 
 problems = [dadmm.problems.PPCA(rows, n_components) for rows in shards]
 result = dadmm.solve(problems, dadmm.Topology.grid(n_nodes))

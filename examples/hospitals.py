@@ -89,10 +89,10 @@ print("the first three probabilities:", odds[:3].round(3))
 # %%
 # What each hospital would find alone
 # -----------------------------------
-# A hospital alone has fewer patients, so that its estimates differ from the common
-# ones. Wards are compared with cardiology, the first category. Two of the hospitals
-# have no such ward, so the picture has wards of the common model only. Coefficients are
-# those of a step of one standard deviation, so that one axis serves all columns.
+# A hospital alone has fewer patients, so its estimates differ from the common ones.
+# Wards are compared with cardiology, the first category. Two of the hospitals have no
+# cardiology, so the picture has wards of the common model only. A coefficient is for a
+# step of one standard deviation, so one axis serves all columns.
 
 alone = [
     dadmm.solve(

@@ -27,8 +27,8 @@ plt.rcParams.update(STYLE)
 # %%
 # Record
 # ------
-# ``run`` is the command ``dadmm run``, and its arguments are those of the command. All
-# 20 nodes run in this process, and the folder of the run has the messages.
+# ``run`` is the command ``dadmm run``, with the same arguments. All 20 nodes run in
+# this process, and the folder of the run has the messages.
 
 folder = tempfile.TemporaryDirectory()
 settings = {
@@ -43,8 +43,8 @@ for k, (name, words) in enumerate(settings.items()):
     traces[name] = Trace.read(out)
 
 # %%
-# Computing times of a run in one process are not those of a node by itself: the nodes
-# are computed together. So we say what we assume, 0.5 ms for each node and iteration.
+# A run in one process computes all nodes together, and does not show the time of one
+# node. So we say what we assume, 0.5 ms for each node and iteration.
 # Leave this out for runs under ``mpiexec`` with a core for each rank.
 
 for name, trace in traces.items():

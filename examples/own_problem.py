@@ -115,7 +115,7 @@ if __name__ == "__main__":
     print("intercept:", result.parts(0).intercept.round(2))
 
 # %%
-# The nodes found the coefficients of all rows, and not those of their own rows:
+# The nodes found the coefficients for all rows, not for their own rows:
 
 if __name__ == "__main__":
     import matplotlib.pyplot as plt

@@ -5,10 +5,10 @@ The paper's Figure 2 in small: penalty schemes on three graphs
 Compare the paper's six penalty schemes by the angle error of D-PPCA on its synthetic
 data.
 
-The schemes are those of Song, Yoon and Pavlovic, *Fast ADMM Algorithm for Distributed
-Optimization with Adaptive Penalty* (AAAI 2016). Twenty nodes have 25 samples each, in
-20 dimensions, from a subspace of 5 dimensions plus noise. All settings are those that
-the paper prints. The figure shows medians over three random starts;
+The paper is Song, Yoon and Pavlovic, *Fast ADMM Algorithm for Distributed Optimization
+with Adaptive Penalty* (AAAI 2016). Twenty nodes have 25 samples each, in 20 dimensions,
+from a subspace of 5 dimensions plus noise. All settings are as the paper prints them.
+The figure shows medians over three random starts;
 ``python -m benchmarks.paper_synthetic`` has all graphs and 20 starts.
 """
 
@@ -105,9 +105,9 @@ for name in graphs:
 
 # %%
 # ``fixed`` on the complete graph stops on the plateau of the start: the rule cannot
-# tell a plateau from a solution. ``vp`` stops first of those that arrive, as the paper
-# says, but at a larger angle than ``ap`` and ``nap``. On the ring all schemes end about
-# 10 degrees away, and none is better than ``fixed``.
+# tell a plateau from a solution. Of the schemes that arrive ``vp`` stops first, as the
+# paper says, but at a larger angle than ``ap`` and ``nap``. On the ring all schemes end
+# about 10 degrees away, and none is better than ``fixed``.
 
 medians = {  # a run that has stopped keeps its angle
     key: np.median([run + run[-1:] * (n_iterations - len(run)) for run in of], axis=0)

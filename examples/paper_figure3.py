@@ -40,9 +40,9 @@ pooled = dadmm.metrics.ppca_reference(rows, 3, zero_mean=True).W
 # --------
 # As in the paper: a ring and a complete graph with t_max = 50, and a complete graph
 # with t_max = 5. ``vp``, ``ap`` and ``vp_ap`` stop adapting after t_max iterations.
-# ``fixed`` and the schemes with a budget do not use it. All other settings are those of
-# ``dadmm run --config as-printed``, as in the example of Figure 2, but for the stop:
-# every run does 100 iterations, so that all curves can be compared. Each camera starts
+# ``fixed`` and the schemes with a budget do not use it. All other settings are as in
+# ``dadmm run --config as-printed``, except the stop: every run does 100 iterations, so
+# all curves can be compared. Each camera starts
 # from its first frame.
 
 panels = {

@@ -121,7 +121,8 @@ def attempt(
     pin = is_pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
     rank, stop = runtime.run_command(job), StopHandler()
     with start(allocation, runtime, pin, rank) as (command, variables):
-        code, _ = run_job(command, variables, "", job, stop, stall_seconds)
+        spread = allocation.ranks > allocation.ranks_here
+        code, _ = run_job(command, variables, "", job, stop, stall_seconds, spread)
     if RunFolder.is_live(folder):  # it was refused, as another job was faster
         return code or 1
     state = read_state(folder)

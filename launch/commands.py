@@ -12,7 +12,6 @@ from pathlib import Path
 from launch import mpi
 from launch.console import (
     UsageError,
-    positive_number,
     print_message,
     same_problem,
     take_option,
@@ -46,7 +45,7 @@ def local(arguments: list[str]) -> int:
     stall, job = take_option(job, ("--stall-seconds",), "0")
     stall_seconds = whole_number("--stall-seconds", stall)
     reports, job = "--report" in job, [word for word in job if word != "--report"]
-    n = None if ranks is None else positive_number("-n", ranks)
+    n = None if ranks is None else whole_number("-n", ranks, 1)
     hosts = None if file is None else mpi.read_hosts(file, n)
     runtime = mpi.prepare(name, own=True)
     mpi.enter(runtime)
@@ -65,15 +64,16 @@ def local(arguments: list[str]) -> int:
         "DADMM_RESUME_COMMAND": resume,
         "DADMM_REPORT_COMMAND": "" if reports else shlex.join(shown),
     }
+    job_options = (job, None, stall_seconds, hosts is not None)
     if hosts is None:
         options = mpi.fault_tolerance(runtime.mpiexec, command)
         options += ["-n", str(n or mpi.DEFAULT_RANKS)]
         command = [runtime.mpiexec, *options, *command]
-        code, folder = run_job(command, variables, resume, job, None, stall_seconds)
+        code, folder = run_job(command, variables, resume, *job_options)
     else:
         on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
         with on_hosts as command:
-            code, folder = run_job(command, variables, resume, job, None, stall_seconds)
+            code, folder = run_job(command, variables, resume, *job_options)
     if reports and has_results(folder):
         made = subprocess.call([*report, str(folder)], env=runtime.variables)
         code = code or made

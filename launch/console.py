@@ -51,6 +51,9 @@ def run_command(command: Callable[[list[str]], int], arguments: list[str]) -> in
             "there, or use the environment that ./launch/setup makes"
         )
         return 1
+    except OSError as error:
+        print_message(f"{error.filename or 'a file'}: {error.strerror or error}")
+        return 1
     except ValueError as error:
         errors = sys.modules.get("dadmm.core.errors")
         if errors is None or not isinstance(error, errors.DadmmError):
@@ -75,18 +78,11 @@ def take_option(
     return value, others
 
 
-def whole_number(name: str, value: str) -> int:
-    """Return an integer from 0 on, given as text, or raise `UsageError`."""
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return int(value)
-    raise UsageError(f"{name} must be a whole number, got {value!r}")
-
-
-def positive_number(name: str, value: object) -> int:
-    """Return a positive integer, given as one or as text, or raise `UsageError`."""
-    if re.fullmatch(r"0*[1-9][0-9]{0,8}", str(value)):
-        return int(str(value))
-    raise UsageError(f"{name} must be a positive number, got {value!r}")
+def whole_number(name: str, text: str, least: int = 0) -> int:
+    """Return an integer from `least` on, given as text, or raise `UsageError`."""
+    if re.fullmatch(r"[0-9]{1,9}", text) and int(text) >= least:
+        return int(text)
+    raise UsageError(f"{name} must be a number of at least {least}, got {text!r}")
 
 
 def same_problem(arguments: list[str]) -> list[str]:

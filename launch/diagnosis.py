@@ -1,6 +1,5 @@
 """Explain a failed job: which node failed, why if that is known, and how to resume."""
 
-import contextlib
 import os
 import re
 import shlex
@@ -8,7 +7,6 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from dadmm.core.errors import DadmmError
 from dadmm.runs.folder import RunFolder
 from launch.job import has_results
 from launch.monitor import TAIL
@@ -79,7 +77,7 @@ def explain(
     advice = resume_advice(resume, folder, here)
     if code == BAD_INPUT and tail.strip():  # the run has printed its error
         mine = folder is not None and not RunFolder.is_live(folder)  # else another job
-        return [advice] if mine and folder and checkpoint(folder) else []
+        return [advice] if mine and folder and last_checkpoint(folder) else []
     tail = tail.replace("\r", "\n").replace("\0", "")
     found = cause(tail, read_ranks(folder), first, out_of_memory)
     return [found or f"the job failed {UNKNOWN} (exit code {code})", advice]
@@ -132,7 +130,7 @@ def resume_advice(resume: str, folder: Path | None, here: bool = True) -> str:
             f"with {resume} FOLDER, else start it again"
         )
     place = shlex.quote(os.path.relpath(folder))
-    if iteration := checkpoint(folder):
+    if iteration := last_checkpoint(folder):
         return (
             f"{place} has a checkpoint of iteration {iteration}; resume with {resume} "
             f"{place}"
@@ -141,13 +139,6 @@ def resume_advice(resume: str, folder: Path | None, here: bool = True) -> str:
         f"{place} has no complete checkpoint; start again, and set a smaller "
         "--checkpoint-seconds (60 by default) to have one earlier"
     )
-
-
-def checkpoint(folder: Path) -> int:
-    """Return the iteration of the last complete checkpoint, or 0 without one."""
-    with contextlib.suppress(DadmmError, OSError):  # config.toml cannot be read
-        return last_checkpoint(folder)
-    return 0
 
 
 def by_signal(rank: int | None, host: str, signum: int, was: str = "was") -> Failure:

@@ -80,6 +80,7 @@ def run_job(
     arguments: list[str] | None = None,
     stop: StopHandler | None = None,
     stall_seconds: int = 0,
+    spread: bool = False,
 ) -> tuple[int, Path | None]:
     """Run mpiexec until it ends; return the exit code and the folder of the run.
 
@@ -88,7 +89,8 @@ def run_job(
     happened and how to resume: `resume` is the command when the folder is appended.
     Rank 0 reports its folder, if it runs on this host; else it is the one that the
     `arguments` of ``dadmm.run`` name. The caller can see in `stop` which signals came.
-    A job in which nothing happens for `stall_seconds` is ended, unless that is 0.
+    A job in which nothing happens for `stall_seconds` is ended, unless that is 0. Ranks
+    of other hosts report, too, if the job is `spread`.
     """
     stop = stop or StopHandler()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
@@ -96,7 +98,7 @@ def run_job(
             signal.signal(signum, stop)
     signal.signal(signal.SIGALRM, stop.kill)
     started = time.time()
-    with Monitor(stall_seconds) as monitor:
+    with Monitor(stall_seconds, spread) as monitor:
         stop.process = subprocess.Popen(
             command,
             env=variables | monitor.variables,
@@ -150,11 +152,7 @@ def report_end(
     code = code or 1
     if by_user or monitor.has_stalled:
         if folder is not None:
-            why = (
-                "because it stood still"
-                if monitor.has_stalled
-                else "by a second signal"
-            )
+            why = "by a second signal" if by_user else "because it stood still"
             print_message(f"ended {why}; {diagnosis.resume_advice(resume, folder)}")
         return code
     ranks = diagnosis.read_ranks(folder)

@@ -5,10 +5,12 @@ dies, and then name any of them.
 """
 
 import contextlib
+import fcntl
 import json
 import math
 import os
 import re
+import secrets
 import select
 import selectors
 import signal
@@ -16,7 +18,9 @@ import socket
 import struct
 import subprocess
 import tempfile
+import termios
 import time
+from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,23 +35,29 @@ LEFT = 3  # seconds in which ranks must end after mpiexec
 BACKLOG = 4096  # ranks that may connect at once
 SILENT = 8  # seconds without a word of a rank, which speaks every 2 s
 STALL = 60  # seconds in which no rank finishes an iteration, or a step of set-up
+CUT, ANSWERS = "cut", "answers"  # of a silent rank on another host
 STATES = {  # of a process that says nothing, by the letter of /proc
     "R": "is busy in compiled code, and says nothing",
     "T": "is stopped by a signal (kill -CONT {} lets it go on)",
     "t": "is stopped by a debugger",
     "D": "waits for a disk or a file system",
     "Z": "has ended, and its parent has not noticed",
+    CUT: "was cut off, or its host is down",
+    ANSWERS: "is stopped, or busy in compiled code; its host answers",
 }
+WORKS = ("R", ANSWERS)  # states in which a rank may compute
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
 class Rank:
     """What a rank has said: lines of JSON objects, whose newest entries count."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_here: bool = True) -> None:
         self.facts: dict[str, Any] = {}  # its rank; of rank 0, the run's folder
+        self.is_here = is_here  # on this host
         self.heard = time.monotonic()  # when it spoke last
         self.moved = time.monotonic()  # when it was last known to get on
+        self.probed = False  # since it spoke last
         self._rest = b""  # of a line that is not complete
 
     @property
@@ -59,25 +69,10 @@ class Rank:
             f"{known.get('host', 'this host')})"
         )
 
-    @property
-    def state(self) -> str:
-        """What a process that says nothing does, as a predicate."""
-        told = STATES.get(self.letter, "is frozen, or was cut off")
-        return told.format(self.facts.get("process"))
-
-    @property
-    def letter(self) -> str:
-        """The state of the process as /proc has it, or "" if it is not there."""
-        try:
-            text = Path(f"/proc/{self.facts.get('process')}/stat").read_text()
-        except OSError:
-            return ""
-        return text.rpartition(")")[2].split()[0]
-
     def hear(self, data: bytes) -> None:
         """Take what a rank has sent."""
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest, self.heard = rest[-TAIL:], time.monotonic()
+        self._rest, self.heard, self.probed = rest[-TAIL:], time.monotonic(), False
         before = self._place
         for line in lines:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
@@ -95,15 +90,18 @@ class Rank:
 class Monitor:
     """Pass on the output of mpiexec unchanged, and keep what a diagnosis needs.
 
-    Each rank on this host holds a connection to the monitor (see
-    `dadmm.comm.launch_link`), by which it says who it is and what it does. When a rank
-    ends, the kernel closes the connection before the MPI can notice the end and kill
-    other ranks. Closed connections arrive in the order in which they were closed.
+    Each rank holds a connection to the monitor (see `dadmm.comm.launch_link`), by which
+    it says who it is and what it does. When a rank on this host ends, the kernel closes
+    the connection before the MPI can notice the end and kill other ranks. Closed
+    connections arrive in the order in which they were closed. If the job is `spread`
+    over hosts, ranks of others connect over TCP, and must know a secret; in which order
+    they end is not known.
     """
 
-    def __init__(self, stall_seconds: float = 0.0) -> None:
+    def __init__(self, stall_seconds: float = 0.0, spread: bool = False) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="dadmm-")
         address = str(Path(self._directory.name, "ranks"))
+        self._secret = secrets.token_hex(16).encode() + b"\n"
         self.variables = {"DADMM_MONITOR": address}
         self.first: int | None = None  # the rank that ended first, of those connected
         self._has_lost = False  # whether a rank has ended
@@ -121,10 +119,19 @@ class Monitor:
             self._server.bind(address)
             self._server.listen(BACKLOG)
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+        self._remote = socket.socket()
+        if spread:
+            self._remote.bind(("", 0))
+            self._remote.listen(BACKLOG)
+            self._selector.register(self._remote, selectors.EVENT_READ, self._let_in)
+            words = os.uname().nodename, self._remote.getsockname()[1]
+            told = (*words, self._secret.decode().strip())
+            self.variables["DADMM_MONITOR_TCP"] = " ".join(map(str, told))
 
     def said(self, name: str) -> list[Any]:
-        """Return what ranks have said by this name."""
-        return [rank.facts[name] for rank in self.ranks.values() if name in rank.facts]
+        """Return what ranks on this host have said by this name."""
+        own = (rank for rank in self.ranks.values() if rank.is_here)
+        return [rank.facts[name] for rank in own if name in rank.facts]
 
     @property
     def folder(self) -> Path | None:
@@ -132,7 +139,7 @@ class Monitor:
         return next(map(Path, self.said("folder")), None)
 
     def has_seen(self, rank: int) -> bool:
-        """Return whether a rank has connected, which only ranks on this host do."""
+        """Return whether a rank on this host has connected."""
         return rank in self.said("rank")
 
     @property
@@ -180,7 +187,9 @@ class Monitor:
         handles TERM only when it arrives.
         """
         end = time.monotonic() + LEFT
-        while running := [line for line in self.ranks if line.fileno() >= 0]:
+        while running := [
+            line for line, k in self.ranks.items() if k.is_here and line.fileno() >= 0
+        ]:
             if time.monotonic() > end:
                 break
             self._serve(POLL)
@@ -217,6 +226,25 @@ class Monitor:
             self.ranks[connection] = Rank()
             self._selector.register(connection, selectors.EVENT_READ, self._receive)
 
+    def _let_in(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            self._selector.register(connection, selectors.EVENT_READ, self._identify)
+
+    def _identify(self, connection: socket.socket) -> None:
+        """Take a connection from another host for a rank if it knows the secret."""
+        data, size = b"", len(self._secret)
+        with contextlib.suppress(OSError):
+            data = connection.recv(TAIL)
+        self._selector.unregister(connection)
+        if not secrets.compare_digest(data[:size], self._secret):
+            connection.close()
+            return
+        connection.setblocking(False)
+        self.ranks[connection] = Rank(is_here=False)
+        self._selector.register(connection, selectors.EVENT_READ, self._receive)
+        self.ranks[connection].hear(data[size:])
+
     def _receive(self, connection: socket.socket) -> None:
         """Receive what a rank says, or the end of its connection."""
         data, rank = b"", self.ranks[connection]
@@ -227,7 +255,7 @@ class Monitor:
             return
         self._selector.unregister(connection)
         connection.close()
-        if not self._has_lost:
+        if rank.is_here and not self._has_lost:
             self._has_lost, self.first = True, rank.facts.get("rank")
             self._deadline = time.monotonic() + PATIENCE
 
@@ -235,14 +263,23 @@ class Monitor:
         """Say which rank is silent, or keeps all waiting; return whether to end it all.
 
         Only a silent rank that does not compute ends a job. One that works may need
-        long for an iteration, and so may ranks of other hosts, which are not seen.
+        long for an iteration.
         """
         now, since = time.monotonic(), math.inf
-        ranks = [rank for line, rank in self.ranks.items() if line.fileno() >= 0]
-        for rank in ranks:
-            if now - rank.heard > SILENT:
-                since = min(since, math.inf if rank.letter == "R" else rank.heard)
-                self._say(f"{rank.name} {rank.state}", rank.heard)
+        lines = {rank: line for line, rank in self.ranks.items() if line.fileno() >= 0}
+        for rank, line in lines.items():
+            silent = now - rank.heard
+            if silent > SILENT / 2 and not (rank.probed or rank.is_here):
+                rank.probed = True
+                with contextlib.suppress(OSError):
+                    line.send(b"\n")  # which its host confirms, and it never reads
+            if silent > SILENT:
+                state = self._state(rank, line)
+                since = min(since, math.inf if state in WORKS else rank.heard)
+                told = STATES.get(state, "is frozen").format(rank.facts.get("process"))
+                self._say(f"{rank.name} {told}", rank.heard)
+        ranks = list(lines)
+        self._check_missing(ranks, now)
         moved = max((rank.moved for rank in ranks), default=math.inf)
         if since == math.inf and now - moved > STALL:
             late = [rank for rank in ranks if not rank.facts.get("waits")][:3]
@@ -253,6 +290,33 @@ class Monitor:
             return False
         self._ends_after = math.inf
         return True
+
+    def _state(self, rank: Rank, line: socket.socket) -> str:
+        """Return the state of a silent rank: a letter of /proc, `CUT` or `ANSWERS`."""
+        process = rank.facts.get("process")
+        if rank.is_here:
+            from dadmm.comm.launch_link import state_of
+
+            return state_of(process)
+        for other in self.ranks.values():  # those of its host see its process
+            states = other.facts.get("states")
+            same = other.facts.get("host") == rank.facts.get("host")
+            if same and isinstance(states, dict) and str(process) in states:
+                return str(states[str(process)])
+        unsent = array("i", [0])
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(line, termios.TIOCOUTQ, unsent)  # what was not confirmed
+        return CUT if unsent[0] else ANSWERS
+
+    def _check_missing(self, ranks: list[Rank], now: float) -> None:
+        """Say which ranks have not connected, while no rank iterates."""
+        facts = [rank.facts for rank in self.ranks.values()]
+        size = max((each.get("size", 0) for each in facts), default=0)
+        first = min((rank.moved for rank in ranks), default=math.inf)
+        if now - first > SILENT and not any(each.get("iteration") for each in facts):
+            missing = set(range(size)) - {each.get("rank") for each in facts}
+            for rank in sorted(missing)[:3]:
+                self._say(f"rank {rank} has not reported to this command", first)
 
     def _say(self, sentence: str, since: float) -> None:
         """Print a sentence at first, and then at doubled intervals."""
@@ -267,7 +331,7 @@ class Monitor:
 
     def __exit__(self, *_: object) -> None:
         """Close all connections and remove the temporary files."""
-        for connection in [*self.ranks, self._server]:
+        for connection in [*self.ranks, self._server, self._remote]:
             connection.close()
         self._selector.close()
         self._directory.cleanup()

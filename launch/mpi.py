@@ -147,6 +147,7 @@ def default_variables(mpiexec: str, external: bool) -> dict[str, str]:
     """Return the variables of a job, perhaps with an MPI from elsewhere."""
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(threads, "1")
+    variables |= dict.fromkeys(("DADMM_MONITOR", "DADMM_MONITOR_TCP"), "")  # `Monitor`
     if sys.stderr is not None and sys.stderr.isatty():
         # mpiexec pipes the output of ranks, so that they do not see the terminal
         variables["DADMM_PROGRESS"] = "live"

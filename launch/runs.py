@@ -81,10 +81,10 @@ def has_begun(folder: Path) -> bool:
 
 def last_checkpoint(folder: Path) -> int:
     """Return the iteration of the newest complete checkpoint, or 0 without one."""
-    if not has_begun(folder):
-        return 0
-    nodes = RunConfig.from_toml(folder / "config.toml").get("nodes")
-    return max(complete(folder, nodes or 0), default=0)
+    with contextlib.suppress(DadmmError):  # config.toml cannot be read
+        nodes = RunConfig.from_toml(folder / "config.toml").get("nodes")
+        return max(complete(folder, nodes or 0), default=0)
+    return 0
 
 
 def read_ranks(folder: Path | None) -> list[dict[str, str]]:

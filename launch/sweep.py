@@ -29,7 +29,7 @@ from dadmm.runs.config import CommandLine, RunConfig
 from dadmm.runs.flags import typed
 from dadmm.runs.folder import LOCK, RunFolder
 from launch import runs
-from launch.console import UsageError, positive_number, print_message, take_option
+from launch.console import UsageError, print_message, take_option, whole_number
 from launch.diagnosis import NOT_CONVERGED
 from launch.environment import PROJECT
 from launch.mpi import DEFAULT_RANKS, Runtime
@@ -181,7 +181,7 @@ def read_grid(file: str, folder: str, ranks: str = "", trust: bool = False) -> S
         chosen = dict(zip(grid, values, strict=True))
         settings = {k: typed(RunConfig, k, x, file) for k, x in (base | chosen).items()}
         tasks[name_of(chosen)] = settings
-    n = positive_number("-n", ranks) if ranks else table["ranks"]
+    n = whole_number("-n", ranks, 1) if ranks else table["ranks"]
     sweep = Sweep(Path(folder), n, list(grid), [], tasks)
     for name in tasks:
         check_trust(sweep, name, file, trust)
@@ -227,7 +227,7 @@ def run(arguments: list[str], runtime: Runtime) -> int:
             print(f"{runs.read_state(folder / name).status:<12}{name}")
         return 0
     usual = os.cpu_count() if "--local" in flags else AT_MOST
-    most = positive_number("--at-most", at_most or usual)
+    most = whole_number("--at-most", at_most or str(usual), 1)
     # check everything before anything is written
     before = Sweep(folder, grid.ranks, [], [], {})
     if files.kind(folder / FILE) != "none":

@@ -16,11 +16,11 @@ from benchmarks.emulation.hosts import OVER_TCP, spread
 from benchmarks.emulation.network import AGENT, EmulatedNetwork, NetworkError
 from launch.console import (
     UsageError,
-    positive_number,
     print_message,
     run_command,
     same_problem,
     take_option,
+    whole_number,
 )
 from launch.job import run_job
 from launch.mpi import (
@@ -102,8 +102,8 @@ def read(arguments: list[str]) -> Options:
         raise UsageError("--command needs a command after --")
     if mpi and python:
         raise UsageError("--python uses the MPI beside it; leave out --mpi")
-    n_hosts = None if hosts is None else positive_number("--hosts", hosts)
-    n_ranks = None if ranks is None else positive_number("-n", ranks)
+    n_hosts = None if hosts is None else whole_number("--hosts", hosts, 1)
+    n_ranks = None if ranks is None else whole_number("-n", ranks, 1)
     return Options(
         *place(n_hosts, n_ranks, file, "--cyclic" in ours),
         round(quantity("--rate", rate, RATES)),

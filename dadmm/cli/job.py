@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -33,11 +34,11 @@ from dadmm.core.documents import write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
-from dadmm.data.encoding import Rows
+from dadmm.data.encoding import Rows, row_blocks
 from dadmm.graphs import placement
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
-from dadmm.runs.row_files import PARTS, RowFiles
+from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
 from dadmm.solver.rows import Observe
@@ -299,7 +300,8 @@ class Job:
             config, graph, start = self.config, self.graph, self.checkpoints.start
             n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
             n_edges = len(graph.edges) if config.record_edges else None
-            self.folder.resume(start, n_rows, n_edges, self._observe, names)
+            every = config.record_every
+            self.folder.resume(start, n_rows, n_edges, self._observe, names, every)
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -316,8 +318,10 @@ class Job:
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+        by_edge = len(graph.edges) if config.record_edges else 0
+        stride = Stride.of(config.record_every, graph.n_nodes, by_edge)
         start = self.checkpoints.start
-        rows = RowFiles(self.folder, rank, keys, edges, self._observe, start)
+        rows = RowFiles(self.folder, rank, keys, edges, self._observe, start, stride)
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows
@@ -433,9 +437,8 @@ class Job:
 def _checksum(rows: Rows) -> str:
     """Return a checksum of the rows of a node."""
     X, y, weight = rows[:3]
-    dense = isinstance(X, np.ndarray)
-    arrays = [X] if dense else [X.data, X.indices, X.indptr]
-    return identity.of_data(arrays + [part for part in (y, weight) if part is not None])
+    arrays = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else row_blocks(X)
+    return identity.of_data(chain(arrays, (a for a in (y, weight) if a is not None)))
 
 
 def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:

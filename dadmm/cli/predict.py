@@ -22,7 +22,7 @@ from dadmm.core.documents import writing
 from dadmm.core.errors import DadmmError, OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.data.files import count_rows, read_frame
+from dadmm.data.files import extent, read_frame
 from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
@@ -95,10 +95,12 @@ def _frames(given: Namespace) -> Iterator[Frame]:
     """
     how = {name: getattr(given, name) for name in FORMAT}
     read = partial(read_frame, given.table, **how)
-    count, whole = count_rows(given.table), None
-    if count is None:
+    size, whole = extent(given.table), None
+    if size is None:
         whole = read()
         count = whole.n_rows
+    else:
+        count = size.n_rows
     bar = Bar(count, "row")
     try:
         for start in range(0, count, BLOCK):

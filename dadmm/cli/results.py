@@ -32,14 +32,15 @@ def summarise(job: Job, fit: Fit) -> Summary:
     """Return the content of summary.json, on rank 0; all ranks call it."""
     elapsed = monotonic() - job.started  # since the start, or since the resume
     world, config, result, hosts = job.world, job.config, job.result, job.hosts
-    samples = [rows.X for rows in job.data.rows.values()]
-    measured = job.targets.metrics(world, result, samples)
+    own = list(job.data.rows.values())
+    measured = job.targets.metrics(world, result, own)
     calls, n_bytes = world.sent()
     if world.rank:
         return Summary()
     homes = hosts if world.comm is not None else hosts * result.topology.n_nodes
     far = placement.crosses_hosts(result.topology, homes)
-    columns = samples[0] if isinstance(samples[0], np.ndarray) else None  # sparse
+    columns = next(own[0].blocks()).X  # or some of the rows, if they are in a file
+    columns = columns if isinstance(columns, np.ndarray) else None  # sparse
     loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
     packages = {name: str(module.__version__) for name, module in loaded.items()}
     named = _names(result, job.features, fit)
@@ -47,6 +48,7 @@ def summarise(job: Job, fit: Fit) -> Summary:
     found |= {
         "advice": advise(result, columns),
         "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed
+        "record_every": job.rows.step,  # iterations from a row to the next
         "edges_between_hosts": int(far.sum()) // 2,
         "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
         "outside_calls": calls,  # of set-up and end

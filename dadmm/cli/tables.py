@@ -19,6 +19,7 @@ from dadmm.core.layout import Matrix
 from dadmm.data import shard
 from dadmm.data.agreement import (
     Choice,
+    Tables,
     agree,
     conclude,
     describe,
@@ -98,16 +99,17 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
         return whole if world.comm is None else _scatter(world, whole)
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
 
-    def read() -> tuple[Choice, dict[int, Frame]]:
+    def read() -> tuple[Choice, Tables]:
         choice, how = _asked(config)
-        return choice, shard.read_tables(source, n_nodes, hosted, **how)
+        how["whole"] = not config.traits.blocks
+        return choice, shard.open_tables(source, n_nodes, hosted, **how)
 
     def reduce(values: Mapping[int, Any], merge: Any) -> Any:
         return world.reduce(graph, list(values.values()), merge)
 
-    choice, frames = collectively(world, read)
-    encoding = agree(reduce, frames, choice)
-    return checks.run(lambda: _encode(encoding, frames))
+    choice, found = collectively(world, read)
+    encoding = agree(reduce, found, choice)
+    return checks.run(lambda: _encode(encoding, found))
 
 
 def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
@@ -120,9 +122,10 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     frame = read_frame(str(config.data), **how)
     choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
     encoding = conclude(describe(frame, choice), choice)
-    frames = dict(enumerate(shard.split(frame, graph.n_nodes, labels)))
+    parts = shard.split(frame, graph.n_nodes, labels)
+    found = {i: [part] for i, part in enumerate(parts)}
     reduce = TreeReduction(graph).reduce
-    return _encode(with_moments(reduce, frames, encoding, choice), frames)
+    return _encode(with_moments(reduce, found, encoding, choice), found)
 
 
 def _with_labels(
@@ -139,16 +142,16 @@ def _with_labels(
     return choice._replace(labels=column), frame.column(column)
 
 
-def _encode(encoding: Encoding, frames: Mapping[int, Frame]) -> Shards:
+def _encode(encoding: Encoding, given: Tables) -> Shards:
     """Return the numbers of tables."""
     rows, gaps = {}, {}
-    for i, frame in frames.items():
+    for i, frames in given.items():
         try:
-            rows[i] = found = encoding.encode(frame, fit=True)
+            rows[i] = found = encoding.encode_all(frames)
         except ShardError as error:
             raise ShardError(f"node {i}: {error}") from None
         n_dropped = int(len(found.kept) - found.kept.sum())
-        if n_dropped == frame.n_rows:
+        if n_dropped == len(found.kept):
             raise ShardError(
                 f"node {i}: all of its {n_dropped} rows have missing entries, and none "
                 "is left; use --on-missing mean, or leave columns out of --features"

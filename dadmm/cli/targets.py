@@ -12,6 +12,7 @@ import numpy as np
 from dadmm.comm.world import World
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.data.encoding import Rows
 from dadmm.graphs.topology import Topology
 from dadmm.problems import PPCA, IncompletePPCA, metrics
 from dadmm.runs.config import RunConfig
@@ -41,7 +42,7 @@ class Targets(NamedTuple):
         return {name: partial(self.angles, name) for name in self.W}
 
     def metrics(
-        self, world: World, result: Result, samples: Sequence[Matrix]
+        self, world: World, result: Result, own: Sequence[Rows]
     ) -> dict[str, float]:
         """Return how far a result is from the targets, on rank 0; all ranks call it.
 
@@ -51,9 +52,13 @@ class Targets(NamedTuple):
         found: dict[str, float] = {}
         if self.gaps:
             parts = result.layout.views(result.solution)
-            own = [[np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts)]
-                   for x in samples]  # fmt: skip
-            sums = world.reduce(result.topology, list(map(np.array, own)))
+
+            def measure(x: Matrix) -> Vector:
+                likelihood = metrics.ppca_log_likelihood(x, *parts)
+                return np.array([np.isnan(x).sum(), x.size, likelihood])
+
+            counted = [sum(measure(p.X) for p in rows.blocks()) for rows in own]
+            sums = world.reduce(result.topology, counted)
             missing, entries, likelihood = sums.tolist()
             found = {"missing": missing / entries}
             found |= {} if self.adrift else {"log_likelihood": likelihood}

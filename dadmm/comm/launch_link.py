@@ -51,40 +51,83 @@ def connect_to_launcher() -> None:
 
     Call it before MPI starts: Intel MPI's mpiexec does not report a rank that ends
     before that. The connection has a high file number and is never closed. The kernel
-    closes it when the process ends, before the connections of MPI.
+    closes it when the process ends, before the connections of MPI. A rank on another
+    host connects over TCP, in a thread, since a firewall may let it wait.
     """
-    global _launcher
-    path = os.environ.get("DADMM_MONITOR")
+    path = os.environ.get("DADMM_MONITOR", "")
+    remote = os.environ.get("DADMM_MONITOR_TCP", "")  # host, port and secret
     if not path:
         return
-    rank, size = rank_and_size() or (0, 1)
-    import fcntl
-    import resource
     import socket
 
-    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
         line.settimeout(5)  # if the launch command is suspended
         line.connect(path)
-        _launcher = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
-        os.set_blocking(_launcher, False)
-        host = os.uname().nodename
-        tell_launcher(rank=rank, size=size, host=host, process=os.getpid())
-        threading.Thread(target=_beat, daemon=True).start()
+        _greet(line, b"")
+    if _launcher is not None or remote:
+        threading.Thread(target=_beat, args=(remote,), daemon=True).start()
 
 
-def _beat() -> None:
+def _greet(line: Any, secret: bytes) -> None:
+    """Keep a connection to the launch command, and tell it who this rank is."""
+    global _launcher
+    import fcntl
+    import resource
+
+    rank, size = rank_and_size() or (0, 1)
+    about = {"host": os.uname().nodename, "process": os.getpid()}
+    about |= {"rank": rank, "size": size}
+    line.sendall(secret + json.dumps(about).encode() + b"\n")
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
+    handle = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
+    os.set_blocking(handle, False)
+    _launcher = handle
+
+
+def _beat(remote: str) -> None:
     """Tell the launcher for ever what the main thread does.
 
     A process that is stopped, or whose main thread keeps Python's lock, is silent.
     """
     main = threading.main_thread().ident
+    if _launcher is None:
+        import socket
+
+        host, port, secret = remote.split()
+        try:
+            with socket.create_connection((host, int(port)), 30) as line:
+                _greet(line, f"{secret}\n".encode())
+        except OSError:
+            return
+    else:
+        remote = ""
     while main is not None:
         time.sleep(BEAT)
         frame = sys._current_frames().get(main)
         if frame is not None:
-            tell_launcher(**doing(frame))
+            tell_launcher(**doing(frame), **({"states": _states()} if remote else {}))
         del frame
+
+
+def _states() -> dict[str, str]:
+    """Return the states of the other ranks of this host that do not run or sleep."""
+    parent, found = os.getppid(), {}
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{parent}/task/{parent}/children") as file:
+            siblings = file.read().split()
+        for process in siblings:
+            if (letter := state_of(process)) not in "RS":
+                found[process] = letter
+    return found
+
+
+def state_of(process: object) -> str:
+    """Return the letter of a process in /proc, or "" if it is not there."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def doing(frame: FrameType | None) -> dict[str, Any]:

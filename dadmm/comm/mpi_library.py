@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from time import monotonic
 from typing import Any
 
 import mpi4py
@@ -27,8 +28,10 @@ mpi4py.rc.thread_level = "single"  # one thread calls MPI; some MPIs are faster 
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 from mpi4py import MPI as MPI  # noqa: E402 (other modules take it from here)
 
-SHORT = 248  # bytes of an array that is sent with its length, in one call
+SHORT = 56  # bytes of an array that is sent with its length, in one call
 POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
+LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
+LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
 MOST_CORES = 4096  # of a host
 _test_all = MPI.Request.Testall
 
@@ -108,7 +111,19 @@ def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], Any]:
     """Return the function that waits for requests, by one of `WAITS`."""
     choice(WAITS).check("wait", wait)
     polls = crowded if wait == "auto" else wait == "poll"
-    return poll if polls else MPI.Request.Waitall
+    return poll if polls else block
+
+
+def block(requests: Sequence[MPI.Request]) -> None:
+    """Wait for requests by testing all the time, for a `LONG_WAIT` at most; then poll.
+
+    Waitall would use its core for as long as another rank is stopped.
+    """
+    end = monotonic() + LONG_WAIT
+    while not _test_all(requests):
+        if monotonic() > end:
+            poll(requests)
+            return
 
 
 def poll(requests: Sequence[MPI.Request]) -> None:
@@ -117,12 +132,12 @@ def poll(requests: Sequence[MPI.Request]) -> None:
     A turn tests once per message: MPICH receives about one message per test, and a
     single test per turn made dense graphs twice as slow.
     """
-    tests = len(requests) // 2 + 1
+    tests, long = len(requests) // 2 + 1, monotonic() + LONG_WAIT
     while True:
         for _ in range(tests):
             if _test_all(requests):
                 return
-        time.sleep(POLL_INTERVAL)
+        time.sleep(POLL_INTERVAL if monotonic() < long else LONG_INTERVAL)
 
 
 def find_hosts(comm: MPI.Comm) -> tuple[NDArray[np.uint64], bool]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dadmm.comm import identity, traffic
 from dadmm.comm.launch_link import rank_and_size
 from dadmm.comm.tree import Finish, Merge, tree_of
+from dadmm.core import errors
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
@@ -104,10 +105,6 @@ class World:
             identity.raise_difference(
                 [json.loads(text) for text in self.texts(json.dumps(dict(facts)))]
             )
-
-    def least(self, number: int) -> int:
-        """Return the least number of all ranks."""
-        return min(map(int, self.texts(str(number))))
 
     def sent(self) -> tuple[int, int]:
         """Return the calls and bytes outside the iterations, on rank 0.
@@ -256,14 +253,17 @@ class Checks:
         if self._failed_at >= 0:
             where = f"rank {self._world.rank}: " if self._world.rank else ""
             message = f"{where}{self._failure}"
-            mine = {"failed_at": self._failed_at, "message": message}
+            kind = type(self._failure).__name__
+            mine = {"failed_at": self._failed_at, "kind": kind, "message": message}
         mine["hashes"] = {k: identity.digest(v) for k, v in self._facts.items()}
         everyone = [json.loads(text) for text in self._world.texts(json.dumps(mine))]
         for step in range(1, self._step + 1):
             failed = [them for them in everyone if them.get("failed_at") == step]
             if failed:
-                message, own_error = failed[0]["message"], self._failure
-                raise own_error if str(own_error) == message else DadmmError(message)
+                message = failed[0]["message"]
+                if str(self._failure) == message:
+                    raise self._failure
+                raise getattr(errors, failed[0]["kind"], DadmmError)(message)
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
                 self._world.compare(self._facts[step])
         return [them["own"] for them in everyone]

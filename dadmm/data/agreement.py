@@ -7,8 +7,9 @@ what they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce as fold
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from dadmm.data.frame import Frame, codes_of, has_commas, is_numeral, label, pos
 
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
 Facts = dict[str, Any]
+Tables = Mapping[int, Iterable[Frame]]  # by node
 MANY = 20  # texts that are identifiers, not categories, if all differ
 EPS = float(np.finfo(float).eps)
 
@@ -172,11 +174,10 @@ def _categories(
 def _check_weights(frame: Frame, name: str) -> None:
     values = frame.numbers(name)
     wrong = ~(np.isfinite(values) & (values >= 0))
-    if wrong.any():
-        row = int(wrong.argmax())
+    for row in np.flatnonzero(wrong):
         raise ShardError(
-            f"the weight {name!r} is {values[row]:g} in row {row}; weights must be "
-            "finite and at least 0"
+            f"the weight {name!r} is {values[row]:g} in row {frame.first + row}; "
+            "weights must be finite and at least 0"
         )
 
 
@@ -204,12 +205,14 @@ def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
 def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     """Return the description of the nodes of two descriptions, in either order.
 
-    Of the tables, it keeps two that differ.
+    Of the tables, it keeps two that differ. Of errors, it keeps that of the lower node,
+    or of the same node the first.
     """
-    first, second = (a, b) if a["node"] < b["node"] else (b, a)
+    first, second = (a, b) if a["node"] <= b["node"] else (b, a)
     errors = [facts["error"] for facts in (first, second) if facts["error"]]
     if errors:
-        return {"node": first["node"], "error": min(errors)}
+        lowest = min(errors, key=lambda error: error[0])
+        return {"node": first["node"], "error": lowest}
     texts = {}
     for name in {**first["texts"], **second["texts"]}:
         sides = [
@@ -233,17 +236,23 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     return {**first, "tables": tables[:2], "texts": texts}
 
 
-def agree(reduce: Reduce, frames: Mapping[int, Frame], choice: Choice) -> Encoding:
+def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
     """Return the encoding of the tables of all nodes, the same on all.
 
-    ``reduce`` takes a value of each hosted node, and a function that merges two; it
-    returns the merged value of all nodes. All raise if the table of one is not valid,
-    or two tables conflict.
+    ``tables`` has the frames of each hosted node. ``reduce`` takes a value of each, and
+    a function that merges two; it returns the merged value of all nodes. All raise if
+    the table of one is not valid, or two tables conflict.
     """
-    most = choice.max_categories
-    told = {i: describe(frame, choice, i) for i, frame in frames.items()}
-    whole = reduce(told, lambda a, b: merge(a, b, most))
-    return with_moments(reduce, frames, conclude(whole, choice), choice)
+
+    def pair(a: Facts, b: Facts) -> Facts:
+        return merge(a, b, choice.max_categories)
+
+    told = {
+        i: fold(pair, (describe(frame, choice, i) for frame in table))
+        for i, table in tables.items()
+    }
+    whole = reduce(told, pair)
+    return with_moments(reduce, tables, conclude(whole, choice), choice)
 
 
 def conclude(whole: Facts, choice: Choice) -> Encoding:
@@ -361,12 +370,15 @@ def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
 
 
 def with_moments(
-    reduce: Reduce, frames: Mapping[int, Frame], encoding: Encoding, choice: Choice
+    reduce: Reduce, tables: Tables, encoding: Encoding, choice: Choice
 ) -> Encoding:
     """Return an encoding with the means and scales over all nodes that it needs."""
     if choice.on_missing != "mean" and not choice.standardise:
         return encoding
-    own = {i: _moments(encoding.encode(f, fit=True).X) for i, f in frames.items()}
+    own = {
+        i: fold(_merge_columns, (_moments(encoding, frame) for frame in table))
+        for i, table in tables.items()
+    }
     rows, counts, means, squares = reduce(own, _merge_columns)
     if not rows.all():
         raise ShardError(
@@ -391,8 +403,9 @@ def with_moments(
     return replace(encoding, means=means, scales=scales)
 
 
-def _moments(X: Any) -> Matrix:
+def _moments(encoding: Encoding, frame: Frame) -> Matrix:
     """Return rows, entries, mean and squares about the mean of each column, (4, p)."""
+    X = encoding.encode(frame, fit=True).X
     X = X.toarray() if hasattr(X, "toarray") else X
     seen = ~np.isnan(X)
     counts = seen.sum(axis=0).astype(np.float64)

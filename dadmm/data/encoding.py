@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,14 +57,44 @@ class Column(NamedTuple):
         return [f"{self.name}={word}" for word in self.categories[self.dropped :]]
 
 
+class RowBlocks:
+    """The rows of X (n, p) in a file, without gaps: encoded block by block when used.
+
+    Each iteration reads the file again.
+    """
+
+    ndim = 2
+
+    def __init__(self, blocks: Callable[[], Iterator[Matrix]], n: int, p: int) -> None:
+        self._blocks, self.shape = blocks, (n, p)
+
+    def __iter__(self) -> Iterator[Matrix]:
+        return self._blocks()
+
+    def toarray(self) -> Matrix:
+        """Return all rows."""
+        return np.vstack([*self])
+
+
 class Rows(NamedTuple):
     """The rows of a node, as numbers."""
 
-    X: Any  # (n, p) ndarray, NaN where an entry is missing; sparse if the table is
+    X: Any
+    """(n, p) ndarray, NaN where an entry is missing; sparse if the table is; or
+    `RowBlocks`."""
     y: Vector | None = None  # (n,) numbers, or classes as numbers from 0
     weight: Vector | None = None  # (n,)
     kept: Any = None  # (rows of the table,) which of them have a row in X
     n_filled: int = 0  # rows of X in which entries were filled
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield the rows in parts that fit into memory; all at once if they are."""
+        start = 0
+        for X in row_blocks(self.X):
+            own = slice(start, start + X.shape[0])
+            y, weight = (a if a is None else a[own] for a in (self.y, self.weight))
+            yield Rows(X, y, weight)
+            start = own.stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +194,32 @@ class Encoding:
         if self.scales is not None:
             X = (X - self.means if self.centre else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
+
+    def encode_all(self, frames: Iterable[Frame]) -> Rows:
+        """Return the numbers of a table for a fit, which is one frame or several.
+
+        X of several frames is encoded again whenever it is used, unless it has gaps.
+        """
+        if isinstance(frames, Sequence) and len(frames) == 1:
+            return self.encode(frames[0], fit=True)
+        parts, has_gaps = [], False
+        for own in map(partial(self.encode, fit=True), frames):
+            has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())
+            parts.append(own._replace(X=None))
+
+        def blocks() -> Iterator[Matrix]:  # keeps no frame
+            return map(attrgetter("X"), map(partial(self.encode, fit=True), frames))
+
+        _, y, weight, kept, n_filled = zip(*parts, strict=True)
+        every = np.concatenate(kept)
+        X = RowBlocks(blocks, int(every.sum()), len(self.feature_names))
+        return Rows(
+            X.toarray() if has_gaps else X,
+            None if y[0] is None else np.concatenate(y),
+            None if weight[0] is None else np.concatenate(weight),
+            every,
+            sum(n_filled),
+        )
 
     def _names(self, frame: Frame, fit: bool) -> list[str]:
         """Return the columns of a table that hold the features, in order."""
@@ -313,6 +371,11 @@ class Encoding:
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise ShardError(f"{DAMAGED}: {name} do not fit the other fields")
+
+
+def row_blocks(X: Any) -> Iterator[Any]:
+    """Yield the blocks of X if it is in a file, else X itself."""
+    return iter(X) if isinstance(X, RowBlocks) else iter([X])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,7 +7,9 @@ extra ``tables``. numpy and scipy read the others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,13 +20,38 @@ from dadmm.core import documents
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import matlab
-from dadmm.data.frame import Array, Frame, check_names
+from dadmm.data.frame import Array, Frame, check_names, is_plain
 from dadmm.data.text import Format, read_csv, read_txt
 
+BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 ALL = slice(None)
 T = TypeVar("T")
 Names = tuple[str, ...] | None  # of the columns, if a file has them
+
+
+class Extent(NamedTuple):
+    """The size of a table in a file of which rows can be read without the others."""
+
+    ends: Sequence[int]  # numbers of rows after which a block may end; last: all rows
+    width: int  # columns
+    plain: bool = True  # whether all columns are numbers
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return self.ends[-1] if self.ends else 0
+
+    def cut(self, rows: slice) -> list[slice]:
+        """Return the blocks of some rows: at most `BLOCK` bytes, if ``ends`` allow."""
+        start, stop, _ = rows.indices(self.n_rows)
+        most, found = max(1, BLOCK // max(8 * self.width, 1)), list[slice]()
+        while start < stop and self.plain:
+            fit = bisect_right(self.ends, start + most)  # ends that are near enough
+            end = self.ends[max(fit - 1, bisect_right(self.ends, start))]
+            found.append(slice(start, min(end, stop)))
+            start = found[-1].stop
+        return found or [slice(start, stop)]
 
 
 class Reader(NamedTuple):
@@ -35,11 +62,11 @@ class Reader(NamedTuple):
     """
 
     table: Callable[[Path, Format, slice], Frame] | None = None
-    """Takes the rows to return, of a format that has ``n_rows``."""
+    """Takes the rows to return, of a format that has an ``extent``."""
     array: Callable[[Path, str], tuple[Array, Names]] | None = None
     """Takes the name of an array, which may be sparse; also returns its columns'."""
-    n_rows: Callable[[Path], int] | None = None
-    """Returns the number of rows, if rows can be read without the others."""
+    extent: Callable[[Path], Extent] | None = None
+    """Returns the size, if rows can be read without the others."""
     archive: bool = False  # whether it has several arrays, by name
     needs_pyarrow: bool = False
 
@@ -98,18 +125,46 @@ def read_frame(
             if not frame.columns or not frame.n_rows:
                 raise _empty((frame.n_rows, len(frame.columns)))
         else:
-            some = wanted if reader.n_rows else ALL
+            some = wanted if reader.extent else ALL
             frame = _read_arrays(reader, file, key, some, beside)
-        return frame if rows is None or reader.n_rows else frame.take(rows)
+        return frame if rows is None or reader.extent else frame.take(rows)
 
     return _open(path, None, read)
 
 
-def count_rows(path: str | PathLike[str]) -> int | None:
-    """Return the number of rows if rows can be read without the others, else None."""
+def extent(path: str | PathLike[str]) -> Extent | None:
+    """Return the size of a table of which rows can be read without the others."""
     return _open(
-        path, None, lambda how, file, _: how.n_rows(file) if how.n_rows else None
+        path, None, lambda how, file, _: how.extent(file) if how.extent else None
     )
+
+
+class Blocks:
+    """Rows of a file as frames, one after the other, which are read when iterated."""
+
+    def __init__(self, path: str, parts: Sequence[slice], **how: Any) -> None:
+        self._path, self._parts, self._how = path, parts, how
+
+    def __iter__(self) -> Iterator[Frame]:
+        for part in self._parts:
+            first = part.start - self._parts[0].start
+            # without a name, so that the next block is read when this one is gone
+            yield read_frame(self._path, rows=part, **self._how)._replace(first=first)
+
+
+def open_blocks(
+    path: str, rows: slice = ALL, whole: bool = True, **how: Any
+) -> Sequence[Frame] | Blocks:
+    """Return the frames of some rows: one in memory, or several that are read later.
+
+    There are several if not ``whole``, the rows need more than `BLOCK` bytes, and the
+    file allows it. ``how`` has further arguments of `read_frame`.
+    """
+    size = None if whole else extent(path)
+    parts = [rows] if size is None else size.cut(rows)
+    if len(parts) > 1:
+        return Blocks(path, parts, **how)
+    return [read_frame(path, rows=None if parts == [ALL] else parts[0], **how)]
 
 
 def reader_of(path: str | PathLike[str]) -> Reader:
@@ -358,33 +413,40 @@ def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
     return io.loadmat(file, variable_names=[name])[name], None
 
 
-def _parquet(file: Path) -> Any:
+def _npy_extent(file: Path) -> Extent:
+    shape = _read_npy(file, "")[0].shape
+    return Extent(range(1, shape[0] + 1), int(np.prod(shape[1:])))
+
+
+def _parquet(file: Path) -> tuple[Any, list[int]]:
+    """Return a .parquet file, and the number of rows up to each row group."""
     from pyarrow import parquet
 
-    return parquet.ParquetFile(file)
+    whole = parquet.ParquetFile(file)
+    groups = map(whole.metadata.row_group, range(whole.num_row_groups))
+    return whole, [0, *accumulate(group.num_rows for group in groups)]
+
+
+def _parquet_extent(file: Path) -> Extent:
+    whole, ends = _parquet(file)
+    return Extent(ends, len(whole.schema_arrow), all(map(is_plain, whole.schema_arrow)))
 
 
 def _read_parquet(file: Path, _: Format, rows: slice) -> Frame:
     """Return rows of a .parquet file, reading only the row groups that have them."""
-    whole = _parquet(file)
+    whole, ends = _parquet(file)
     check_names(whole.schema_arrow.names)
-    counts = [whole.metadata.row_group(k).num_rows for k in range(whole.num_row_groups)]
-    ends = np.cumsum([0, *counts])
-    start, stop = rows.indices(int(ends[-1]))[:2]
+    start, stop = rows.indices(ends[-1])[:2]
     groups = [k for k, end in enumerate(ends[1:]) if ends[k] < stop and start < end]
     table = whole.read_row_groups(groups, use_threads=False)
-    first = int(ends[groups[0]]) if groups else 0
+    first = ends[groups[0]] if groups else 0
     return Frame.of(table.slice(start - first, stop - start))
 
 
 READERS: dict[str, Reader] = {
     ".csv": Reader(lambda file, how, _: read_csv(file, how), needs_pyarrow=True),
-    ".parquet": Reader(
-        _read_parquet,
-        n_rows=lambda file: int(_parquet(file).metadata.num_rows),
-        needs_pyarrow=True,
-    ),
-    ".npy": Reader(array=_read_npy, n_rows=lambda file: len(_read_npy(file, "")[0])),
+    ".parquet": Reader(_read_parquet, extent=_parquet_extent, needs_pyarrow=True),
+    ".npy": Reader(array=_read_npy, extent=_npy_extent),
     ".npz": Reader(array=_read_npz, archive=True),
     ".mat": Reader(array=_read_mat, archive=True),
     ".txt": Reader(lambda file, how, _: read_txt(file, how)),

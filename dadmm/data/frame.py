@@ -36,6 +36,8 @@ class Frame(NamedTuple):
     sparse : scipy.sparse.csr_array or None
         The columns of a sparse table, called ``x0``, ``x1`` and so on. `columns` has
         the others.
+    first : int
+        Number of the first row, if rows before it are in other frames; for errors.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Frame(NamedTuple):
     columns: dict[str, Array]
     named: bool = True
     sparse: Any = None
+    first: int = 0
 
     @classmethod
     def of(cls, table: Any, names: Sequence[str] | None = None) -> Frame:
@@ -154,12 +157,10 @@ class Frame(NamedTuple):
         parts = [(f"column {n!r}", [n]) for n in names if n in self.columns]
         parts += [] if self.sparse is None else [("the sparse table", [*names])]
         for what, own in parts:
-            lost = self.gaps(own)
-            if lost.any():
+            for row in np.flatnonzero(self.gaps(own)):
                 raise ShardError(
-                    f"{what} has no entry in {int(lost.sum())} of {len(lost)} rows, "
-                    f"first in row {int(lost.argmax())}; use --on-missing {ways}, or "
-                    "fill the gaps"
+                    f"{what} has no entry in row {self.first + row}; use --on-missing "
+                    f"{ways}, or fill the gaps"
                 )
 
     def take(self, rows: slice | Array) -> Frame:
@@ -259,9 +260,14 @@ def as_texts(items: Iterable[Any]) -> Array:
     return column
 
 
+def is_plain(column: Any) -> bool:
+    """Return whether a column of pyarrow has numbers."""
+    return str(column.type).startswith(NUMBERS)
+
+
 def from_arrow(column: Any) -> Array:
     """Return a column of pyarrow as a column of numbers or of texts."""
-    if str(column.type).startswith(NUMBERS):
+    if is_plain(column):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
     kind = str(column.type).removeprefix("dictionary<values=")

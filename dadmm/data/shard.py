@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data.encoding import Rows
-from dadmm.data.files import count_rows, read_frame, reader_of
+from dadmm.data.files import extent, open_blocks, reader_of
 from dadmm.data.frame import Frame
 
 __all__ = ["bounds", "split", "split_frames"]
@@ -144,25 +144,26 @@ def is_local(source: str) -> bool:
     One process reads other files as a whole and scatters the rows.
     """
     one_each = "{rank}" in source.partition("::")[0]
-    return one_each or reader_of(source).n_rows is not None
+    return one_each or reader_of(source).extent is not None
 
 
-def read_tables(
+def open_tables(
     source: str, n_nodes: int, nodes: Iterable[int], **how: Any
-) -> dict[int, Frame]:
-    """Return the tables of some nodes, from a source for which `is_local` holds.
+) -> dict[int, Iterable[Frame]]:
+    """Return the frames of some nodes, from a source for which `is_local` holds.
 
     The source is a file, divided evenly; or one file per node, such as
-    ``part-{rank}.csv``. ``how`` has further arguments of `read_frame`.
+    ``part-{rank}.csv``. ``how`` has further arguments of `open_blocks`.
     """
     if "{rank}" not in source:
-        cuts: Any = _shares(count_rows(source) or 0, n_nodes)
-        return {i: read_frame(source, rows=cuts[i], **how) for i in nodes}
-    tables = {}
+        size = extent(source)
+        cuts: Any = _shares(size.n_rows if size else 0, n_nodes)
+        return {i: open_blocks(source, cuts[i], **how) for i in nodes}
+    tables: dict[int, Iterable[Frame]] = {}
     for i in nodes:
         file = source.replace("{rank}", str(i))
         try:
-            tables[i] = read_frame(file, **how)
+            tables[i] = open_blocks(file, **how)
         except ShardError as error:
             gone = not Path(file.partition("::")[0]).exists()
             more = " and the number of nodes" if gone else ""
@@ -175,8 +176,14 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
 
     With ``gaps``, entries may be missing (NaN), but not all.
     """
-    if hasattr(rows.X, "toarray"):  # the problem checks sparse entries
-        return
+    first = 0
+    for part in rows.blocks():
+        if isinstance(part.X, np.ndarray):  # the problem checks sparse entries
+            _check(part, node, first, gaps)
+        first += part.X.shape[0]
+
+
+def _check(rows: Rows, node: int, first: int, gaps: bool) -> None:
     advice = f"entries must be numbers of at most {LARGEST:g}"
     advice += ", or NaN where they are missing" * gaps + "; fill, drop or rescale it"
     for part in (rows.X,) if rows.y is None else (rows.X, rows.y):
@@ -185,7 +192,8 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
         for place in map(tuple, np.argwhere(bad)):
             what = f"column {place[1]}" if part is rows.X else "the target"
             raise ShardError(
-                f"node {node}: row {place[0]}, {what} is {part[place]:g}; {advice}"
+                f"node {node}: row {first + place[0]}, {what} is {part[place]:g}; "
+                f"{advice}"
             )
     if np.isnan(rows.X).all():
         raise ShardError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,14 +77,12 @@ def score(
     "accuracy", "log_loss" and, of two classes and ``with_area``, "auc" and "auc_error";
     counts have "deviance_explained", and a subspace has "explained_variance".
     """
-    fitted = [_fitted(kind, rows, parameters) for rows in own]
-    both = list(zip(own, fitted, strict=True))
-    packed = [_sums(kind, *each, parameters).packed() for each in both]
+    packed = [_sums(kind, rows, parameters) for rows in own]
     sums = Sums.of(total(packed, merge_sums))
     values, n_rows = _values(kind, sums), int(sums.n_rows[0])
     if with_area and kind == "classification" and parameters["coef"].ndim == 1:
         low, high = -sums.extremes[0], sums.extremes[1]
-        counted = [_histogram(*each, low, high) for each in both]
+        counted = [_histogram(rows, parameters, low, high) for rows in own]
         area, error = total(counted, np.add, _area).tolist()
         error = 0.0 if low == high else error  # all scores are equal
         values |= {"auc": _known(area), "auc_error": _known(error)}
@@ -94,28 +93,24 @@ def score(
     return Scores(values, n_rows, float(variance))
 
 
-def _fitted(kind: str | None, rows: Rows, parameters: Parameters) -> Any:
-    """Return linear scores, the reconstruction of a subspace, or None."""
-    if kind is None:
-        return None
-    if kind == "subspace":
-        return predictions.reconstruct(rows.X, parameters)
-    return predictions.linear(rows.X, parameters)
+def _sums(kind: str | None, rows: Rows, parameters: Parameters) -> Vector:
+    """Return the packed sums over the rows of one node."""
+    found = (_block_sums(kind, part, parameters).packed() for part in rows.blocks())
+    return reduce(merge_sums, found)
 
 
-def _sums(kind: str | None, rows: Rows, fitted: Any, parameters: Parameters) -> Sums:
-    """Return the sums over the rows of one node."""
+def _block_sums(kind: str | None, rows: Rows, parameters: Parameters) -> Sums:
     n_rows = np.array([float(rows.X.shape[0])])
     found = Sums(np.full(2, -np.inf), np.zeros(3), np.zeros(2), n_rows)
     if kind == "subspace":
         X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
         centred = np.nan_to_num(X - parameters["mu"])
-        left = np.nan_to_num(X - fitted.rows)
+        left = np.nan_to_num(X - predictions.reconstruct(X, parameters).rows)
         losses = np.array([(left * left).sum(), (centred * centred).sum()])
         return found._replace(losses=losses)
     if kind is None or rows.y is None or not len(rows.y):
         return found
-    y, weight = rows.y, _weights(rows)
+    y, weight, fitted = rows.y, _weights(rows), predictions.linear(rows.X, parameters)
     extremes, moments = found.extremes, np.array([weight.sum(), 0.0, 0.0])
     if kind == "classification" and fitted.ndim == 1:
         extremes = np.array([-fitted.min(), fitted.max()])
@@ -173,11 +168,12 @@ def _known(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _histogram(rows: Rows, fitted: Vector, low: float, high: float) -> Matrix:
+def _histogram(rows: Rows, parameters: Parameters, low: float, high: float) -> Matrix:
     """Return the weights of the rows of each class by score, (2, BINS)."""
     found = np.zeros((2, BINS))
     if rows.y is None or not math.isfinite(high - low):
         return found
+    fitted = predictions.linear(rows.X, parameters)
     place = np.zeros(len(fitted))
     if high > low:
         place = (fitted - low) / (high - low) * BINS
@@ -242,7 +238,13 @@ def standard_errors(
         errors = np.sqrt(variance * np.vecdot(roots, roots))
         return np.where(is_open, np.nan, errors)
 
-    packed = [pack_factor(_curvature(kind, parameters, rows)) for rows in own]
+    packed = [
+        reduce(
+            merge_factors,
+            (pack_factor(_curvature(kind, parameters, part)) for part in rows.blocks()),
+        )
+        for rows in own
+    ]
     return np.asarray(total(packed, merge_factors, finish))
 
 

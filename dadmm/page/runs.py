@@ -101,7 +101,8 @@ class GoingRun(PageRun):
         except DadmmError as error:
             with suppress(DadmmError):
                 rows = [
-                    line.split(",")[1:3] for line in self._lines["edges"].get(1, ())
+                    line.split(",")[1:3]
+                    for line in next(iter(self._lines["edges"].values()), ())
                 ]
                 edges = sorted((int(i), int(j)) for i, j in rows)
                 return Topology.from_edges(self.summary["n_nodes"], edges)
@@ -117,13 +118,17 @@ class GoingRun(PageRun):
         return {kind: stored.lines_so_far(self.folder, kind) for kind in kinds}
 
     @cached_property
+    def _complete(self) -> list[int]:
+        """The iterations of which all rows are there."""
+        found = stored.complete_iterations(self._lines["history"], len(self.topology))
+        if self.config.record_edges and (n_edges := len(self.topology.edges)):
+            by_edge = stored.complete_iterations(self._lines["edges"], n_edges)
+            found = sorted({*found} & {*by_edge})
+        return found
+
+    @property
     def n_iterations(self) -> int:
-        """Iterations of which all rows are there."""
-        counts = {"history": self.topology.n_nodes}
-        if self.config.record_edges and len(self.topology.edges):
-            counts["edges"] = len(self.topology.edges)
-        ends = [stored.last_complete(self._lines[k], n) for k, n in counts.items()]
-        return min(ends)
+        return len(self._complete)
 
     @property
     def has_rows(self) -> bool:
@@ -152,12 +157,13 @@ class GoingRun(PageRun):
         self, kind: str, header: Sequence[str], keys: tuple[str, ...]
     ) -> dict[str, Matrix]:
         found, file = self._lines[kind], self.folder / f"{kind}.csv"
-        lines = [line for t in range(1, self.n_iterations + 1) for line in found[t]]
-        return stored.parse_rows(lines, header, keys, len(found.get(1, "-")), file)
+        lines = [line for t in self._complete for line in found[t]]
+        n_rows = len(found[self._complete[0]]) if self._complete else 1
+        return stored.parse_rows(lines, header, keys, n_rows, file)
 
     def _observed(self) -> Sequence[str]:
         """Return the names of the angles that are recorded; see `cli.targets`."""
-        first = self._lines["history"].get(1, [""])[0]
+        first = next(iter(self._lines["history"].values()), [""])[0]
         extra = first.count(",") + 1 - len(history_header({}))
         drawn = self.config.data is None and not self.config.traits.tracks
         one = "angle_to_truth" if drawn else "angle_to_centralised"
@@ -187,5 +193,5 @@ def _going(folder: Path) -> GoingRun:
     }
     as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     run = GoingRun(folder, summary, is_going=True, as_of=as_of)
-    summary["iterations"] = run.n_iterations
+    summary["iterations"] = max(run._complete, default=0)
     return run

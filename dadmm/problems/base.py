@@ -25,6 +25,7 @@ class Traits(NamedTuple):
     adds: str = ""  # what it sends at checks, beside parameters, gradients, objectives
     sends: str = "the parameters"  # the words for theta
     title: str = ""  # in figures; else the name of the problem
+    blocks: bool = False  # whether X may be `RowBlocks`, of which factors are kept
     tracks: bool = False  # whether the data are tracks of cameras, and not a table
     components: int = 5  # usual dimension of a subspace
     nodes: int = 20  # usual number of nodes, as in the paper

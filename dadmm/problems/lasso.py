@@ -56,7 +56,7 @@ class ElasticNet(LeastSquares):
 
     alpha: float = entry(1.0, FINITE)
     l1_ratio: float = entry(0.5, number("from 0 to 1", lambda x: 0.0 <= x <= 1.0))
-    traits = Traits("regression", adds="weights of the l1 penalty")
+    traits = Traits("regression", adds="weights of the l1 penalty", blocks=True)
 
     @property
     def _l2(self) -> float:

@@ -6,7 +6,7 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,10 +18,11 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, by_row, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Traits, check_entries, checked_array, stack_attributes
 
 P = TypeVar("P", bound="LinearProblem")
-BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
+BLOCK = 1000  # rows that are compressed at a time, or as many as columns
 
 
 class Design(NamedTuple):
@@ -41,8 +42,12 @@ class Design(NamedTuple):
     def weighted(self) -> Design:
         """Return rows and targets times the roots of their weights."""
         root = np.sqrt(self.weights)
-        rows = root[:, None] * self.rows
-        return self._replace(rows=rows, y=root * self.y, lightest=_lightest(rows))
+        return self._replace(rows=root[:, None] * self.rows, y=root * self.y)
+
+    @property
+    def largest(self) -> Vector:
+        """The largest size of the entries of each column, (p,)."""
+        return np.asarray(np.abs(self.rows).max(axis=0, initial=0.0))
 
     def penalty_rows(self, alpha: float) -> Matrix:
         """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
@@ -50,15 +55,18 @@ class Design(NamedTuple):
         return np.asarray(np.sqrt(alpha) * np.diag(self.penalised)[kept])
 
 
-def _lightest(rows: Matrix) -> float:
+def _lightest(parts: Iterable[Design], largest: Vector) -> float:
     """Return the size of the least row, but zero, over that of the largest.
 
     Columns are scaled to a largest entry of one.
     """
-    entries = np.abs(rows)
-    entries /= np.maximum(entries.max(axis=0, initial=0.0), TINY)
-    sizes = entries.max(axis=1, initial=0.0)
-    return float(sizes[sizes > 0.0].min(initial=1.0))
+    least = 1.0
+    for part in parts:
+        entries = np.abs(part.rows)
+        entries /= np.maximum(largest, TINY)
+        sizes = entries.max(axis=1, initial=0.0)
+        least = float(sizes[sizes > 0.0].min(initial=least))
+    return least
 
 
 @dataclass(eq=False, repr=False)
@@ -94,7 +102,7 @@ class LinearProblem:
         self.layout = Layout.of(coef=(int(given.penalised.sum()),))
         if self.fit_intercept:
             self.layout = Layout.of(**self.layout.shapes, intercept=())
-        self.lightest = (given if self.compressible else given.weighted()).lightest
+        self.lightest = given.lightest
         self._adopt(given)
 
     def _adopt(self, given: Design) -> None:
@@ -130,11 +138,13 @@ class LinearProblem:
         """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
 
         Rows of weight zero are left out. If they are `compressible`, rows are
-        multiplied by the roots of their weights, and a sparse X is compressed block by
-        block.
+        multiplied by the roots of their weights, and those of a sparse X or of a file
+        are compressed some at a time.
         """
-        name, X = type(self).__name__, checked_array(type(self).__name__, "X", X)
-        sparse = hasattr(X, "toarray")
+        name = type(self).__name__
+        if not isinstance(X, RowBlocks):
+            X = checked_array(name, "X", X)
+        whole = isinstance(X, np.ndarray) or not self.compressible
         if X.ndim != 2 or 0 in X.shape:
             raise ProblemError(
                 f"{name} needs X of shape (n, d) with n, d >= 1, got {X.shape}"
@@ -147,28 +157,38 @@ class LinearProblem:
             rule = "sample_weight of at least 0, and one that is positive"
             bad = (weights < 0.0) | (not weights.any())
             check_entries(name, rule, weights, bad)
-        if not weights.all():
+        if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
         penalised = np.append(np.ones(d), np.zeros(int(self.fit_intercept)))
 
-        def of_rows(part: slice) -> Design:
-            rows = X[part].toarray() if sparse else X[part]
+        def of_rows(given: Any, start: int = 0) -> Design:
+            rows = given.toarray() if hasattr(given, "toarray") else given
+            part = slice(start, start + len(rows))
             if self.fit_intercept:
                 rows = np.hstack([rows, np.ones((len(rows), 1))])
-            found = Design(rows, y[part], penalised, weights[part])
-            return found.weighted() if self.compressible else found
+            return Design(rows, y[part], penalised, weights[part])
+
+        def parts() -> Iterator[Design]:
+            start, step = 0, max(BLOCK, d)
+            for block in row_blocks(X):
+                for k in range(0, block.shape[0], step):
+                    yield of_rows(block[k : k + step], start + k).weighted()
+                start += block.shape[0]
 
         self._n_rows = n
-        if not (sparse and self.compressible):
-            return of_rows(slice(None))
-        step, found = max(BLOCK, d), of_rows(slice(0))
-        for first in range(0, len(y), step):
-            more = of_rows(slice(first, first + step))
-            rows, ends = np.vstack([found.rows, more.rows]), np.append(found.y, more.y)
-            light = min(found.lightest, more.lightest)
-            found = found._replace(rows=rows, y=ends, lightest=light).compressed()
-        return found
+        if whole:
+            found = of_rows(X)
+            heavy = found.weighted()
+            light = _lightest([heavy], heavy.largest)
+            found = heavy if self.compressible else found
+            return found._replace(lightest=light)
+        found, largest = of_rows(np.empty((0, d))), np.zeros(len(penalised))
+        for own in parts():
+            rows, ends = np.vstack([found.rows, own.rows]), np.append(found.y, own.y)
+            found = found._replace(rows=rows, y=ends).compressed()
+            largest = np.maximum(largest, own.largest)
+        return found._replace(lightest=_lightest(parts(), largest))
 
 
 @dataclass(eq=False, repr=False)
@@ -216,7 +236,7 @@ class LeastSquares(LinearProblem):
     quadratic = True
     compressible = True
     mapped = ("_rows",)
-    traits = Traits("regression", has_errors=True)
+    traits = Traits("regression", has_errors=True, blocks=True)
 
     @property
     def _l2(self) -> float:

@@ -20,6 +20,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, triangular
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import (
     Traits,
     as_scalar,
@@ -29,6 +30,7 @@ from dadmm.problems.base import (
     with_axes,
 )
 from dadmm.problems.log_lengths import LogLengthPPCA
+from dadmm.problems.metrics import pool, summarise
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -92,13 +94,15 @@ class PPCA:
     free_axes = False  # whether only the column space of W is of interest
     free_offsets = False  # whether each sample has an offset of its own
     usual_init: ClassVar[str] = "merged"
-    traits = Traits("subspace", sends="W, mu and a", title="PPCA")
+    traits = Traits("subspace", sends="W, mu and a", title="PPCA", blocks=True)
     _log_unit = 0.0  # of the samples, see `standardised`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
         """Return an object of this class, or of `with_gaps` if the samples have NaN."""
-        gaps = np.isnan(np.asarray(samples, dtype=np.float64)).any()
-        kind: Any = vars(cls).get("with_gaps", cls) if gaps else cls
+        kind: Any = cls
+        if not isinstance(samples, RowBlocks):  # these have no gaps
+            gaps = np.isnan(np.asarray(samples, dtype=np.float64)).any()
+            kind = vars(cls).get("with_gaps", cls) if gaps else cls
         made: Self = super().__new__(kind)
         return made
 
@@ -106,7 +110,8 @@ class PPCA:
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
-        samples = np.asarray(samples, dtype=np.float64)
+        if not isinstance(samples, RowBlocks):
+            samples = np.asarray(samples, dtype=np.float64)
         if samples.ndim != 2 or samples.shape[0] < 1:
             raise ProblemError(
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
@@ -125,12 +130,19 @@ class PPCA:
         self._read(samples)
 
     def _read(self, samples: Matrix) -> None:
-        check_entries("PPCA", "finite samples", samples, ~np.isfinite(samples))
-        self.mean = samples.mean(axis=0)
-        self.factor = triangular(samples - self.mean)
+        largest, parts = 0.0, []
+        for block in row_blocks(samples):
+            check_entries("PPCA", "finite samples", block, ~np.isfinite(block))
+            largest = max(largest, float(np.abs(block).max()))
+            parts.append(summarise(block))
+        _, self.mean, self.factor = parts[0]
+        if len(parts) > 1:
+            counts, means, factors = zip(*parts, strict=True)
+            pooled = pool(np.array(counts), np.array(means), np.vstack(factors))
+            _, self.mean, self.factor = pooled
         self.count: Any = float(self.n_samples)  # with an entry; (n,) in a stack
         self._entry_count: Any = self.count * self.dimension
-        rounding = EPS * float(np.abs(samples).max())
+        rounding = EPS * largest
         self._most: Any = rounding**-2 if rounding else math.inf
 
     @property

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
@@ -29,9 +29,11 @@ from dadmm.runs.row_files import (
     EDGES,
     PARTS,
     RowFiles,
+    Stride,
     history_header,
     iteration,
     merged,
+    thinned,
     write_rows,
 )
 from dadmm.solver.rows import Observe
@@ -309,21 +311,23 @@ class RunFolder:
         n_edges: int | None,
         observe: Observe,
         names: Collection[str] = (),
+        every: int = 1,
     ) -> None:
         """Prepare the folder for a run that continues after iteration ``start``.
 
         Rows up to that iteration are merged into one file. Later rows are removed,
         because the run computes them again. ``n_edges`` counts directed edges; None if
-        they are not recorded. The run may write the files ``names``.
+        they are not recorded. The run may write the files ``names``, and rows of
+        ``every`` so many iterations.
         """
+        stride = Stride.of(every, n_nodes, n_edges or 0)
         with writing(self.path, KEEP):
             self.add(names)
             self._make_parts()
-            whole = self._merge_up_to(
-                "history", history_header(observe), start, n_nodes
-            )
+            header = history_header(observe)
+            whole = self._merge_up_to("history", header, start, n_nodes, stride)
             if n_edges is not None:
-                whole &= self._merge_up_to("edges", EDGES, start, n_edges)
+                whole &= self._merge_up_to("edges", EDGES, start, n_edges, stride)
             if not whole:
                 raise OutputError(
                     f"some rows of {self.path} up to iteration {start} are missing; "
@@ -337,19 +341,29 @@ class RunFolder:
             (self.path / PARTS).mkdir()
 
     def _merge_up_to(
-        self, kind: str, header: Sequence[str], start: int, n_rows: int
+        self, kind: str, header: Sequence[str], start: int, n_rows: int, stride: Stride
     ) -> bool:
-        """Merge the rows up to an iteration; return whether none was missing."""
-        whole = self.path / f"{kind}.csv"
+        """Merge the rows up to an iteration; return whether none was missing.
 
-        def rows(parts: Sequence[Path]) -> Iterator[bytes]:
-            return takewhile(lambda row: iteration(row) <= start, merged(parts, whole))
+        An iteration that was left out since is within the next one that has rows.
+        """
+        whole, step = self.path / f"{kind}.csv", stride.step(start)
+
+        def is_whole(parts: Sequence[Path]) -> bool:
+            later = groupby(merged(parts, whole), iteration)
+            for t, rows in later if n_rows else ():
+                if t >= start:
+                    return t - start < stride.step(t) and len(list(rows)) == n_rows
+            return not n_rows
 
         with suppress(ValueError):  # of lines that are not rows
             for parts in ([], self.parts(kind)):  # rows may be merged already
-                if sum(iteration(row) == start for row in rows(parts)) == n_rows:
+                if is_whole(parts):
+                    rows = merged(parts, whole)
+                    early = takewhile(lambda row: iteration(row) <= start, rows)
                     with files.replacing(whole) as draft:
-                        write_rows(draft, header, rows(parts))
+                        kept = thinned(early, header, step, {start})
+                        write_rows(draft, header, kept)
                     return True
         return False
 
@@ -424,7 +438,7 @@ class RunFolder:
             for kind in kinds if rows.by_edge else kinds[:1]:
                 whole = home / f"{kind}.csv"
                 with files.replacing(whole) as draft:
-                    lines = merged(parts(kind), whole)
+                    lines = rows.thinned(merged(parts(kind), whole), headers[kind])
                     write_rows(draft, headers[kind], lines, nodes)
             done = {path.name for kind in kinds for path in parts(kind)}
             if home == self.path:

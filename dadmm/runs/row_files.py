@@ -10,11 +10,12 @@ import csv
 import heapq
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import compress, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from dadmm.admm.loop import Run
 from dadmm.core import files
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from dadmm.runs.folder import RunFolder
 
 PARTS = "parts"  # the folder of the part files
+MOST_BYTES = 50_000_000  # of history.csv, and of edges.csv; then rows are thinned
+NODE_BYTES, EDGE_BYTES = 280, 80  # of a row, about
+ADDED = ("messages", "bytes", *(name for name in NODE_COLUMNS if "_seconds" in name))
 NODE_KEYS, EDGE_KEYS = ("iteration", "node"), ("iteration", "i", "j")
 EDGES = (*EDGE_KEYS, *EDGE_COLUMNS)  # columns of edges.csv
 
@@ -76,6 +80,57 @@ def merged(parts: Sequence[Path], before: Path) -> Iterator[bytes]:
         yield from rows
 
 
+class Stride(NamedTuple):
+    """Which iterations have rows: multiples of a step that grows with the run.
+
+    All processes know it without a message. A row also has the bytes and seconds of
+    the iterations before it that have none.
+    """
+
+    every: int  # the first step
+    most: float  # steps after which it is doubled
+
+    @classmethod
+    def of(cls, every: int, n_nodes: int, n_edges: int) -> Stride:
+        """Return the stride of a run that has so many rows in an iteration."""
+        width = max(NODE_BYTES * n_nodes, EDGE_BYTES * n_edges)
+        return cls(every, max(2, MOST_BYTES // max(width, 1)))
+
+    def step(self, t: int) -> int:
+        """Return the step after ``t`` iterations."""
+        step = self.every
+        while t > step * self.most:
+            step *= 2
+        return step
+
+
+EVERY_ROW = Stride(1, math.inf)
+
+
+def thinned(
+    rows: Iterable[bytes], header: Sequence[str], step: int, kept: Collection[int]
+) -> Iterator[bytes]:
+    """Return the rows of multiples of a step, and of the iterations ``kept``.
+
+    What is added up in rows that are left out goes to the next row of their key.
+    """
+    added = [k for k, name in enumerate(header) if name in ADDED]
+    ends = 3 if header[1] == "i" else 2
+    sums: dict[tuple[bytes, ...], list[float]] = {}
+    if step == 1:
+        yield from rows
+        return
+    for row in rows:
+        words = row.rstrip(b"\n").split(b",")
+        t, key = int(words[0]), tuple(words[1:ends])
+        for k, total in zip(added, sums.pop(key, ())):  # noqa: B905 (often empty)
+            words[k] = b"%r" % (float(words[k]) + total)
+        if t % step and t not in kept:
+            sums[key] = [float(words[k]) for k in added]
+        else:
+            yield b",".join(words) + b"\n"
+
+
 def write_rows(
     target: BinaryIO,
     header: Sequence[str],
@@ -105,19 +160,63 @@ class PartFile:
     """A sink, see `rows.Sink`, that appends lines to the part of one process.
 
     The file is new; ``keys`` are those of the rows of an iteration: ``(node,)`` or
-    ``(i, j)``.
+    ``(i, j)``. Which iterations have rows is decided by the ``stride``; the last one
+    has when the file is closed, and so have the last two at which it was synced.
     """
 
-    def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
-        self._keys = keys
-        handle = files.create(path, path.parents[1])
-        self._file = open(handle, "w+", encoding="ascii", newline="")  # noqa: SIM115
+    def __init__(
+        self,
+        path: Path,
+        keys: Sequence[tuple[int, ...]],
+        header: Sequence[str],
+        stride: Stride,
+        start: int = 0,
+    ) -> None:
+        self._path, self._keys, self._header = path, keys, header
+        self._stride, self._step = stride, stride.step(start)
+        width = len(keys[0]) + 1 if keys else 0
+        self._added = [k for k, name in enumerate(header[width:]) if name in ADDED]
+        self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
+        self._synced: deque[int] = deque(maxlen=2)
+        self._open(files.create(path, path.parents[1]))
+
+    def _open(self, handle: int) -> None:
+        self._file = open(handle, "r+", encoding="ascii", newline="")  # noqa: SIM115
         self._writer = csv.writer(self._file, lineterminator="\n")
 
     def append(self, first: int, block: Array) -> None:
-        for t, rows in enumerate(block.tolist(), start=first):
-            lines = zip(self._keys, rows, strict=True)
-            self._writer.writerows((t, *key, *row) for key, row in lines)
+        for t, rows in enumerate(block, start=first):
+            if t > self._step * self._stride.most:
+                self._thin(t)
+            if self._waiting is not None:
+                rows = rows.copy()
+                rows[:, self._added] += self._waiting[1][:, self._added]
+            self._waiting = (t, rows.copy()) if t % self._step else None
+            if self._waiting is None:
+                self._write(t, rows)
+        self._file.flush()
+
+    def _write(self, t: int, rows: Array) -> None:
+        lines = zip(self._keys, rows.tolist(), strict=True)
+        self._writer.writerows((t, *key, *row) for key, row in lines)
+
+    def _thin(self, t: int) -> None:
+        """Double the step, and leave out rows that were written with the old one."""
+        self._step = self._stride.step(t)
+        self._file.flush()
+        root = self._path.parents[1]
+        with files.replacing(self._path, root) as draft:
+            rows = complete_lines(self._path, root)
+            draft.writelines(thinned(rows, self._header, self._step, self._synced))
+        self._file.close()
+        self._open(files.open_plain(self._path, root, os.O_RDWR))
+        self._file.seek(0, os.SEEK_END)
+
+    def _write_last(self) -> None:
+        """Write the row of the last iteration if it has none."""
+        if self._waiting is not None:
+            self._write(*self._waiting)
+            self._waiting = None
         self._file.flush()
 
     def rewind(self, t: int, kept: Mask | None) -> None:
@@ -125,6 +224,7 @@ class PartFile:
 
         Their earlier rows stay, for a resume from an earlier checkpoint.
         """
+        self._waiting = None
         if kept is not None:
             self._keys = list(compress(self._keys, kept))
         self._file.seek(0)
@@ -136,11 +236,19 @@ class PartFile:
         self._file.seek(size)
         self._file.truncate()
 
-    def sync(self) -> None:
-        """Bring all lines to disk."""
+    def sync(self, t: int) -> None:
+        """Bring all lines up to iteration ``t`` to disk."""
+        self._write_last()
+        self._synced.append(t)
         os.fsync(self._file.fileno())
 
-    def close(self) -> None:
+    def close(self, t: int = 0) -> None:
+        self._write_last()
+        self._file.close()
+
+    def give_up(self) -> None:
+        """Close the file without the rows that cannot be written."""
+        self._waiting = None
         self._file.close()
 
 
@@ -155,29 +263,44 @@ class RowFiles:
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
         start: int = 0,  # the iteration after which a resumed run continues
+        stride: Stride = EVERY_ROW,
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.by_edge = edges is not None
         self.home = folder.path  # of the results; after a failure that of a component
         self.header = history_header(observe)
+        self._stride, self._last = stride, start
         self._folder, self._rank = folder, rank
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
         with writing(folder.path):
             if keys or (folder.path / PARTS).is_dir():
-                part = self._open("history", keys)
+                part = self._open("history", keys, self.header)
             if keys:
                 self._rows.append(NodeRows(part, observe, start))
             if edges is not None:
-                self._rows.append(EdgeRows(self._open("edges", edges), start))
+                part = self._open("edges", edges, EDGES)
+                self._rows.append(EdgeRows(part, start))
 
-    def _open(self, kind: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        name = f"{kind}-{self._rank:05d}.csv"
-        self._files.append(PartFile(self._folder.path / PARTS / name, keys))
+    def _open(
+        self, kind: str, keys: Sequence[tuple[int, ...]], header: Sequence[str]
+    ) -> PartFile:
+        path = self._folder.path / PARTS / f"{kind}-{self._rank:05d}.csv"
+        self._files.append(PartFile(path, keys, header, self._stride, self._last))
         return self._files[-1]
+
+    @property
+    def step(self) -> int:
+        """The distance between two iterations that have rows."""
+        return self._stride.step(self._last)
+
+    def thinned(self, rows: Iterator[bytes], header: Sequence[str]) -> Iterator[bytes]:
+        """Return the merged rows of all processes that the run keeps at its end."""
+        return thinned(rows, header, self.step, {self._last})
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Record an iteration; request a stop, "output", if that is impossible."""
+        self._last = t
         for rows in self._rows:
             if self.failure is None:
                 self._try(rows, t, run)
@@ -206,16 +329,16 @@ class RowFiles:
         try:
             self._finish(PartFile.close)
         finally:
-            for file in self._files:  # rows that cannot be written are given up
+            for file in self._files:
                 with suppress(OSError):
-                    file.close()
+                    file.give_up()
 
-    def _finish(self, action: Callable[[PartFile], None]) -> None:
+    def _finish(self, action: Callable[[PartFile, int], None]) -> None:
         if self.failure is None:
             for rows in self._rows:
                 self._try(rows.flush)
             for file in self._files:
-                self._try(action, file)
+                self._try(action, file, self._last)
         if self.failure is not None:
             raise self.failure
 

@@ -358,6 +358,9 @@ class Settings:
     record_edges: bool | None = setting(
         RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
         "no; without --data up to 50 nodes)", decides=False)
+    record_every: int = setting(
+        RESULTS, 1, "write rows of every N-th iteration; above 50 MB a file of rows "
+        "leaves out every second one, again and again", kind=integer(1), decides=False)
     record_angle: bool = setting(
         RESULTS, False, "also record subspace angles in every iteration",
         applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)

@@ -78,6 +78,7 @@ ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     **dict.fromkeys(("iterations", "messages", "bytes", "collectives"), COUNT),
     **dict.fromkeys(("collective_bytes", "silent_messages", "lost_payloads"), COUNT),
     **dict.fromkeys(("tree_bytes", "resumed_after", "edges_between_hosts"), COUNT),
+    "record_every": COUNT,
     **dict.fromkeys(("bytes_between_hosts", "outside_calls", "outside_bytes"), COUNT),
     **dict.fromkeys(("seeds", "hosts", "rows_by_node"), WITH_COUNTS),
     "versions": WITH_TEXTS,
@@ -238,14 +239,19 @@ class StoredRun:
         """The columns of history.csv, each (iterations, n_nodes)."""
         file = self.folder / "history.csv"
         found = read_rows(file, NODE_KEYS, self.topology.n_nodes)
-        count = len(next(iter(found.values())))
-        if self.summary.get("iterations", count) != count:
+        last = int(found["iteration"][-1, 0])
+        if self.summary.get("iterations", last) != last:
             raise ConfigError(
-                f"{file} has {count} iterations, but summary.json beside it reports "
+                f"{file} ends at iteration {last}, but summary.json beside it reports "
                 f"{self.summary['iterations']}; it was cut short or belongs to another "
                 "run"
             )
         return found
+
+    @property
+    def iterations(self) -> NDArray[np.int64]:
+        """The iteration of each row of a column."""
+        return self.history["iteration"][:, 0].astype(np.int64)
 
     @cached_property
     def edge_history(self) -> Columns:
@@ -259,11 +265,10 @@ class StoredRun:
                 "--record-edges"
             )
         found = read_rows(file, EDGE_KEYS, len(edges))
-        mine, other = (len(next(iter(c.values()))) for c in (found, self.history))
-        if mine != other:
+        if not np.array_equal(found["iteration"][:, 0], self.iterations):
             raise ConfigError(
-                f"{file} has {mine} iterations, but history.csv beside it has {other}; "
-                "one of them was cut short or belongs to another run"
+                f"{file} has other iterations than history.csv beside it; one of them "
+                "was cut short or belongs to another run"
             )
         return found
 
@@ -340,9 +345,9 @@ def parse_rows(
     n_rows: int,
     file: Path,
 ) -> Columns:
-    """Return the columns after the keys; errors name the file.
+    """Return the columns, the iteration among them; errors name the file.
 
-    The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
+    The keys of all iterations must be those of the first. Iterations may be left out.
     """
     try:
         with warnings.catch_warnings():
@@ -364,15 +369,15 @@ def parse_rows(
     whole = not len(table) % n_rows and table.shape[1] == len(header)
     if whole:
         cube = table.reshape(-1, n_rows, len(header))
-        counted = cube[:, :, 0] == np.arange(1, len(cube) + 1)[:, None]
-        alike = cube[:, :, 1:width] == cube[:1, :, 1:width]
-        whole = counted.all() and alike.all()
+        t, numbers = cube[:, :1, 0], cube[:, :, 1:width]
+        rising = (np.diff(t, axis=0, prepend=0.0) >= 1).all() and (t % 1 == 0).all()
+        whole = rising and (cube[:, :, 0] == t).all() and (numbers == numbers[:1]).all()
     if not whole:
         raise ConfigError(
-            f"{file} has {len(table)} rows, not {n_rows} for each iteration 1, 2, 3, "
-            "...; it was cut short or belongs to another run"
+            f"{file} has {len(table)} rows, not {n_rows} for each iteration; it was "
+            "cut short or belongs to another run"
         )
-    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= width}
+    return {name: cube[:, :, k] for k, name in enumerate(header) if not 0 < k < width}
 
 
 def lines_so_far(folder: Path, kind: str) -> Lines:
@@ -388,9 +393,6 @@ def lines_so_far(folder: Path, kind: str) -> Lines:
         ) from None
 
 
-def last_complete(lines: Lines, n_rows: int) -> int:
-    """Return the last iteration up to which all rows are there, or 0."""
-    t = 0
-    while len(lines.get(t + 1, ())) == n_rows:
-        t += 1
-    return t
+def complete_iterations(lines: Lines, n_rows: int) -> list[int]:
+    """Return the iterations of which all rows are there."""
+    return [t for t in sorted(lines) if len(lines[t]) == n_rows]

@@ -170,6 +170,11 @@ class Summary(dict[str, Any]):
         if shown := [f"{name} {value}" for name, value in self.scores().items()]:
             yield f"on these rows: {', '.join(shown)}"
         yield from self._coefficients(config)
+        if (step := self["record_every"]) > config.record_every:
+            yield (
+                f"history.csv would have more than 50 MB, so it has every {step}th "
+                "iteration, with the bytes and seconds of those between"
+            )
         yield f"results in {folder}"
         page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
         if page and config.data is None and config.record_edges:

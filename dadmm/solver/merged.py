@@ -6,8 +6,14 @@ factor of all rows within Q gives Ritz values l and axes, and what lies outside 
 rest of the noise variance s^2. A run starts from these axes, in the mean and unit of
 the rows: on ``(x - m) / s``, with ``a = 1`` and ``W' W = l / s^2 - 1``. So it is the
 same run for rows ``c x + b``. Its multipliers start where the nodes' gradients are in
-proportion to their numbers of rows. If entries are missing, rows are completed first,
-see `dadmm.solver.completion`.
+proportion to their numbers of rows.
+
+If entries are missing, rounds of EM come first. A round completes the rows of each node
+at the present model: missing entries get their expectations given the observed ones,
+and their covariances count. The mean and the principal axes of all completed rows are
+the next model. If much is missing, such steps converge slowly. So after every two of
+them the root extrapolates (SQUAREM: Varadhan and Roland, 2008, Scand. J. Stat. 35). It
+also decides when rounds end.
 """
 
 from __future__ import annotations
@@ -23,7 +29,6 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 from dadmm.graphs.topology import Topology
-from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
 from dadmm.solver.coordinates import Total, pooled
 from dadmm.solver.kind import Statement
 from dadmm.solver.subspace import n_axes
@@ -35,6 +40,11 @@ NOT_CONVEX = 2.0  # factor of the curvature
 LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
 FAR = 5.0  # degrees that a result of complete rows may be from merged axes
 SMALL_GAP = 0.1  # of two components, below which constant penalties may go astray
+MOST_ROUNDS = 60
+NEAR = 1e-3  # expected distance from the limit at which rounds end
+RECENT = 3  # rounds of which the slowest rate of convergence counts
+MOST_RATE = 0.999
+WORSE = 4.0  # growth of the steps after which an extrapolation is taken back
 NO_NOISE = (
     "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so "
     "the noise is zero; use fewer components, or more columns"
@@ -276,3 +286,101 @@ class MergedKind(InUnits):
                 "merged, and the angle to the principal axes of all rows is not bounded"
             )
         return ""
+
+
+class Model(NamedTuple):
+    """PPCA: rows are ``unit (W z + noise) + mean``, the noise of variance 1."""
+
+    W: Matrix
+    unit: float
+    mean: Vector
+
+
+class Rounds:
+    """What the root decides after each round; rows are first completed at a model."""
+
+    def __init__(self, model: Model) -> None:
+        self._at = model  # at which rows were completed
+        self._path = [model]  # of steps without extrapolation
+        self._sizes: list[float] = []  # of steps
+        self._rates: list[float] = []  # of convergence
+        self._before: tuple[Model, float] | None = None  # the last extrapolation
+
+    def decide(self, found: Model) -> tuple[Model, float]:
+        """Return the next model, and the pace: 1 minus the rate of convergence.
+
+        ``found`` is that of the completed rows. At the end the pace has a minus sign.
+        """
+        size = distance(self._at, found)
+        if self._sizes and self._sizes[-1] > 0.0:
+            self._rates.append(size / self._sizes[-1])
+        self._sizes.append(size)
+        rate = min(max(self._rates[-RECENT:], default=0.5), MOST_RATE)
+        if size * rate < NEAR * (1.0 - rate):
+            return found, rate - 1.0
+        found = _aligned(found, self._path[0])
+        self._path.append(found)
+        if self._before is not None:
+            (kept, least), self._before = self._before, None
+            if size > WORSE * least:
+                found, self._path = kept, [kept]
+        if len(self._path) == 3:
+            self._before = found, size
+            found = _extrapolated(*self._path)
+            self._path = [found]
+        self._at = found
+        return found, 1.0 - rate
+
+
+def distance(one: Model, two: Model) -> float:
+    """Return how much two models differ, in units of the second.
+
+    It is the largest relative change of a variance in any direction, or the shift of
+    the mean in standard deviations, if that is larger.
+    """
+    ratio = one.unit / two.unit
+    axes = np.linalg.qr(np.hstack([two.W, one.W]))[0]
+    old, new = ratio * (axes.T @ one.W), axes.T @ two.W
+    eye = np.eye(len(old))
+    root = np.linalg.cholesky(new @ new.T + eye)
+    half = np.linalg.solve(root, np.hstack([old, ratio * eye]))
+    variances = np.linalg.svd(half, compute_uv=False) ** 2
+    shift = np.linalg.norm(_whitened(two, (one.mean - two.mean)[:, None] / two.unit))
+    changes = [np.abs(variances - 1.0).max(), abs(ratio * ratio - 1.0), shift]
+    return float(max(changes))
+
+
+def _whitened(model: Model, columns: Matrix) -> Matrix:
+    """Return columns (D, k) over the standard deviations of a model, in its unit."""
+    axes, lengths, _ = np.linalg.svd(model.W, full_matrices=False)
+    along = axes.T @ columns
+    shorter = along / np.sqrt(lengths**2 + 1.0)[:, None]
+    return np.asarray(columns - axes @ (along - shorter))
+
+
+def _aligned(model: Model, other: Model) -> Model:
+    """Return the same model with W rotated to be nearest to another."""
+    left, _, right = np.linalg.svd(model.W.T @ other.W)
+    return model._replace(W=model.W @ (left @ right))
+
+
+def _extrapolated(first: Model, second: Model, third: Model) -> Model:
+    """Return where steps from the first to the third model lead to."""
+    unit = third.unit
+    steps = []
+    for one, two in ((first, second), (second, third)):
+        scaled = np.column_stack(
+            [two.unit * two.W - one.unit * one.W, two.mean - one.mean]
+        )
+        noise = math.log(two.unit / one.unit)
+        size = np.append(_whitened(third, scaled / unit), noise)
+        steps.append((scaled, noise, size))
+    (scaled, noise, size), (scaled_two, noise_two, size_two) = steps
+    turn = float(np.linalg.norm(size_two - size))
+    length = max(float(np.linalg.norm(size)) / turn, 1.0) if turn else 1.0
+    # from the first model, with length 1 the third
+    gain, bend = 2.0 * length, length * length
+    move = gain * scaled + bend * (scaled_two - scaled)
+    unit = first.unit * math.exp(gain * noise + bend * (noise_two - noise))
+    W = (first.unit * first.W + move[:, :-1]) / unit
+    return Model(W, unit, first.mean + move[:, -1])

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import Enum
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dadmm.comm.world import world_of
-from dadmm.core.errors import ConfigError
+import numpy as np
+
+from dadmm.admm.local import as_numbers
+from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.schema import SEED
+
+if TYPE_CHECKING:
+    from dadmm.solver.result import Result
 
 COORDINATES = ("auto", "metric", "units", "raw")
 INITS = ("merged", "shared", "independent")
+ASKED = "raw coordinates were asked for"
 MOST_COLUMNS = 300  # with more parameters, the metric costs more than it saves
+
+Starts = dict[int, Vector]  # by node
 
 
 class Kind(Enum):
@@ -25,12 +34,20 @@ class Kind(Enum):
     MERGED = "merged units"  # PPCA from merged axes, in the same units
 
 
-class Start(Enum):
+class Start(IntEnum):
     """Which starts of PPCA in units a problem allows; the least of all nodes counts."""
 
     NONE = 0
     MERGED = 1
     ANY = 2
+
+
+class Judge(IntEnum):
+    """What judges a raw run that meets its rule; the least of all nodes counts."""
+
+    RULE = 0  # nothing else
+    GRADIENT = 1  # the lengths of gradients
+    MODEL = 2  # relative errors of PPCA
 
 
 class Plan(NamedTuple):
@@ -39,6 +56,7 @@ class Plan(NamedTuple):
     kind: Kind
     init: str | Matrix
     why: str = ""  # why the run is raw; "" unless it is
+    judge: Judge = Judge.RULE  # of a raw run
     asked: bool = False  # whether raw coordinates were asked for: then no sums are sent
     bound_angle: bool = True  # whether to bound the angle of a subspace, if possible
 
@@ -58,19 +76,24 @@ class Abilities(NamedTuple):
 
     no_metric: str  # why it has no metric; "" if it has one
     start: Start
+    judge: Judge
     usual_init: str  # "merged", "shared" or "independent"
     many: bool = False  # whether it has more than 300 parameters
 
 
 def abilities(kind: type, problem: Problem | None = None) -> Abilities:
     """Return what a class of problems allows, and one of its objects if it is given."""
-    start = Start.NONE
+    start, judge = Start.NONE, Judge.RULE
     if can_merge_axes(kind):
         in_units = _knows_start(kind, "with_log_lengths")
         start = Start.ANY if in_units else Start.MERGED
+    is_convex = getattr(problem, "convex", False)
+    if problem is not None and hasattr(problem, "gradient") and not is_convex:
+        is_model = hasattr(problem, "moment") and not problem.layout.scales
+        judge = Judge.MODEL if is_model else Judge.GRADIENT
     usual = getattr(kind, "usual_init", "shared")
     many = problem is not None and problem.layout.size > MOST_COLUMNS
-    return Abilities(_no_metric(kind, problem), start, usual, many)
+    return Abilities(_no_metric(kind, problem), start, judge, usual, many)
 
 
 def can_merge_axes(kind: type) -> bool:
@@ -95,12 +118,12 @@ def _no_metric(kind: type, problem: Problem | None) -> str:
     return ""
 
 
-def all_abilities(problems: Iterable[Problem], comm: Any = None) -> Abilities:
-    """Return what the problems of all nodes allow, the same on all ranks."""
+def all_abilities(problems: Iterable[Problem]) -> Abilities:
+    """Return what all of these problems allow."""
     own = [abilities(type(problem), problem) for problem in problems]
-    least = world_of(comm).least(min(each.start.value for each in own))
     why = next((each.no_metric for each in own if each.no_metric), "")
-    return own[0]._replace(no_metric=why, start=Start(least))
+    start, judge = min(each.start for each in own), min(each.judge for each in own)
+    return own[0]._replace(no_metric=why, start=start, judge=judge)
 
 
 def make_plan(
@@ -128,7 +151,7 @@ def make_plan(
             '"raw", or use init = "shared"'
         )
     if raw:
-        return Plan(Kind.RAW, start, "raw coordinates were asked for", asked=True)
+        return Plan(Kind.RAW, start, ASKED, able.judge, asked=True)
     if merged and able.start is Start.NONE:
         raise ConfigError(
             'init = "merged" is not possible: this start is for PPCA and structure '
@@ -140,11 +163,12 @@ def make_plan(
         if coordinates == "metric" or not able.many:
             return Plan(Kind.METRIC, start)
         why = f"it has more than {MOST_COLUMNS} parameters"
-        return Plan(Kind.RAW, start, f'{why}, and coordinates is not "metric"')
+        why = f'{why}, and coordinates is not "metric"'
+        return Plan(Kind.RAW, start, why, able.judge)
     if drawn and able.start is Start.ANY and coordinates != "metric":
         return Plan(Kind.UNITS, start)
     if coordinates == "auto":
-        return Plan(Kind.RAW, start, able.no_metric)
+        return Plan(Kind.RAW, start, able.no_metric, able.judge)
     why = able.no_metric
     if coordinates == "units":
         why = "they are for PPCA"
@@ -154,3 +178,71 @@ def make_plan(
                 'entries; use init = "merged"'
             )
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')
+
+
+def find_starts(
+    hosted: Mapping[int, Problem],
+    n_nodes: int,
+    plan: Plan,
+    seed: int,
+    warm_start: Result | None,
+) -> tuple[Starts, Starts | None]:
+    """Return the parameters and, after another run, the duals of the hosted nodes.
+
+    A run from merged axes finds them itself.
+    """
+    size = next(iter(hosted.values())).layout.size
+    if warm_start is not None:
+        _check_warm_start(warm_start, hosted, n_nodes)
+        duals = {i: warm_start.duals[i] for i in hosted}
+        return {i: warm_start.of(i) for i in hosted}, duals
+    if plan.kind is Kind.MERGED:
+        return {}, None
+    if not isinstance(plan.init, str):
+        given = _given(plan.init, n_nodes, size)
+        return {i: given[i] for i in hosted}, None
+    SEED.check("seed", seed)
+    found = {}
+    for i, problem in hosted.items():
+        # one stream for all nodes, or one per node: the same with and without MPI
+        key = [seed, 0] if plan.init == "shared" else [seed, 1, i]
+        drawn = problem.init(np.random.default_rng(key))
+        found[i] = as_numbers(drawn, (size,), "init")
+    return found, None
+
+
+def _given(init: object, n_nodes: int, size: int) -> Matrix:
+    """Return the starting parameters of all nodes that the user gives."""
+    try:
+        given = np.array(init, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ProblemError(
+            f"init must be one of {', '.join(INITS)}, or numbers of shape ({n_nodes}, "
+            f"{size}), got {shown(init)}"
+        ) from None
+    if given.shape != (n_nodes, size):
+        raise ProblemError(
+            f"init must have shape ({n_nodes}, {size}), got {given.shape}"
+        )
+    if not np.isfinite(given).all():
+        node = int(np.argwhere(~np.isfinite(given))[0, 0])
+        raise ProblemError(f"init must be finite, but at node {node} it is not")
+    return given
+
+
+def _check_warm_start(
+    result: Result, hosted: Mapping[int, Problem], n_nodes: int
+) -> None:
+    """Raise unless a run of these nodes can start from a result."""
+    layout = next(iter(hosted.values())).layout
+    if result.layout != layout or result.topology.n_nodes != n_nodes or result.lost:
+        raise ConfigError(
+            f"warm_start has {result.topology.n_nodes} nodes with {result.layout}, and "
+            f"this run has {n_nodes} nodes with {layout}; start without warm_start, or "
+            "pass init"
+        )
+    if not hosted.keys() <= result.duals.keys():
+        raise ConfigError(
+            "warm_start needs a result of the same processes: this one has no "
+            "multipliers of some nodes here"
+        )

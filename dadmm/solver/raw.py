@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -31,24 +30,16 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Numbers
-from dadmm.comm.world import world_of
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import certify
 from dadmm.solver.kind import SolveKind, Statement, largest
+from dadmm.solver.plan import Judge
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
 NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
 SOON, LATER = 8, 3  # the next review is after this part of the iterations so far
 ROOT = math.sqrt(2.0)
-
-
-class Judge(Enum):
-    """By what a run is judged that meets its stopping rule."""
-
-    RULE = 0  # by nothing else
-    GRADIENT = 1  # by the lengths of gradients
-    MODEL = 2  # by relative errors of PPCA
 
 
 class RawKind(SolveKind):
@@ -59,13 +50,9 @@ class RawKind(SolveKind):
     the run stops by its rule alone.
     """
 
-    judge = Judge.RULE
-
     def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
-        """Choose what the run is judged by; the least of all nodes counts."""
-        least = min(_judge_of(problem).value for problem in self.problems.values())
-        self.judge = Judge(world_of(comm).least(least))
-        if self.judge is Judge.MODEL:
+        """Let a run that is judged by its model have a scaled rule."""
+        if self.plan.judge is Judge.MODEL:
             self.rule = replace(self.rule, scaled=True)
 
     def verdict(self, t: int, run: Run) -> str:
@@ -96,10 +83,10 @@ class RawKind(SolveKind):
 
         Of PPCA it is the largest relative error.
         """
-        if self.judge is Judge.RULE:
+        if self.plan.judge is Judge.RULE:
             return None
         slopes = self._slopes(run)
-        if self.judge is Judge.MODEL:
+        if self.plan.judge is Judge.MODEL:
             return self._model_errors(run, slopes)
         layout = self.layout
         now = Numbers(run.work.numbers.copy(), len(layout.sizes))
@@ -125,7 +112,7 @@ class RawKind(SolveKind):
         Its values (2, 3, ..., n) are scales of differences and of gradients, with which
         the stopping rule is met before all relative errors are small.
         """
-        if self.judge is not Judge.MODEL:
+        if self.plan.judge is not Judge.MODEL:
             return None
         problems = [self.problems[i] for i in names.tolist()]
         rows = np.array([problem.observed_counts.mean() for problem in problems])
@@ -151,13 +138,6 @@ class RawKind(SolveKind):
             errors = relative_errors(problem, theta, slopes[k], mine, moment)
             found.append(errors.max() / limit if limit else math.inf)
         return np.array(found)
-
-
-def _judge_of(problem: Any) -> Judge:
-    if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
-        return Judge.RULE
-    is_model = hasattr(problem, "moment") and not problem.layout.scales
-    return Judge.MODEL if is_model else Judge.GRADIENT
 
 
 def relative_errors(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from functools import partial
 from time import monotonic
@@ -17,14 +16,8 @@ from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import collectively, world_of
-from dadmm.core.errors import (
-    ConfigError,
-    DadmmError,
-    ProblemError,
-    TopologyError,
-    shown,
-)
+from dadmm.comm.world import Checks, collectively, world_of
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice, of_type
@@ -41,16 +34,18 @@ from dadmm.solver.options import GATHERS, Ranks, Record, Stopping, as_option
 from dadmm.solver.plan import (
     COORDINATES,
     INITS,
+    Abilities,
+    Judge,
     Kind,
-    abilities,
+    Start,
     all_abilities,
+    find_starts,
     make_plan,
-)  # fmt: skip
+)
 from dadmm.solver.raw import RawKind
 from dadmm.solver.recovery import LocalRun, run_with_recovery
 from dadmm.solver.result import Result, collect
 from dadmm.solver.rows import Recorder
-from dadmm.solver.starts import find_starts
 from dadmm.solver.units import UnitsKind
 
 # fields and arguments that may change when a run is resumed
@@ -70,6 +65,7 @@ PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
 GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
+RESULT = of_type("a result of dadmm.solve", Result, type(None))
 CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
 CALLBACKS = of_type("a list of functions of (t, run)", Sequence).also(
     "a list of functions of (t, run)", lambda given: all(map(callable, given))
@@ -194,12 +190,8 @@ def solve(
     >>> result.converged
     True
     """
-    GRAPH.check("topology", topology, TopologyError)
-    SCHEDULE.check("schedule", schedule, TopologyError)
-    CHECKPOINTS.check("checkpoints", checkpoints)
-    CALLBACKS.check("callbacks", callbacks)
     ranks = as_option(Ranks, comm)
-    comm = ranks.comm
+    comm, world = ranks.comm, world_of(ranks.comm)
     given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,
@@ -207,32 +199,57 @@ def solve(
         "on_failure": ranks.on_failure, "gather": gather,
         "checkpoints": checkpoints is not None,
     }  # fmt: skip
-    _make_options(given, comm, topology, schedule, problems)
+
+    def check() -> tuple[dict[int, Problem], Abilities]:
+        GRAPH.check("topology", topology, TopologyError)
+        SCHEDULE.check("schedule", schedule, TopologyError)
+        CHECKPOINTS.check("checkpoints", checkpoints)
+        CALLBACKS.check("callbacks", callbacks)
+        RESULT.check("warm_start", warm_start)
+        choice(GATHERS).check("gather", gather)
+        choice(COORDINATES).check("coordinates", coordinates)
+        FLAG.check("bound_angle", bound_angle)
+        if isinstance(init, str):
+            choice(INITS).check("init", init)
+        if warm_start is not None and init is not None:
+            raise ConfigError("give init or warm_start, not both")
+        given.update({name: make(given[name]) for name, make in OPTIONS.items()})
+        check_drop(given["sending"], penalty.name_of(given["scheme"]))
+        hosted = _hosted(problems, topology, comm)
+        return hosted, all_abilities(hosted.values())
+
+    def common() -> dict[str, str]:
+        hosted, able = found
+        facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
+        facts["graph"] = identity.of_graph(topology, schedule)
+        facts["layout"] = repr(next(iter(hosted.values())).layout)
+        return facts | {"metric": "no" if able.no_metric else "yes"}
+
+    # all ranks check their arguments, and compare what must be equal
+    checks = Checks(world)
+    found = checks.run(check)  # None after an error, which `gather` raises on all
+    if comm is not None:
+        checks.compare(common)
+    everyone = checks.gather(able=found and [found[1].start, found[1].judge])
+    hosted, able = found
+    known, judges = zip(*(own["able"] for own in everyone), strict=True)
+    able = able._replace(start=Start(min(known)), judge=Judge(min(judges)))
     policy: Scheme = given["scheme"]
     stop: Stopping = given["stopping"]
     messages: Sending = given["sending"]
     records: Record = given["record"]
-    if warm_start is not None and init is not None:
-        raise ConfigError("give init or warm_start, not both")
-    if isinstance(init, str):
-        choice(INITS).check("init", init)
-    choice(GATHERS).check("gather", gather)
-    choice(COORDINATES).check("coordinates", coordinates)
-    FLAG.check("bound_angle", bound_angle)
-    check_drop(messages, penalty.name_of(policy))
-    hosted, n_nodes = _hosted(problems, topology, comm), topology.n_nodes
+    n_nodes, is_warm = topology.n_nodes, warm_start is not None
     # plan: which coordinates, which start, and from which iteration
-    able, warm = all_abilities(hosted.values(), comm), warm_start is not None
-    plan = make_plan(able, init, coordinates, policy.is_constant, warm)
+    plan = make_plan(able, init, coordinates, policy.is_constant, is_warm)
     plan = plan._replace(bound_angle=bound_angle)
     policy = policy.settled(plan.is_chosen)
-    start, saved = 0, None
+    begin, saved = 0, None
     if checkpoints is not None:
-        known = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
-        world = world_of(comm)
-        checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, known)
-        collectively(world, checkpoints.tidy, world.rank)
-        start, saved = checkpoints.start, checkpoints.coordinates
+        facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
+        checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, facts)
+        if checkpoints.resume:
+            collectively(world, checkpoints.tidy, world.rank)
+        begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = find_starts(hosted, n_nodes, plan, seed, warm_start)
@@ -247,7 +264,7 @@ def solve(
             run.tree.sent += kind.sent
         # iterate
         by_node = records.records_nodes(n_nodes)
-        recorder = Recorder(run, records.observe, by_node, bool(records.edges), start)
+        recorder = Recorder(run, records.observe, by_node, bool(records.edges), begin)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             called.append(_deadline(stop.max_seconds))
@@ -256,8 +273,8 @@ def solve(
         # conclude
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
-        begin = "given" if warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local, kind, policy, begin)
+        first = "given" if is_warm or not isinstance(plan.init, str) else plan.init
+        ending = find_ending(local, kind, policy, first)
         result = collect(local, kind, ending, stated, recorder, before, gather)
         exchange = local.run.exchange
         left = comm
@@ -265,35 +282,6 @@ def solve(
             left = exchange.private_comm.Dup()
         exchange.close()
         return replace(result, comm=left)
-
-
-def _make_options(
-    given: dict[str, Any],
-    comm: Any,
-    topology: Topology,
-    schedule: Schedule | None,
-    problem: Any,
-) -> None:
-    """Replace arguments by the objects in `OPTIONS`; raise if those of ranks differ.
-
-    They are compared before an error of one rank is raised, so that all ranks raise.
-    """
-    failure = None
-    for name, make in OPTIONS.items():
-        try:
-            given[name] = make(given[name])
-        except DadmmError as error:
-            failure = failure or error
-    if comm is not None:
-        facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
-        facts["graph"] = identity.of_graph(topology, schedule)
-        facts["layout"] = repr(getattr(problem, "layout", None))
-        with suppress(Exception):  # raised later, on all ranks
-            able = abilities(type(problem), problem)
-            facts["metric"] = "no" if able.no_metric else "yes"
-        world_of(comm).compare(facts)
-    if failure is not None:
-        raise failure
 
 
 def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:

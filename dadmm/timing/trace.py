@@ -75,7 +75,9 @@ class Trace:
             )
         names = ("solve", "exchange", "update", "observe")
         times = {k: run.column(f"{k}_seconds", NOT_NEGATIVE) for k in names}
-        payload = _payload(run)
+        every = np.diff(run.iterations, prepend=0)  # iterations of each row
+        times = {k: _spread(seconds, every) for k, seconds in times.items()}
+        payload = _spread(_payload(run, every), every)
         return cls(
             np.array(run.topology.edges),
             **times,
@@ -87,8 +89,15 @@ class Trace:
         )
 
 
-def _payload(run: StoredRun) -> Matrix:
-    """Return the payload of each message, (iterations, E), 0 where none was sent.
+def _spread(rows: Matrix, every: Integers) -> Matrix:
+    """Return a row per iteration, of rows that add up the iterations before them."""
+    if (every == 1).all():
+        return rows
+    return np.repeat(rows / every[:, None], every, axis=0)
+
+
+def _payload(run: StoredRun, every: Integers) -> Matrix:
+    """Return the payloads of the messages of each row, (rows, E).
 
     Without edges.csv, the bytes of a node are divided evenly among its neighbours.
     This needs a message with payload to every neighbour.
@@ -97,15 +106,16 @@ def _payload(run: StoredRun) -> Matrix:
         return run.edge_column("bytes", NOT_NEGATIVE)
     messages = run.column("messages", NOT_NEGATIVE)
     sent = run.column("bytes", NOT_NEGATIVE)
-    uneven = (messages != run.topology.degrees).any()
+    uneven = (messages != every[:, None] * run.topology.degrees).any()
     uneven |= (sent % np.maximum(messages, 1)).any()
     if uneven or run.summary.get("silent_messages"):
         raise ConfigError(
             f"the messages of the run in {run.folder} differ from edge to edge, and it "
             "has no edges.csv; run it again with --record-edges"
         )
-    each: Matrix = (sent / np.maximum(messages, 1))[:, run.topology.edges[:, 0]]
-    return each
+    each = sent / np.maximum(run.topology.degrees, 1)
+    payload: Matrix = each[:, run.topology.edges[:, 0]]
+    return payload
 
 
 def _prime(run: StoredRun, payload: Matrix) -> Vector:

@@ -46,19 +46,8 @@ def test_arguments_after_two_dashes_are_those_of_the_job():
     assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
     cyclic = netem.read(["--hosts", "3", "-n", "5", "--cyclic"]).places
     assert cyclic == ["host0", "host1", "host2", "host0", "host1"]
+    assert spread(5, 2) == ["host0", "host0", "host0", "host1", "host1"]
     assert netem.read([])[2:4] == (0, 0)
-
-
-@pytest.mark.parametrize(("n", "n_hosts"), [(20, 4), (5, 2), (3, 7), (1, 1)])
-def test_ranks_are_spread_in_blocks(n, n_hosts):
-    """Consecutive ranks share a host, and hosts differ by at most one rank."""
-    places = spread(n, n_hosts)
-    counts = [places.count(f"host{host}") for host in range(n_hosts)]
-
-    assert len(places) == sum(counts) == n
-    assert places == sorted(places)
-    assert max(counts) - min(counts) <= 1
-    assert counts[0] > 0  # where mpiexec runs
 
 
 def test_a_host_file_determines_the_number_of_hosts(tmp_path):

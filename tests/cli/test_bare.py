@@ -45,7 +45,7 @@ def test_sums_for_the_units_leave_a_node_besides_parameters(tmp_path):
     """Along edges of the graph, and no row: a leaf of the tree sends its own sums.
 
     Rank 0 gathers parameters; little else is sent to others than neighbours. A gathered
-    text is filled with zeros to 256 bytes, which do not count here.
+    text is filled with zeros to 64 bytes, which do not count here.
     """
     ended = mpiexec(RANKS, *program("privacy.py"), "bare", cwd=tmp_path)
     assert ended.code == 0, ended.err
@@ -61,4 +61,4 @@ def test_sums_for_the_units_leave_a_node_besides_parameters(tmp_path):
     summary = summary_of(tmp_path / "run")
     counted = ("bytes", "collective_bytes", "outside_bytes")
     recorded = sum(rank["bytes"] for rank in ranks)
-    assert sum(summary[k] for k in counted) + (2 * 8 + 256) * RANKS == recorded
+    assert sum(summary[k] for k in counted) + (2 * 8 + 64) * RANKS == recorded

@@ -119,7 +119,7 @@ def test_all_bytes_are_counted(sent, name):
 
     assert min(summary["outside_bytes"], summary["outside_calls"]) > 0
     recorded = sum(of(cases[f"run {name}"], "bytes"))
-    assert sum(summary[k] for k in counted) + (2 * 8 + 256) * RANKS == recorded
+    assert sum(summary[k] for k in counted) + (2 * 8 + 64) * RANKS == recorded
 
 
 def overheard(X, y):

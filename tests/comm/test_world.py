@@ -52,6 +52,6 @@ def test_the_first_step_that_fails_is_named_on_all_ranks():
 
     assert ended.code == 0, ended.err
     kinds = [line.split(": ")[0] for line in ended.out.splitlines()]
-    assert kinds == ["fine", "DadmmError", "ConfigError", "DadmmError", "ConfigError"]
+    assert kinds == ["fine", "ShardError", "ConfigError", "ShardError", "ConfigError"]
     for line, who in zip(ended.out.splitlines()[1:], ("2", "3", "1", "0"), strict=True):
         assert f"rank {who}" in line

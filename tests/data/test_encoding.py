@@ -37,7 +37,8 @@ def agreed(tables, **choice):
     frames = tables if isinstance(tables, dict) else frames_of(tables)
     edges = np.array([[i, i + 1] for i in range(len(frames) - 1)]).reshape(-1, 2)
     graph = Topology.from_edges(len(frames), np.vstack([edges, edges[:, ::-1]]))
-    return agree(TreeReduction(graph).reduce, frames, Choice(**choice))
+    tables = {i: [frame] for i, frame in frames.items()}
+    return agree(TreeReduction(graph).reduce, tables, Choice(**choice))
 
 
 def test_nodes_agree_on_the_union_of_their_categories():
@@ -197,7 +198,7 @@ A, B = {"a": [1.0, 2], "y": [1.0, 2]}, {"a": [3.0, 4], "y": [3.0, 4]}
         ({"a": ["1,5", "2"]}, {}, "'1,5'|--decimal"),
         ({"y": ["2", "1,5"]}, {}, "'y'|'1,5'|--decimal"),
         ({"y": ["2", "?"]}, {}, "'y'|'?'|row 1|--target"),
-        ({"a": [NAN, 4]}, {}, "node 1|'a'|1 of 2|row 0|--on-missing"),
+        ({"a": [NAN, 4]}, {}, "node 1|'a'|row 0|--on-missing"),
         ({"y": ["p", "q"]}, {"n_classes": 2}, "'y'|node 1|node 0"),
         ({}, {"n_classes": 2}, "'y'|(1, 2, 3, 4)|multinomial"),
         ({}, {"n_classes": 3, "max_categories": 3}, "'y'|3|--max-categories"),

@@ -61,9 +61,9 @@ def test_reading_one_file_equals_splitting_it(tmp_path, dtype, order):
     expected = shard.split(MATRIX, 3)
 
     for nodes in ([1], [0, 2], range(3)):
-        tables = shard.read_tables(str(tmp_path / "x.npy"), 3, nodes)
+        tables = shard.open_tables(str(tmp_path / "x.npy"), 3, nodes)
         assert list(tables) == list(nodes)
-        for i, own in tables.items():
+        for i, (own,) in tables.items():
             assert_array_equal(np.column_stack(list(own.columns.values())), expected[i])
 
 
@@ -72,11 +72,11 @@ def test_each_node_can_have_its_own_file(tmp_path):
         np.save(tmp_path / f"part-{i}.npy", MATRIX[: i + 1])
 
     source = str(tmp_path / "part-{rank}.npy")
-    tables = shard.read_tables(source, 3, [0, 2])
+    tables = shard.open_tables(source, 3, [0, 2])
 
-    assert {i: own.n_rows for i, own in tables.items()} == {0: 1, 2: 3}
+    assert {i: own.n_rows for i, (own,) in tables.items()} == {0: 1, 2: 3}
     with pytest.raises(ShardError, match=r"node 3: .*part-3\.npy"):
-        shard.read_tables(source, 4, [3])
+        shard.open_tables(source, 4, [3])
 
 
 X = np.ones((3, 2))

@@ -11,7 +11,6 @@ from textwrap import indent
 import numpy as np
 import pytest
 
-import dadmm
 from dadmm.admm.state import State, Work
 from dadmm.runs.config import RunConfig
 from tests.support.processes import mpi_python
@@ -94,15 +93,6 @@ def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
     assert found["result"].converged
     assert len(np.unique(found["result"].eta)) > 2
     assert np.abs(found["result"].theta - best).max() < 1e-3
-
-
-def test_a_request_that_does_not_exist_gets_one_sentence():
-    problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
-
-    with pytest.raises(dadmm.ConfigError, match="converged"):
-        dadmm.solve(
-            problems, dadmm.Topology.ring(3), callbacks=[lambda t, run: "converged"]
-        )
 
 
 def commands(page: Path) -> list[list[str]]:

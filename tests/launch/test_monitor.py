@@ -36,7 +36,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def watched(clock):
-    with monitor.Monitor(stall_seconds=100) as found:
+    with monitor.Monitor(stall_seconds=100, spread=True) as found:
         yield found
 
 
@@ -49,9 +49,27 @@ class Line:
         watched._serve(10)
         self.say(**facts)
 
+    @classmethod
+    def from_afar(cls, watched, **facts):
+        """Connect as a rank of another host does."""
+        line = cls.__new__(cls)
+        _, port, secret = watched.variables["DADMM_MONITOR_TCP"].split()
+        line._watched = watched
+        line._socket = connect_with(watched, int(port), secret)
+        line.say(**facts)
+        return line
+
     def say(self, **facts) -> None:
         self._socket.sendall(json.dumps(facts).encode() + b"\n")
         self._watched._serve(10)
+
+
+def connect_with(watched, port, secret):
+    line = socket.create_connection(("127.0.0.1", port), timeout=10)
+    watched._serve(10)
+    line.sendall(f"{secret}\n".encode())
+    watched._serve(10)
+    return line
 
 
 def test_a_stopped_process_is_named_with_its_state(watched, clock, capsys):
@@ -69,6 +87,44 @@ def test_a_stopped_process_is_named_with_its_state(watched, clock, capsys):
 
     assert "rank 3" in said
     assert f"kill -CONT {sleeper.pid}" in said
+
+
+def test_a_rank_of_another_host_is_named_with_what_is_known(watched, clock, capsys):
+    """Ranks beside it see its process; alone, its host only confirms what arrives."""
+    stopped = Line.from_afar(watched, rank=1, host="far", process=12)
+    beside = Line.from_afar(watched, rank=2, host="far", states={"12": "T"})
+    alone = Line.from_afar(watched, rank=3, host="other", process=7)
+    for seconds in (5, 5, 100):
+        clock.now += seconds
+        beside.say(iteration=1)
+        ends = watched._check_stall()
+        if seconds == 5:
+            assert not ends
+    said = capsys.readouterr().err
+    del stopped, alone  # until here they were open
+
+    assert ends  # for rank 1 alone: rank 3 may compute
+    assert "rank 1 (process 12 on far) is stopped" in said
+    assert "rank 3" in said
+    assert monitor.STATES[monitor.ANSWERS] in said
+    assert not watched.has_seen(1)  # its end says nothing about who was first
+
+
+def test_who_does_not_know_the_secret_is_no_rank(watched):
+    _, port, secret = watched.variables["DADMM_MONITOR_TCP"].split()
+    line = connect_with(watched, int(port), secret[::-1])
+
+    assert line.recv(1) == b""  # it was closed
+    assert watched.ranks == {}
+
+
+def test_a_rank_that_never_came_is_named(watched, clock, capsys):
+    Line(watched, rank=0, size=3)
+    Line(watched, rank=2, size=3)
+    clock.now += 9
+    watched._check_stall()
+
+    assert "rank 1 has" in capsys.readouterr().err
 
 
 def test_a_rank_that_works_while_others_wait_is_named_with_its_place(

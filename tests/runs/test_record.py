@@ -9,7 +9,17 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Record, Sending, Topology, datasets, problems
-from dadmm.runs.row_files import PartFile, merged, write_rows
+from dadmm.run import main
+from dadmm.runs import row_files
+from dadmm.runs.row_files import (
+    EVERY_ROW,
+    PartFile,
+    Stride,
+    history_header,
+    merged,
+    write_rows,
+)
+from dadmm.runs.stored import StoredRun
 from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
@@ -60,7 +70,7 @@ def test_a_buffer_hands_over_old_blocks():
 
 def write_part(path, keys, n_iterations, n_columns=2, at_once=3):
     """Write the part of a process; a number says iteration, row and column."""
-    part = PartFile(path, keys)
+    part = PartFile(path, keys, ("iteration", "node", "x", "y"), EVERY_ROW)
     block = np.empty((n_iterations, len(keys), n_columns))
     for t in range(n_iterations):
         for k, key in enumerate(keys):
@@ -178,3 +188,78 @@ def test_what_is_observed_is_in_the_coordinates_of_the_problems():
     assert result.coordinates == "metric"
     assert_array_equal(result.history["second"], seen)
     assert_array_equal(result.history["second"][-1], result.theta[:, 1])
+
+
+SMALL = "--nodes 3 --n-samples 30 --dimension 4 --n-components 2 --tolerance 0 --quiet"
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Let files of rows be thinned after a few iterations."""
+    monkeypatch.setattr(row_files, "MOST_BYTES", 10 * 3 * row_files.NODE_BYTES)
+
+
+def run_to(folder, iterations, *words):
+    more = ("--max-iter", str(iterations), "--record-edges", *words)
+    if "--resume" not in words:
+        more = (*SMALL.split(), *more, "--out", str(folder))
+    assert main([*map(str, more)]) == 0
+    return StoredRun.read(folder)
+
+
+def test_rows_of_a_long_run_are_thinned_and_add_up(short, tmp_path, monkeypatch):
+    """What is in both files is the same, and sums of bytes and messages are kept."""
+    found = run_to(tmp_path / "thin", 97)
+    with monkeypatch.context() as patch:
+        patch.setattr(row_files, "MOST_BYTES", 10**9)
+        whole = run_to(tmp_path / "whole", 97)
+    assert_array_equal(whole.iterations, np.arange(1, 98))
+    assert_array_equal(found.iterations, [*range(16, 97, 16), 97])
+    assert found.summary["record_every"] == 16
+    rows = found.iterations - 1
+    for name in ("objective", "primal", "eta"):
+        assert_array_equal(found.column(name), whole.column(name)[rows])
+    assert_array_equal(found.eta, whole.eta[rows])
+    for name in ("messages", "bytes"):
+        running = whole.column(name).cumsum(axis=0)[rows]
+        assert_array_equal(found.column(name).cumsum(axis=0), running)
+    edges = found.edge_column("bytes").cumsum(axis=0)
+    assert_array_equal(edges, whole.edge_column("bytes").cumsum(axis=0)[rows])
+
+
+def test_a_thinned_run_is_resumed_with_all_it_had(short, tmp_path):
+    """After a stop between two rows, twice; sums go on as if it had not stopped."""
+    folder = tmp_path / "run"
+    run_to(folder, 45)
+    run_to(folder, 77, "--resume", folder)
+    found = run_to(folder, 97, "--resume", folder)
+    whole = run_to(tmp_path / "whole", 97)
+
+    assert_array_equal(found.iterations, whole.iterations)
+    for name in ("objective", "messages", "bytes"):
+        assert_array_equal(found.column(name), whole.column(name))
+    assert_array_equal(found.edge_column("bytes"), whole.edge_column("bytes"))
+
+
+def test_rows_of_every_nth_iteration(tmp_path):
+    found = run_to(tmp_path / "run", 23, "--record-every", 5)
+
+    assert_array_equal(found.iterations, [5, 10, 15, 20, 23])
+    assert_array_equal(
+        found.column("messages").sum(axis=0), 23 * found.topology.degrees
+    )
+
+
+def test_a_file_of_rows_stays_below_its_limit(tmp_path):
+    """With rows as wide as a run of many digits has them."""
+    header, stride = history_header(()), Stride.of(1, 1, 0)._replace(most=500)
+    part = PartFile(tmp_path / "a.csv", [(0,)], header, stride)
+    widest = 0
+    for t in range(1, 20_001):
+        part.append(t, np.full((1, 1, len(header) - 2), -t / 7e-300))
+        widest = max(widest, (tmp_path / "a.csv").stat().st_size)
+    part.close()
+
+    assert widest < 2 * 500 * row_files.NODE_BYTES
+    last = (tmp_path / "a.csv").read_text().splitlines()[-1]
+    assert last.startswith("20000,0,")

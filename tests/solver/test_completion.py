@@ -11,7 +11,7 @@ from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import PPCA, IncompletePPCA, StructureFromMotion, metrics
-from dadmm.solver.completion import WORSE, Model, Rounds, distance
+from dadmm.solver.merged import WORSE, Model, Rounds, distance
 from tests.support.solving import solve
 
 NODES = 6

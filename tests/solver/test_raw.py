@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm import Layout
 from dadmm.problems import PPCA, StructureFromMotion, metrics
-from dadmm.solver.raw import TIMES, Judge, RawKind, relative_errors
+from dadmm.solver.plan import Judge, Kind, Plan
+from dadmm.solver.raw import TIMES, RawKind, relative_errors
 from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.solving import solve
 
@@ -122,7 +123,7 @@ def test_the_rule_is_met_no_later_than_the_relative_errors():
     theta = layout.pack(W=best.W, mu=best.mu, a=best.a)
     parts = [np.linalg.norm(part) for part in layout.views(theta)]
     kind = RawKind({0: problem})
-    kind.judge = Judge.MODEL
+    kind.plan = Plan(Kind.RAW, "shared", judge=Judge.MODEL)
     scales = kind.scales_of(np.array([0]))
     limits = tolerance * scales(np.array(parts)[:, None])[..., 0]
     for k in range(20):

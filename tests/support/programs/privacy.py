@@ -258,7 +258,7 @@ def main() -> None:
             "whom": sorted({to for method, to, _ in world.tape if "end" in method}),
             "public": sum(
                 len(data.rstrip(b"\0")) for _, to, data in world.tape if to[0] == "e"
-            ),  # without the zeros that fill what is gathered to 256 bytes
+            ),  # without the zeros that fill what is gathered to 64 bytes
             "entries": matches(world.tape, held, least),
             "single": single(world.tape, held),
             "summaries": matches(world.tape, summaries(blocks), least),
