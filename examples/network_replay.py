@@ -33,7 +33,7 @@ plt.rcParams.update(STYLE)
 folder = tempfile.TemporaryDirectory()
 settings = {
     "ring": ["--topology", "ring"],
-    "ring,\n4 bits": ["--topology", "ring", "--payload", "quantised", "--bits", "4"],
+    "ring,\n4 bits": ["--topology", "ring", "--payload", "quantised:4"],
     "complete": ["--topology", "complete"],
 }
 traces = {}

@@ -147,6 +147,7 @@ class NeighbourStopping:
         if not np.count_nonzero(satisfied) and (
             box.header.tobytes() == theirs and self.state.header.tobytes() == mine
         ):
+            self.work.quiet[...] = 0
             return
         fields, received = self._fields, _neighbour_headers(box, turn.present)
         quiet, stop_at, requests = (

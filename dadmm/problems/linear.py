@@ -311,6 +311,10 @@ class LeastSquares(LinearProblem):
         off -= self._aim
         return np.asarray(0.5 * np.vecdot(off, off))
 
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of f without absolute values, shape (p,)."""
+        return np.asarray((self._rows @ theta - self._target) @ self._rows)
+
 
 @dataclass(eq=False, repr=False)
 class Ridge(LeastSquares):

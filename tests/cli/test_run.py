@@ -68,7 +68,7 @@ def test_a_configuration_fed_back_repeats_the_run():
         assert_same(Path("first"), again)
         for name in ("config.toml", "edges.csv"):
             assert Path("first", name).read_text() == Path(again, name).read_text()
-    assert "bits" not in Path("first/config.toml").read_text()  # it does not apply
+    assert "drop_seed" not in Path("first/config.toml").read_text()  # not applied
 
 
 def test_tables_and_arrays_are_as_documented():

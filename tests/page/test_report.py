@@ -265,7 +265,7 @@ def test_names_from_files_are_never_markup(tmp_path):
         ("--scheme", "vp", "--eta0", "2.5", "--no-checkpoint", "--no-record-edges"),
         ("--scheme", "snap", "--missing-fraction", "0.1", "--budget0", "9"),
         ("--no-summaries", "--init", "shared", "--stopping", "objective"),
-        ("--tolerance", "1e-05", "--payload", "quantised", "--bits", "6"),
+        ("--tolerance", "1e-05", "--payload", "quantised:6"),
     ],
 )
 def test_the_command_repeats_the_run(tmp_path, flags):
