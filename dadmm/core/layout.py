@@ -70,7 +70,7 @@ class Layout:
                     f"the scale of {name!r} must be positive, got {scale!r}"
                 )
         sizes = {name: prod(shape) for name, shape in self.shapes.items()}
-        ends = np.cumsum([0, *sizes.values()]).tolist()
+        ends: list[int] = np.cumsum([0, *sizes.values()]).tolist()
         self._parts = [
             (slice(start, stop), tuple(shape))
             for start, stop, shape in zip(
