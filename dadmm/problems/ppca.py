@@ -142,7 +142,7 @@ class PPCA:
             _, self.mean, self.factor = pooled
         self.count: Any = float(self.n_samples)  # with an entry; (n,) in a stack
         self._entry_count: Any = self.count * self.dimension
-        rounding = EPS * largest
+        rounding = np.float64(EPS * largest)  # its square may underflow
         self._most: Any = rounding**-2 if rounding else math.inf
 
     @property
