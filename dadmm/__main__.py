@@ -22,8 +22,8 @@ COMMANDS = {
     "run": ("cli.job", "fit a model over a network", "--nodes 20"),
     "compare": ("cli.compare", "compare methods on one wire", "--method snap"),
     "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
-    "plot": ("drawing.plot", "draw a run, or compare runs", "RUN"),
-    "report": ("page.command", "write a run as one HTML page", "RUN"),
+    "plot": ("show.plot", "draw a run, or compare runs", "RUN"),
+    "report": ("show.report", "write a run as one HTML page", "RUN"),
     "replay": ("timing.replay", "predict the time on a network", "RUN --network wan"),
     "waiting": ("timing.waiting", "show who waited for whom", "RUN"),
     "calibrate": (

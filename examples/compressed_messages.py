@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import CYCLE, STYLE
+from dadmm.show.style import CYCLE, STYLE
 
 plt.rcParams.update(STYLE)
 
