@@ -123,7 +123,7 @@ def draw_convergence(runs: Sequence[StoredRun], at: Sequence[int]) -> Figure:
 
 
 def looks(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """Return the style of each run: that of its scheme, if no two have the same."""
+    """Return the style of each run: its scheme's style, if no two are the same."""
     schemes = [run.config.scheme for run in runs]
     own = len(set(schemes)) == len(schemes)
     return [

@@ -133,7 +133,7 @@ def penalties(runs: Mapping[str, Penalties], title: str) -> Figure:
 
 
 def _penalties(axis: Any, run: Penalties) -> None:
-    """Draw all edges in grey, those of widest range in colour, and the median."""
+    """Draw all edges in grey, edges of widest range in colour, and the median."""
     t, values = np.arange(1, len(run.eta) + 1), run.eta
     faint = max(0.12, min(0.8, 40 / values.shape[1]))
     light = [_corners(t, column) for column in values.T]

@@ -57,7 +57,7 @@ def build(runs: Sequence[PageRun]) -> str:
         f'<header><h1>{text(words)}</h1><nav aria-label="Sections"><ul>{"".join(links)}'
         "</ul></nav></header>"
         '<noscript><p class="note">JavaScript is off: plots are pictures, and the '
-        "network is that of the last iteration.</p></noscript>"
+        "network shows the last iteration.</p></noscript>"
         f'<main id="main">{"".join(parts)}</main>'
         f"<footer>Made by dadmm {text(__version__)}.</footer>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'

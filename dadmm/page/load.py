@@ -162,7 +162,7 @@ def _phases(page: Page, run: PageRun) -> str:
         "xaxis": {"title": {"text": "Node"}, "hoverformat": "d"},
         "yaxis": {"title": {"text": "Seconds"}},
     }  # fmt: skip
-    few = thinning.said(len(shown), len(total), "nodes, those of the longest time,")
+    few = thinning.said(len(shown), len(total), "nodes, with the longest times,")
     title = f"{page.titled('Time by phase', run)}. {few}".rstrip(". ")
     return page.plot(title, traces, layout)
 

@@ -1,6 +1,6 @@
 """Colours, dashes and markers of plots, in a light and a dark page.
 
-A colour of a figure is a name such as ``@blue``; `plots.js` puts in that of the page.
+A colour of a figure is a name such as ``@blue``; `plots.js` puts in the page's own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEVELS = 9  # colours of penalties
 
 
 def colours(name: str) -> dict[str, Any]:
-    """Return the colours of a light or a dark page, with those of scales."""
+    """Return the colours of a light or a dark page, with colours of scales."""
     ramp = style.STRENGTH(np.linspace(0.12, 1, LEVELS))
     if name == "dark":  # the strongest is the lightest
         ramp = colormaps["viridis"](np.linspace(0.42, 1, LEVELS))
@@ -66,7 +66,7 @@ def of_runs(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 
 def stylesheet_colours() -> str:
-    """Return the colours as CSS variables, those of the dark page by media query."""
+    """Return the colours as CSS variables, for a dark page by media query."""
 
     def variables(name: str) -> str:
         found = colours(name)

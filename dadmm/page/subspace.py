@@ -35,7 +35,7 @@ def components(page: Page, run: PageRun) -> str:
     axes, names = axes[largest], [names[k] for k in largest]
     heads = [f"component {m + 1}" for m in range(len(lengths))]
     title = page.titled("Components", run)
-    few = thinning.said(len(largest), len(W), "columns, those of the largest entries,")
+    few = thinning.said(len(largest), len(W), "columns, with the largest entries,")
     trace = {
         "type": "heatmap", "z": packed(axes, "f4"), "zmin": -1, "zmax": 1,
         "x": heads, "y": [text(name) for name in names], "colorscale": "@diverging",

@@ -91,9 +91,9 @@ def check_entries(
 
 
 def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
-    """Return one problem whose named attributes are those of all problems, stacked.
+    """Return one problem that has the named attributes of all problems, stacked.
 
-    Its other attributes are those of the first problem.
+    Its other attributes are from the first problem.
     """
     stacked = object.__new__(kind)
     vars(stacked).update(vars(problems[0]))

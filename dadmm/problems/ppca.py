@@ -213,7 +213,7 @@ class PPCA:
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient of ``-log p(X)`` at ``theta``.
 
-        It is that of the expected complete-data likelihood with the posterior at theta.
+        The expected complete-data likelihood with the posterior at theta has the same.
         """
         W, mu, a = self.layout.views(theta)
         stats, n, precision = self.expect(theta), self.count, float(a)
