@@ -48,15 +48,15 @@ SENDINGS: dict[str, dict[str, Any]] = {
     "float64": {},
     "float32": {"payload": "float32"},
     "float16": {"payload": "float16"},
-    "8 bits": {"payload": "quantised", "bits": 8},
-    "4 bits": {"payload": "quantised", "bits": 4},
-    "3 bits": {"payload": "quantised", "bits": 3},
-    "2 bits": {"payload": "quantised", "bits": 2},
+    "8 bits": {"payload": "quantised:8"},
+    "4 bits": {"payload": "quantised:4"},
+    "3 bits": {"payload": "quantised:3"},
+    "2 bits": {"payload": "quantised:2"},
     "censored": {"censor": 0.03, "censor_decay": 0.95},
     "every 2": {"send_every": 2},
     "sleeping": {"edge_sleep": 0.3},
     "4 bits, censored": {
-        "payload": "quantised", "bits": 4, "censor": 0.03, "censor_decay": 0.95,
+        "payload": "quantised:4", "censor": 0.03, "censor_decay": 0.95,
     },
 }  # fmt: skip
 

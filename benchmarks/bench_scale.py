@@ -141,7 +141,8 @@ def draw(rows: Sequence[Mapping[str, Any]], stem: Path) -> None:
     """Draw set-up, iterations and memory against the number of nodes."""
     from matplotlib.figure import Figure
 
-    from dadmm.drawing.style import CYCLE, log_axis, save, styled
+    from dadmm.show.style import CYCLE
+    from dadmm.show.to_matplotlib import log_axis, save, styled
 
     panels: dict[str, tuple[Callable[[Mapping[str, Any]], float], float]] = {
         "Graph and set-up (s)": (setup_seconds, 60.0),

@@ -30,9 +30,10 @@ from benchmarks.shared.commands import parser_of
 from benchmarks.shared.experiment import report
 from dadmm.core import files
 from dadmm.core.errors import ConfigError
-from dadmm.drawing.graph import draw_nodes, places
-from dadmm.drawing.style import STRENGTH, VERMILLION, log_axis, save, styled
 from dadmm.runs.stored import StoredRun
+from dadmm.show.graph import places
+from dadmm.show.style import VERMILLION
+from dadmm.show.to_matplotlib import STRENGTH, draw_nodes, log_axis, save, styled
 
 BARE = "--nodes 20"
 PRINTED = "--config as-printed --topology ring --nodes 12 --record-edges"

@@ -16,9 +16,10 @@ import dadmm
 from benchmarks.shared.cases import CLOSE
 from benchmarks.shared.commands import parser_of
 from benchmarks.shared.trials import Arrival
-from dadmm.drawing.style import BLUE, GREY, ORANGE, VERMILLION, save, styled
 from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
+from dadmm.show.style import BLUE, GREY, ORANGE, VERMILLION
+from dadmm.show.to_matplotlib import save, styled
 from dadmm.solver.options import grouped
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000

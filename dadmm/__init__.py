@@ -57,7 +57,7 @@ from dadmm.solver.solve import solve
 from dadmm.tables import encode
 
 if TYPE_CHECKING:
-    from dadmm import testing
+    from dadmm import baselines, testing
 
 __all__ = [
     "Callback",
@@ -82,6 +82,7 @@ __all__ = [
     "Topology",
     "TopologyError",
     "__version__",
+    "baselines",
     "datasets",
     "encode",
     "load_model",
@@ -96,9 +97,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `dadmm.testing` when it is first used; the main job does not need it."""
-    if name == "testing":
+    """Import what the main job does not need when it is first used."""
+    if name in ("baselines", "testing"):
         from importlib import import_module
 
-        return import_module("dadmm.testing")
+        return import_module(f"dadmm.{name}")
     raise AttributeError(f"module 'dadmm' has no attribute {name!r}")

@@ -20,16 +20,17 @@ from dadmm.core.version import __version__
 # by name: a module with a function main(argv), what it does, and an example
 COMMANDS = {
     "run": ("cli.job", "fit a model over a network", "--nodes 20"),
+    "compare": ("cli.compare", "compare methods on one wire", "--method snap"),
     "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
-    "plot": ("drawing.plot", "draw a run, or compare runs", "RUN"),
-    "report": ("page.command", "write a run as one HTML page", "RUN"),
+    "plot": ("show.plot", "draw a run, or compare runs", "RUN"),
+    "report": ("show.report", "write a run as one HTML page", "RUN"),
     "replay": ("timing.replay", "predict the time on a network", "RUN --network wan"),
     "waiting": ("timing.waiting", "show who waited for whom", "RUN"),
     "calibrate": (
         "timing.calibrate", "fit a network to measurements", "a.csv --out b.toml"
     ),
 }  # fmt: skip
-FOR_RANKS = "run"  # of the others, the first rank of mpiexec does all
+FOR_RANKS = ("run", "compare")  # of the others, the first rank of mpiexec does all
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *words = (sys.argv[1:] if argv is None else list(argv)) or [""]
     rank, _ = rank_and_size() or (0, 1)
     if name in COMMANDS:
-        if rank and name != FOR_RANKS:
+        if rank and name not in FOR_RANKS:
             return 0
         command = main_of(name)
         gc.freeze()  # no search for garbage among modules

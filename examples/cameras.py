@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import BLUE, ORANGE, STYLE
+from dadmm.show.style import BLUE, ORANGE, STYLE
 
 plt.rcParams.update(STYLE)
 

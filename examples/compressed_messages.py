@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import CYCLE, STYLE
+from dadmm.show.style import CYCLE, STYLE
 
 plt.rcParams.update(STYLE)
 
@@ -47,9 +47,9 @@ sendings = {
     "float64": dadmm.Sending("float64"),
     "float32": dadmm.Sending("float32"),
     "float16": dadmm.Sending("float16"),
-    "8 bits": dadmm.Sending("quantised", bits=8),
-    "4 bits": dadmm.Sending("quantised", bits=4),
-    "2 bits": dadmm.Sending("quantised", bits=2),
+    "8 bits": dadmm.Sending("quantised:8"),
+    "4 bits": dadmm.Sending("quantised:4"),
+    "2 bits": dadmm.Sending("quantised:2"),
 }
 distance = {"distance": lambda theta: np.abs(theta - pooled).max()}
 results = {}

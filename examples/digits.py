@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import dadmm
-from dadmm.drawing.style import STYLE
+from dadmm.show.style import STYLE
 
 plt.rcParams.update(STYLE)
 

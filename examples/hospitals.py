@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import BLACK, BLUE, GREEN, ORANGE, STYLE
+from dadmm.show.style import BLACK, BLUE, GREEN, ORANGE, STYLE
 
 plt.rcParams.update(STYLE)
 

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.datasets import load_sample_image
 
 import dadmm
-from dadmm.drawing.style import STYLE, VERMILLION
+from dadmm.show.style import STYLE, VERMILLION
 
 plt.rcParams.update(STYLE)
 

@@ -70,7 +70,7 @@ if comm.rank == 0:
 if comm.rank == 0:
     import matplotlib.pyplot as plt
 
-    from dadmm.drawing.style import CYCLE, STYLE
+    from dadmm.show.style import CYCLE, STYLE
 
     plt.rcParams.update(STYLE)
     figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")

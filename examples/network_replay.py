@@ -16,8 +16,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dadmm.drawing.style import BLUE, GREY, ORANGE, STYLE
 from dadmm.run import main as run
+from dadmm.show.style import BLUE, GREY, ORANGE, STYLE
 from dadmm.timing.network import Network
 from dadmm.timing.replay import Replay
 from dadmm.timing.trace import Trace
@@ -33,7 +33,7 @@ plt.rcParams.update(STYLE)
 folder = tempfile.TemporaryDirectory()
 settings = {
     "ring": ["--topology", "ring"],
-    "ring,\n4 bits": ["--topology", "ring", "--payload", "quantised", "--bits", "4"],
+    "ring,\n4 bits": ["--topology", "ring", "--payload", "quantised:4"],
     "complete": ["--topology", "complete"],
 }
 traces = {}

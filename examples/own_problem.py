@@ -120,7 +120,7 @@ if __name__ == "__main__":
 if __name__ == "__main__":
     import matplotlib.pyplot as plt
 
-    from dadmm.drawing.style import BLACK, BLUE, GREY, STYLE
+    from dadmm.show.style import BLACK, BLUE, GREY, STYLE
 
     plt.rcParams.update(STYLE)
     alone = [np.linalg.lstsq(problem.A, problem.b)[0][:-1] for problem in problems]

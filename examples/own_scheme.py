@@ -15,8 +15,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 
 import dadmm
-from dadmm.drawing.graph import places
-from dadmm.drawing.style import CYCLE, SCHEME_STYLE, STRENGTH, STYLE
+from dadmm.show.graph import places
+from dadmm.show.style import CYCLE, SCHEME_STYLE, STYLE
+from dadmm.show.to_matplotlib import STRENGTH
 
 plt.rcParams.update(STYLE)
 

@@ -16,7 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import BLACK, SCHEME_STYLE, STYLE, log_axis
+from dadmm.show.style import BLACK, SCHEME_STYLE, STYLE
+from dadmm.show.to_matplotlib import log_axis
 
 plt.rcParams.update(STYLE)
 

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import BLUE, GREY, ORANGE, STYLE, VERMILLION
+from dadmm.show.style import BLUE, GREY, ORANGE, STYLE, VERMILLION
 
 plt.rcParams.update(STYLE)
 

@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.graph import places
-from dadmm.drawing.style import CYCLE, GREY, STYLE
+from dadmm.show.graph import places
+from dadmm.show.style import CYCLE, GREY, STYLE
 
 plt.rcParams.update(STYLE)
 

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dadmm.drawing.style import BLUE, GREY, ORANGE, STYLE
+from dadmm.show.style import BLUE, GREY, ORANGE, STYLE
 from dadmm.sklearn import LogisticRegression
 
 plt.rcParams.update(STYLE)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from dadmm.core.documents import parse
+from dadmm.core.errors import DadmmError
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from launch import mpi, runs
@@ -62,10 +64,9 @@ def slurm(variables: Mapping[str, str]) -> Allocation:
 def pbs(variables: Mapping[str, str]) -> Allocation:
     """Return the allocation of a PBS job: its file has a line per rank, ours first."""
     file = variables.get("PBS_NODEFILE", "")
-    try:
-        hosts = Path(file).read_text().split()
-    except OSError:
-        hosts = []
+    hosts: list[str] = []
+    with contextlib.suppress(DadmmError):
+        hosts = parse(file, str.split, "text")
     if not hosts:
         raise UsageError("not inside a PBS job: PBS_NODEFILE names no file with hosts")
     cores = int(variables.get("NCPUS", "0")) or None

@@ -7,7 +7,10 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+from dadmm.core.documents import check_regular
+from dadmm.core.errors import printable
 from dadmm.runs.folder import RunFolder
+from launch.console import UsageError
 from launch.job import has_results
 from launch.monitor import TAIL
 from launch.runs import last_checkpoint, read_ranks
@@ -251,10 +254,14 @@ def diagnose(run: str, file: str = "", resume: str = "") -> None:
     if has_results(folder):
         return
     if file:
-        with open(file, "rb") as output:
-            output.seek(max(0, os.path.getsize(file) - TAIL))
-            tail = output.read().decode(errors="replace")
+        try:
+            size = check_regular(file).st_size
+            with open(file, "rb") as output:
+                output.seek(max(0, size - TAIL))
+                tail = output.read().decode(errors="replace")
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror}") from None
     ranks = len(read_ranks(folder)) or "RANKS"
     resume = resume or f"./launch/local -n {ranks} --resume"
     for sentence in explain(resume, tail, folder, code=1):
-        print(f"dadmm: {sentence}")
+        print(f"dadmm: {printable(sentence)}")

@@ -10,7 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.shared.commands import print_markdown
-from dadmm.drawing.style import CYCLE, save, styled
+from dadmm.show.style import CYCLE
+from dadmm.show.to_matplotlib import save, styled
 
 Row = Mapping[str, Any]
 GOALS = {"logistic": 1e-6, "ppca": 1.0}

@@ -74,8 +74,7 @@ def draw_angles(
 ) -> None:
     """Draw angle against iteration in the paper's form, if matplotlib is there."""
     try:
-        from dadmm.drawing.paper import angles
-        from dadmm.drawing.style import save
+        from dadmm.show.to_matplotlib import angles, save
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return

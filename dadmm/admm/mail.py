@@ -16,7 +16,7 @@ import numpy as np
 from dadmm.admm.edges import Edges
 from dadmm.admm.state import Nodes
 from dadmm.comm import wire
-from dadmm.comm.codec import build_codec
+from dadmm.comm.codec import Coder
 from dadmm.comm.sending import (
     Censor,
     Drop,
@@ -57,7 +57,7 @@ class Mail:
             state.sending = {"silent": np.zeros(n_edges, dtype=np.int64)}
             for gate in self.gates:
                 state.sending |= gate.arrays(n_edges)
-        self._codec = codec = build_codec(sending.payload, nodes.layout, sending.bits)
+        self._codec = codec = Coder(sending.codec, nodes.layout)
         self._writing = self.outbox.payload[:, : codec.length]
         self._reading = self.inbox.payload[:, : codec.length]
         self._with_eta = with_eta

@@ -24,7 +24,7 @@ import numpy as np
 
 from dadmm.cli import setup
 from dadmm.cli.progress import Progress, Signals
-from dadmm.cli.targets import describe, find_targets
+from dadmm.cli.targets import find_targets
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
@@ -36,11 +36,12 @@ from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
 from dadmm.graphs import placement
+from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind
+from dadmm.solver.plan import Kind, common_layout
 from dadmm.solver.rows import Observe
 from dadmm.solver.solve import solve
 from dadmm.solver.subspace import n_axes
@@ -110,6 +111,7 @@ class Job:
 
     def __init__(self, world: World, signals: Signals) -> None:
         self.world, self.signals, self.started = world, signals, monotonic()
+        self.set_up = 0.0  # seconds until the first iteration
         self.over_mpi = world.comm is not None
         self._is_alone = False  # whether errors are of this rank
 
@@ -222,23 +224,29 @@ class Job:
         self.data = data = setup.shards(world, config, graph, checks)
         self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
-        self._about = checks.run(lambda: describe([*self.problems.values()]))
-        said = {"about": self._about, "few": checks.run(self._count_few)}
-        if data is not None:
-            said["gaps"] = [[i, *counts] for i, counts in data.gaps.items()]
-        process = [world.number, host(), os.getpid()]
-        everyone = checks.gather(process=process, **said)
+        checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
+        few, process = checks.run(self._count_few), [world.number, host(), os.getpid()]
+        gaps = [[i, *counts] for i, counts in data.gaps.items()] if data else []
+        everyone = checks.gather(
+            gappy=self._is_gappy(), few=few, gaps=gaps, process=process
+        )
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn(sum(their["few"] for their in everyone))
-        self._find_targets([their["about"] for their in everyone], data.whole)
+        self._find_targets(everyone, data.whole)
 
-    def _find_targets(self, about: list[Any], whole: Matrix | None) -> None:
-        """Find what results are compared with; ``about`` is of all ranks."""
+    def _is_gappy(self) -> bool:
+        """Return whether a node of this process has missing entries."""
+        own = (self.problems or {}).values()  # none after an error
+        return any(isinstance(problem, IncompletePPCA) for problem in own)
+
+    def _find_targets(self, everyone: list[Any], whole: Matrix | None) -> None:
+        """Find what results are compared with, given the records of all ranks."""
         own, truth = [*self.problems.values()], self.data.truth
+        gaps = any(their["gappy"] for their in everyone)
         self.targets = find_targets(
-            self.world, self.config, self.graph, own, about, truth, whole
+            self.world, self.config, self.graph, own, gaps, truth, whole
         )
 
     def _count_few(self) -> int:
@@ -349,6 +357,11 @@ class Job:
         found.open(self.world, tuple(rows), self.graph.n_nodes, config.max_iter)
         return found
 
+    def _note_set_up(self, t: int, run: Any) -> None:
+        """Note when the first iteration began."""
+        if not self.set_up:
+            self.set_up = monotonic() - self.started - sum(run.clock.last)
+
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config, problems = self.world, self.config, list(self.problems.values())
@@ -361,13 +374,14 @@ class Job:
                 problems[0] if self.over_mpi else problems,
                 self.graph,
                 schedule=self.schedule,
-                callbacks=[self.rows, self.signals, progress],
+                callbacks=[self._note_set_up, self.rows, self.signals, progress],
                 checkpoints=self.checkpoints,
                 **options,
             )
         finally:
             progress.close()
         self._is_alone = False
+        self.set_up = self.set_up or monotonic() - self.started  # without iterations
         if self.result.lost:
             self._adopt_rest()
 
@@ -379,8 +393,7 @@ class Job:
             sys.stdout = sys.__stdout__
         self.graph = result.topology
         self.hosts = [self.hosts[i] for i in result.nodes]
-        about = [their["about"] for their in Checks(world).gather(about=self._about)]
-        self._find_targets(about, None)
+        self._find_targets(Checks(world).gather(gappy=self._is_gappy()), None)
 
     def write_results(self) -> None:
         """Write the results, and print the summary."""

@@ -31,8 +31,8 @@ pool: to a neighbour, in set-up: number of rows, and number, mean and sum of squ
 send: from rank 0 to all nodes: names of the columns that are used, categories and
   classes{scales}
 fill: to all nodes: how many of its rows were dropped, and how many filled
-always: to all nodes: host name, process id, a hash of the settings, error messages, and
-  number or names of parameters
+always: to all nodes: host name, process id, a hash of the settings, error messages,
+  number or names of parameters, and which starts its problem allows
 gaps: to a neighbour, if entries are missing: how many of each column are observed,
   {added}
 compare: to rank 0, if none is missing: number of rows, column means and scatter factor
@@ -44,7 +44,6 @@ metric: to a neighbour, in set-up and at checks: a triangular factor of its rows
   --no-summaries sends none)
 metric: from the root of a tree to all nodes: coordinates, from the factor of all rows
 metric: to a neighbour, at checks and at the end: {sums}, {added}
-merged: to all nodes, in set-up: which starts its problem allows
 merged: to a neighbour, in set-up: number of its rows, number and sum of the entries of
   each column; the longest M + 10 (at most D) principal axes of its rows about the mean
   of all rows; their lengths within all axes and outside; its gradient at the start; all
@@ -54,11 +53,10 @@ merged: to a neighbour, in set-up, if entries are missing: in up to 60 rounds th
   and the axes of its rows again, with missing entries completed
 merged: from the root of a tree to all nodes: number and mean of all rows, axes, W and
   noise of the start, gradient of all
-units: to all nodes, in set-up: which starts its problem allows; if all have all
-  entries, the next line holds (not with --no-summaries)
-units: to a neighbour, in set-up: number and sum of its rows; their squares about the
-  mean of all rows; what its best M components leave of them; all {added}, and the
-  totals; a leaf of the tree sends its own
+units: to a neighbour, in set-up, if no entry is missing: number and sum of its rows;
+  their squares about the mean of all rows; what its best M components leave of them;
+  all {added}, and the totals; a leaf of the tree sends its own (not with
+  --no-summaries)
 judge: to a neighbour, when the run may end: whether all nodes of a part of the graph
   meet the stopping rule, or their largest gradient relative to its limit
 curvature: to a neighbour, when the run may end: the second moments of the latent

@@ -30,7 +30,7 @@ SEEDS = ("seed", "data_seed", "topology_seed", "drop_seed")
 
 def summarise(job: Job, fit: Fit) -> Summary:
     """Return the content of summary.json, on rank 0; all ranks call it."""
-    elapsed = monotonic() - job.started  # since the start, or since the resume
+    seconds = {"total": monotonic() - job.started, "set_up": job.set_up}
     world, config, result, hosts = job.world, job.config, job.result, job.hosts
     own = list(job.data.rows.values())
     measured = job.targets.metrics(world, result, own)
@@ -44,7 +44,7 @@ def summarise(job: Job, fit: Fit) -> Summary:
     loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
     packages = {name: str(module.__version__) for name, module in loaded.items()}
     named = _names(result, job.features, fit)
-    found = Summary.of(result, named, elapsed)
+    found = Summary.of(result, named, seconds)
     found |= {
         "advice": advise(result, columns),
         "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed

@@ -14,6 +14,7 @@ import numpy as np
 
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, collectively
+from dadmm.core.arguments import print_out
 from dadmm.core.errors import ConfigError, ShardError, printable
 from dadmm.core.layout import Matrix
 from dadmm.data import shard
@@ -34,6 +35,7 @@ from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 
 INTEGER = re.compile("[+-]?[0-9]+")
+LARGE = 10**8  # bytes of a file of which the run says that it reads it
 
 
 class Shards(NamedTuple):
@@ -94,6 +96,8 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
     and sends each rank the numbers of its rows.
     """
     source, n_nodes = str(config.data), graph.n_nodes
+    if world.rank == 0 and not config.quiet:
+        print_out(_reading(world, config))
     if not shard.is_local(source) or config.labels is not None:
         whole = collectively(world, _load_all, config, graph, world.rank)
         return whole if world.comm is None else _scatter(world, whole)
@@ -110,6 +114,20 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
     choice, found = collectively(world, read)
     encoding = agree(reduce, found, choice)
     return checks.run(lambda: _encode(encoding, found))
+
+
+def _reading(world: World, config: RunConfig) -> str:
+    """Return a line that says who reads what, if the file is large."""
+    file = str(config.data).partition("::")[0].replace("{rank}", "0")
+    size = os.path.getsize(file) if os.path.isfile(file) else 0
+    if size < LARGE:
+        return ""
+    who = ""
+    if world.comm is not None:
+        who = ": rank 0 reads it, and sends each rank its rows"
+        if shard.is_local(str(config.data)) and config.labels is None:
+            who = ": each rank reads its own rows"
+    return f"reading {config.data}, {size / 1e6:,.0f} MB{who}\n"
 
 
 def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:

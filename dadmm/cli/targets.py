@@ -14,7 +14,7 @@ from dadmm.core.errors import ShardError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data.encoding import Rows
 from dadmm.graphs.topology import Topology
-from dadmm.problems import PPCA, IncompletePPCA, metrics
+from dadmm.problems import PPCA, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
@@ -79,23 +79,12 @@ class Targets(NamedTuple):
         return found
 
 
-def describe(own: Sequence[Any]) -> dict[str, Any]:
-    """Return the parameters of the nodes of this process, to compare ranks.
-
-    Raise if the nodes differ.
-    """
-    layouts = [repr(problem.layout) for problem in own]
-    _check_layouts("node", layouts)
-    gaps = any(isinstance(problem, IncompletePPCA) for problem in own)
-    return {"layout": layouts[0], "gaps": gaps}
-
-
 def find_targets(
     world: World,
     config: RunConfig,
     graph: Topology,
     own: Sequence[Any],
-    described: Sequence[dict[str, Any]],
+    gaps: bool,
     truth: Matrix | None,
     whole: Matrix | None,
 ) -> Targets:
@@ -105,13 +94,11 @@ def find_targets(
     scatter factor of each node, and sends the solution to all ranks. If entries are
     missing, there is no closed form, and no solution is computed. Nothing is sent if
     each rank has the ``whole`` data, because it generates them. ``own`` has the
-    problems of this process, and ``described`` what `describe` returns on each rank.
+    problems of this process; ``gaps`` is whether any node has missing entries.
     """
     layout = own[0].layout
-    _check_layouts("rank", [their["layout"] for their in described])
     if not isinstance(own[0], PPCA):
         return Targets(layout, {})
-    gaps = any(their["gaps"] for their in described)
     if gaps:
         seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
         lost = np.flatnonzero(world.reduce(graph, seen) == 0)
@@ -147,13 +134,3 @@ def _pool(
         found = np.concatenate([best.W.ravel(), best.mu, [best.a]])
     W, mu, (a,) = np.split(world.share_array(found), [D * M, D * M + D])
     return pooled, metrics.MaximumLikelihood(W.reshape(D, M), mu, float(a))
-
-
-def _check_layouts(who: str, found: Sequence[str]) -> None:
-    """Raise if the parameters of nodes or ranks have different shapes."""
-    for i, layout in enumerate(found):
-        if layout != found[0]:
-            raise ShardError(
-                f"{who} {i} has parameters {layout} but {who} 0 {found[0]}; all "
-                "nodes must have the same columns"
-            )

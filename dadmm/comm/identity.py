@@ -49,7 +49,7 @@ def settings(given: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in given.items():
         if is_dataclass(value) and not isinstance(value, type):
-            found |= settings(asdict(value))
+            found |= {name: type(value).__name__} | settings(asdict(value))
         else:
             found[name] = _plain(value)
     return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dadmm.comm.codec import LEAST_BITS, MOST_BITS, PAYLOADS
+from dadmm.comm.codec import Codec, Exact, codec_of
 from dadmm.comm.wire import SLEEPY, Box
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
@@ -28,11 +28,10 @@ class Sending:
 
     Parameters
     ----------
-    payload : {"float64", "float32", "float16", "quantised"}
-        How parameters are encoded, see `dadmm.comm.codec`.
-    bits : int
-        Bits per entry of a "quantised" payload, 2 to 16. (With 1 bit an
-        entry is off by up to half of its part's largest difference; `auto` diverged.)
+    payload : str or Codec
+        How parameters are encoded: "float64", "float32", "float16", "quantised:4" with
+        2 to 16 bits per entry, "topk:0.05" with a share of the entries, or a codec of
+        your own, see `dadmm.comm.codec`.
     censor : float
         Send a payload only if theta has moved by more than
         ``censor censor_decay^t |theta|`` since the last one (COCA: Liu, Xu, Zhang and
@@ -56,14 +55,13 @@ class Sending:
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> exact = dadmm.solve(problems, dadmm.Topology.ring(6))
     >>> rounded = dadmm.solve(
-    ...     problems, dadmm.Topology.ring(6), sending=dadmm.Sending("quantised", bits=8)
+    ...     problems, dadmm.Topology.ring(6), sending=dadmm.Sending("quantised:8")
     ... )
     >>> rounded.status, rounded.traffic.bytes < 0.5 * exact.traffic.bytes
     ('certified', True)
     """
 
-    payload: str = schema.entry("float64", schema.choice(PAYLOADS))
-    bits: int = schema.entry(8, schema.integer(LEAST_BITS, MOST_BITS))
+    payload: str | Codec = schema.entry("float64", None)  # noqa: RUF009
     censor: float = schema.entry(0.0, schema.FINITE)
     censor_decay: float = schema.entry(
         0.98, schema.number("between 0 and 1", lambda x: 0 < x < 1)
@@ -75,8 +73,9 @@ class Sending:
 
     def __post_init__(self) -> None:
         schema.check_fields(self)
+        _ = self.codec  # raises if there is none
         if self.drop_probability and (
-            self.payload != "float64" or self.censor or self.edge_sleep
+            self.codec != Exact() or self.censor or self.edge_sleep
         ):
             raise ConfigError(
                 "drop_probability needs whole payloads: a receiver that lost a "
@@ -85,10 +84,15 @@ class Sending:
             )
 
     @property
+    def codec(self) -> Codec:
+        """The codec of the payload."""
+        return codec_of(self.payload)
+
+    @property
     def always(self) -> bool:
         """Whether every message carries the parameters themselves."""
         return (
-            self.payload == "float64"
+            self.codec == Exact()
             and self.send_every == 1
             and not (self.censor or self.edge_sleep or self.drop_probability)
         )

@@ -23,10 +23,10 @@ class ConfigError(DadmmError):
     Examples
     --------
     >>> import dadmm
-    >>> dadmm.Sending(bits=40)
+    >>> dadmm.Sending(send_every=0)
     Traceback (most recent call last):
         ...
-    dadmm.core.errors.ConfigError: bits must be from 2 to 16, got 40
+    dadmm.core.errors.ConfigError: send_every must be at least 1, got 0
     """
 
 

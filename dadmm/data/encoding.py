@@ -19,6 +19,7 @@ from dadmm.data.frame import Array, Frame, codes_of, label, positions
 NUMBER, CATEGORY = "number", "category"
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
+PIECE = 2**20  # numbers of the rows that are used at once
 Label = str | float
 Parts = Mapping[str, np.ndarray]
 DAMAGED = "the encoding of the columns is damaged"
@@ -58,9 +59,10 @@ class Column(NamedTuple):
 
 
 class RowBlocks:
-    """The rows of X (n, p) in a file, without gaps: encoded block by block when used.
+    """The rows of X (n, p) in a file, without gaps, which each iteration reads again.
 
-    Each iteration reads the file again.
+    ``blocks`` reads and encodes them. They are passed on in pieces with at least as
+    many rows as columns, so that factors of pieces can be merged.
     """
 
     ndim = 2
@@ -69,7 +71,12 @@ class RowBlocks:
         self._blocks, self.shape = blocks, (n, p)
 
     def __iter__(self) -> Iterator[Matrix]:
-        return self._blocks()
+        p = self.shape[1]
+        step = max(PIECE // p, p)
+        for block in self._blocks():
+            for k in range(0, len(block), step):
+                yield block[k : k + step].copy()
+            del block  # before the next one is read
 
     def toarray(self) -> Matrix:
         """Return all rows."""

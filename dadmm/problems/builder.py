@@ -7,13 +7,11 @@ of an installed package in the group ``dadmm.problems``, or ``package.module:Cla
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dadmm.core.classes import check_place, import_class
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
@@ -63,12 +61,7 @@ def arguments(kind: type[Any]) -> Arguments:
 def check_name(name: str) -> None:
     """Raise unless a name is a known problem or a valid path of a class."""
     if ":" in name:
-        module, _, path = name.partition(":")
-        words = [*module.split("."), *path.split(".")]
-        if not all(word.isidentifier() for word in words):
-            raise ConfigError(
-                f"problem {name!r} is not of the form package.module:Class"
-            )
+        check_place("problem", name)
     elif name not in PROBLEMS and name not in _from_packages():
         known = ", ".join([*PROBLEMS, *_from_packages()])
         raise ConfigError(
@@ -82,7 +75,10 @@ def find(name: str) -> type[Any]:
     check_name(name)
     if name in PROBLEMS:
         return PROBLEMS[name]
-    return _import_class(name, name if ":" in name else _from_packages()[name])
+    place = name if ":" in name else _from_packages()[name]
+    found = import_class("problem", place, like="prox", installed=place != name)
+    check_members(found, name)
+    return found
 
 
 def _from_packages() -> dict[str, str]:
@@ -91,38 +87,6 @@ def _from_packages() -> dict[str, str]:
 
     points = entry_points(group=GROUP)
     return {point.name: f"{point.module}:{point.attr}" for point in points}
-
-
-def _import_class(name: str, place: str) -> type[Any]:
-    module, _, path = place.partition(":")
-    if name == place and os.getcwd() not in sys.path:  # a class of the user
-        sys.path.append(os.getcwd())  # as ``python -m`` has it
-    try:
-        found: Any = importlib.import_module(module)
-    except Exception as error:  # importing a module can raise anything
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and f"{module}.".startswith(f"{missing}."):
-            raise ConfigError(
-                f"problem {name!r}: there is no module {missing!r}; install it, or "
-                "start in the folder that has it"
-            ) from None
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"problem {name!r}: {module} cannot be imported, "
-            f"{type(error).__name__}: {reason}"
-        ) from None
-    for word in path.split("."):
-        if not hasattr(found, word):
-            kinds = [k for k, v in vars(found).items() if hasattr(v, "prox")]
-            raise ConfigError(
-                f"problem {name!r}: {module} has no {word!r}; its problems are "
-                f"{', '.join(kinds) or 'none'}"
-            )
-        found = getattr(found, word)
-    if not inspect.isclass(found):
-        raise ConfigError(f"problem {name!r} is {type(found).__name__}, not a class")
-    check_members(found, name)
-    return found
 
 
 def traits(name: str) -> Traits:
@@ -175,7 +139,7 @@ def build(
             )
         given["sample_weight"] = rows.weight
     linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-    if hasattr(X, "toarray") and not linear:
+    if hasattr(X, "tocsr") and not linear:
         X = X.toarray()
     for argument in takes.required:
         if argument not in given:

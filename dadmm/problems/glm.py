@@ -181,6 +181,11 @@ class GeneralisedLinear(LinearProblem):
         values = values + 0.5 * np.vecdot(held, held)
         return values.reshape(thetas.shape[:-1])
 
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of f, shape (p,)."""
+        forces, _ = self._derivatives(self._fits(theta[None, None]))
+        return np.asarray((theta @ self._penalty + self._pull(forces))[0, 0])
+
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
         """Return the minimum of the proximal objective, (m, 1, p).
 

@@ -128,6 +128,10 @@ class Huber(LinearProblem):
         held = thetas @ self._held.T
         return np.asarray(losses + 0.5 * np.vecdot(held, held))
 
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of f, shape (d,)."""
+        return self._evaluate(theta, theta, 0.0).gradient
+
     def _evaluate(self, here: Vector, centre: Vector, weight: float) -> LocalModel:
         misfit = self._X @ here - self._y
         force = np.clip(misfit, -self._reach, self._reach)

@@ -22,7 +22,7 @@ from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Traits, check_entries, checked_array, stack_attributes
 
 P = TypeVar("P", bound="LinearProblem")
-BLOCK = 1000  # rows that are compressed at a time, or as many as columns
+BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
 
 
 class Design(NamedTuple):
@@ -173,11 +173,13 @@ class LinearProblem:
             return Design(rows, y[part], penalised, weights[part])
 
         def parts() -> Iterator[Design]:
-            start, step = 0, max(BLOCK, d)
+            start = 0
             for block in row_blocks(X):
+                dense = isinstance(block, np.ndarray)
+                step = len(block) if dense else max(BLOCK, d)
                 for k in range(0, block.shape[0], step):
-                    yield of_rows(block[k : k + step], start + k).weighted()
-                start += block.shape[0]
+                    yield of_rows(block[k : k + step], start).weighted()
+                    start += min(step, block.shape[0] - k)
 
         self._n_rows = n
         if whole:
@@ -313,6 +315,10 @@ class LeastSquares(LinearProblem):
         off = thetas @ self._padded.mT
         off -= self._aim
         return np.asarray(0.5 * np.vecdot(off, off))
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of f without absolute values, shape (p,)."""
+        return np.asarray((self._rows @ theta - self._target) @ self._rows)
 
 
 @dataclass(eq=False, repr=False)

@@ -30,7 +30,7 @@ from dadmm.problems.base import (
     with_axes,
 )
 from dadmm.problems.log_lengths import LogLengthPPCA
-from dadmm.problems.metrics import pool, summarise
+from dadmm.problems.metrics import Pooled, pool, summarise
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -129,16 +129,15 @@ class PPCA:
         self._read(samples)
 
     def _read(self, samples: Matrix) -> None:
-        largest, parts = 0.0, []
-        for block in row_blocks(samples):
-            check_entries("PPCA", "finite samples", block, ~np.isfinite(block))
-            largest = max(largest, float(np.abs(block).max()))
-            parts.append(summarise(block))
+        largest, parts = 0.0, list[Pooled]()
+        for rows in row_blocks(samples):
+            check_entries("PPCA", "finite samples", rows, ~np.isfinite(rows))
+            largest = max(largest, float(np.abs(rows).max()))
+            parts = [*parts, summarise(rows)]
+            if len(parts) > 1:
+                counts, means, factors = zip(*parts, strict=True)
+                parts = [pool(np.array(counts), np.array(means), np.vstack(factors))]
         _, self.mean, self.factor = parts[0]
-        if len(parts) > 1:
-            counts, means, factors = zip(*parts, strict=True)
-            pooled = pool(np.array(counts), np.array(means), np.vstack(factors))
-            _, self.mean, self.factor = pooled
         self.count: Any = float(self.n_samples)  # (n,) in a stack
         self._entry_count: Any = self.count * self.dimension
         rounding = EPS * largest

@@ -50,7 +50,7 @@ KNOWN = re.compile(
     r"config\.toml|summary\.json|result\.npz|model\.json|history\.csv|edges\.csv"
     r"|ranks\.csv|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
     r"|parts/(history|edges)-[0-9]{5,9}\.csv|checkpoints/\*/node-[0-9]{5,9}\.npz"
-    r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
+    r"|(compare-)?(convergence|cost|eta|network|structure|traffic)\.(png|svg|pdf)"
     r"|(compare-)?report\.html"
 )
 ENTRIES = {  # of the manifest

@@ -14,7 +14,7 @@ from dadmm import penalty
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
-from dadmm.comm.codec import PAYLOADS
+from dadmm.comm.codec import KNOWN
 from dadmm.comm.sending import Sending
 from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
@@ -313,10 +313,7 @@ class Settings:
         decides=False, resume=True)
 
     payload: str = solver_setting(
-        "payload", MESSAGES, "how parameters are encoded", PAYLOADS)
-    bits: int = solver_setting(
-        "bits", MESSAGES, "quantised: bits per entry, 2 to 16",
-        applies=lambda run: run.payload == "quantised")
+        "payload", MESSAGES, f"how parameters are encoded: {KNOWN}")
     censor: float = solver_setting(
         "censor", MESSAGES, "send parameters only if they have changed by more than "
         "this fraction; the fraction shrinks by --censor-decay")

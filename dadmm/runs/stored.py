@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -34,8 +36,10 @@ from dadmm.core.schema import (
     object_of,
 )
 from dadmm.graphs.topology import Topology
+from dadmm.penalty import SCHEMES
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
+from dadmm.runs.graph import build_graph
 from dadmm.runs.row_files import (
     EDGE_KEYS,
     EDGES,
@@ -53,6 +57,7 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
+GOING = {True: "still going", False: "interrupted", None: "not finished"}
 GIVE = "give the folder that dadmm run names in its last lines"
 REAL = schema.number("finite", math.isfinite)
 AMOUNT = schema.number("not negative", lambda x: not x < 0)
@@ -118,7 +123,8 @@ ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "subspace": {"within_degrees": AMOUNT_OR_NULL, "why_not": TEXT},
     "consensus": {"error": AMOUNT, "by": TEXT, "where": TEXT},
     "seconds": PHASES
-    | {"total": AMOUNT, "curvature": AMOUNT, "of_all_sessions": PHASES},
+    | dict.fromkeys(("total", "set_up", "curvature"), AMOUNT)
+    | {"of_all_sessions": PHASES},
 }
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
 Lines = dict[int, list[str]]  # of a file of rows, by iteration
@@ -151,6 +157,8 @@ class StoredRun:
 
     folder: Path
     summary: Table
+    is_going: bool = False  # it has no summary.json
+    as_of: str = ""  # when it was read, if it is going
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -275,7 +283,8 @@ class StoredRun:
     @property
     def by_edge(self) -> bool:
         """Whether the edges of the run were recorded."""
-        return _exists(self.folder / "edges.csv") and len(self.topology.edges) > 0
+        there = _exists(self.folder / "edges.csv") and len(self.topology.edges) > 0
+        return there and self.has_rows
 
     def column(self, name: str, allowed: str = ANY) -> Matrix:
         """Return a column of history.csv, (iterations, n_nodes)."""
@@ -289,6 +298,181 @@ class StoredRun:
     def eta(self) -> Matrix:
         """Penalty of each directed edge for the next iteration, (iterations, E)."""
         return self.edge_column("eta", POSITIVE)
+
+    @cached_property
+    def n_iterations(self) -> int:
+        """Iterations that have rows; 0 if none were recorded."""
+        return len(self.iterations) if self.has_rows else 0
+
+    @cached_property
+    def has_rows(self) -> bool:
+        """Whether the run has rows of its nodes."""
+        name = self.folder / "history.csv"
+        try:
+            with open(files.open_plain(name), "rb") as file:
+                return len(file.readlines(2000)) > 1
+        except OSError as error:
+            raise documents.unreadable(name, error) from None
+
+    @property
+    def over_mpi(self) -> bool:
+        """Whether each node was a process."""
+        return "one process" not in self.summary.get("mpi_library", "")
+
+    @cached_property
+    def pairs(self) -> np.ndarray:
+        """The rows of the edges (i, j) with i < j, by which an edge is drawn once."""
+        edges = self.topology.edges
+        return np.flatnonzero(edges[:, 0] < edges[:, 1])
+
+    @property
+    def spans(self) -> NDArray[np.int64]:
+        """How many iterations each row stands for; more than one in a long run."""
+        return np.diff(self.iterations, prepend=0)
+
+    @cached_property
+    def has_payload(self) -> np.ndarray:
+        """Whether a directed edge carried a payload, (iterations, E).
+
+        A message without payload has the length of its header, with the penalty if the
+        ends of an edge use the mean of both.
+        """
+        header = 16 if self.config.options["scheme"].couples else 8
+        return self.edge_column("bytes") > header * self.spans[:, None]
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether the edges have budgets."""
+        return "budget0" in SCHEMES[self.config.scheme].uses
+
+    @property
+    def budgets(self) -> dict[str, Matrix]:
+        """What was spent of each budget, the budget, and how often it was raised.
+
+        The paper's schemes count on when a budget is spent; here, that is all of it.
+        """
+        found = {name: self.edge_column(name) for name in ("spent", "budget", "raised")}
+        return found | {"spent": np.minimum(found["spent"], found["budget"])}
+
+
+@dataclass(frozen=True)
+class GoingRun(StoredRun):
+    """A run without summary.json: what it has written so far."""
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph, from the settings or else from the rows of its edges."""
+        try:
+            return build_graph(self.config, self.config.nodes)[0]
+        except DadmmError as error:
+            with suppress(DadmmError):
+                rows = [
+                    line.split(",")[1:3]
+                    for line in next(iter(self._lines["edges"].values()), ())
+                ]
+                edges = sorted((int(i), int(j)) for i, j in rows)
+                return Topology.from_edges(self.summary["n_nodes"], edges)
+            raise ConfigError(
+                f"the run in {self.folder} has not finished, and its graph cannot be "
+                f"built again ({error}); start this command where the run was started, "
+                "or wait for the end of the run"
+            ) from None
+
+    @cached_property
+    def _lines(self) -> dict[str, Lines]:
+        kinds = ("history", "edges")
+        return {kind: lines_so_far(self.folder, kind) for kind in kinds}
+
+    @cached_property
+    def _complete(self) -> list[int]:
+        """The iterations of which all rows are there."""
+        found = complete_iterations(self._lines["history"], len(self.topology))
+        if self.config.record_edges and (n_edges := len(self.topology.edges)):
+            by_edge = complete_iterations(self._lines["edges"], n_edges)
+            found = sorted({*found} & {*by_edge})
+        return found
+
+    @property
+    def n_iterations(self) -> int:
+        return len(self._complete)
+
+    @property
+    def has_rows(self) -> bool:
+        return self.n_iterations > 0
+
+    @property
+    def by_edge(self) -> bool:
+        wanted = bool(self.config.record_edges)
+        return wanted and self.has_rows and len(self.pairs) > 0
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Nothing: results are written at the end."""
+        return {}
+
+    @cached_property
+    def history(self) -> dict[str, Matrix]:
+        header = (*history_header({}), *self._observed())
+        return self._parse("history", header, NODE_KEYS)
+
+    @cached_property
+    def edge_history(self) -> dict[str, Matrix]:
+        return self._parse("edges", EDGES, EDGE_KEYS)
+
+    def _parse(
+        self, kind: str, header: Sequence[str], keys: tuple[str, ...]
+    ) -> dict[str, Matrix]:
+        found, file = self._lines[kind], self.folder / f"{kind}.csv"
+        lines = [line for t in self._complete for line in found[t]]
+        n_rows = len(found[self._complete[0]]) if self._complete else 1
+        return parse_rows(lines, header, keys, n_rows, file)
+
+    def _observed(self) -> Sequence[str]:
+        """Return the names of the angles that are recorded; see `cli.targets`."""
+        first = next(iter(self._lines["history"].values()), [""])[0]
+        extra = first.count(",") + 1 - len(history_header({}))
+        drawn = self.config.data is None and not self.config.traits.tracks
+        one = "angle_to_truth" if drawn else "angle_to_centralised"
+        both = ["angle_to_truth", "angle_to_centralised"]
+        return {0: [], 1: [one], 2: both}.get(extra, [])
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Return the run in a folder, whether it has finished or not."""
+    with_settings = files.kind(folder / "config.toml") == "file"
+    if with_settings and files.kind(folder / "summary.json") == "none":
+        return _going(folder)
+    return StoredRun.read(folder)
+
+
+def run_folders(given: Iterable[str | Path]) -> list[Path]:
+    """Return folders of runs, each once; a folder of several stands for its runs."""
+    found: dict[Path, None] = {}
+    for folder in map(Path, given):
+        inner: list[Path] = []
+        if not any(_exists(folder / name) for name in ("config.toml", "summary.json")):
+            with suppress(OSError):
+                inner = sorted(file.parent for file in folder.glob("*/config.toml"))
+        found |= dict.fromkeys(inner or [folder])
+    return list(found)
+
+
+def _going(folder: Path) -> GoingRun:
+    """Return a run that has not finished."""
+    config = read_config(folder)
+    if config.nodes is None:
+        file = folder / "config.toml"
+        raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
+    over_mpi = files.kind(folder / "ranks.csv") == "file"
+    summary: Table = {
+        "status": GOING[RunFolder.is_live(folder)],
+        "n_nodes": config.nodes,
+        "mpi_library": "" if over_mpi else "none (one process)",
+    }
+    as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    run = GoingRun(folder, summary, is_going=True, as_of=as_of)
+    summary["iterations"] = max(run._complete, default=0)
+    return run
 
 
 def _column(rows: Columns, name: str, file: Path, allowed: str) -> Matrix:

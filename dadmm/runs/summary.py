@@ -59,8 +59,11 @@ class Summary(dict[str, Any]):
     """The entries of summary.json; `text` is what the run prints."""
 
     @classmethod
-    def of(cls, result: Result, named: Named, total_seconds: float) -> Summary:
-        """Return what a result, on rank 0, says by itself."""
+    def of(cls, result: Result, named: Named, spent: Mapping[str, float]) -> Summary:
+        """Return what a result, on rank 0, says by itself.
+
+        ``spent`` has the seconds in total and in set-up, before the first iteration.
+        """
         found, bound = result.start, result.subspace_bound
         start: dict[str, Any] = {"init": result.ending.init}
         if found is not None:
@@ -88,7 +91,7 @@ class Summary(dict[str, Any]):
             tree_bytes=int(result.traffic.tree_bytes.sum()),  # of sums over a tree
             # since the run began or was resumed; phases: mean over the nodes
             seconds={
-                "total": total_seconds,
+                **spent,
                 **_means(result.seconds),
                 "curvature": result.curvature_seconds,  # for the first penalties
                 "of_all_sessions": _means(result.seconds_of_all_sessions),
@@ -195,7 +198,7 @@ class Summary(dict[str, Any]):
         loop = ", ".join(f"{phase} {seconds[phase]:.2f}" for phase in phases)
         time = (
             f"after {self['iterations']} iterations, {seconds['total']:.2f} s{since} "
-            f"(a node's loop: {loop})"
+            f"(set-up {seconds['set_up']:.2f}; a node's loop: {loop})"
         )
         rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
         if status == "certified":
@@ -283,9 +286,9 @@ class Summary(dict[str, Any]):
         if found is not None and found["why_not"]:
             yield f"no bound on the angle to the subspace of {rows}: {found['why_not']}"
         elif found is not None:
-            angle = float(at_most(max(found["within_degrees"], LEAST_ANGLE)))
+            angle = least_angle(found["within_degrees"])
             yield (
-                f"every node's subspace is within {angle:.2g} degrees of the principal "
+                f"every node's subspace is within {angle} degrees of the principal "
                 f"subspace of {rows}"
             )
         if start["init"] != "merged":
@@ -457,15 +460,30 @@ def computation_error(
     They are compared with the standard errors, or else with the coefficients. If one of
     these may be zero, the line has the largest bound itself.
     """
+    how = "certified" if status == "certified" else "by its bound"
+    value, of = worst_error(values, bounds, errors)
+    relation = "below" if value.endswith("%") else "at most"
+    return f"error of the computation: {relation} {value} {of}, {how}"
+
+
+def worst_error(
+    values: Mapping[str, float],
+    bounds: Mapping[str, float],
+    errors: Mapping[str, float | None],
+) -> tuple[str, str]:
+    """Return the largest bound on an error, as a part or by itself, and of what."""
     what = "standard error" if errors else "coefficient"
     sizes = errors or {name: abs(value) for name, value in values.items()}
     ratios = [x / (sizes.get(name) or math.nan) for name, x in bounds.items()]
-    how = "certified" if status == "certified" else "by its bound"
     if not all(ratio < 1.0 for ratio in ratios):  # NaN is not
-        most = at_most(max(bounds.values()))
-        return f"error of the computation: at most {most} in any coefficient, {how}"
+        return at_most(max(bounds.values())), "in any coefficient"
     percent = float(at_most(max(LEAST_PERCENT, 100.0 * max(ratios))))
-    return f"error of the computation: below {percent:.2g} % of every {what}, {how}"
+    return f"{percent:.2g} %", f"of every {what}"
+
+
+def least_angle(degrees: float) -> str:
+    """Return a bound on an angle in two digits, at least the smallest that is said."""
+    return f"{float(at_most(max(degrees, LEAST_ANGLE))):.2g}"
 
 
 def known(number: float) -> float | None:

@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.admm.local import as_numbers
 from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.schema import SEED
 
 if TYPE_CHECKING:
@@ -116,6 +116,18 @@ def _no_metric(kind: type, problem: Problem | None) -> str:
     if not stacks(kind, "within"):
         return f"the class {name} overrides prox, expect or objectives, but not within"
     return ""
+
+
+def common_layout(problems: Mapping[int, Problem]) -> Layout:
+    """Return the layout of problems by node; raise if they differ."""
+    (first, like), *others = problems.items()
+    for i, problem in others:
+        if problem.layout != like.layout:
+            raise ProblemError(
+                f"node {i} has parameters {problem.layout} but node {first} "
+                f"{like.layout}; give all nodes data of the same shape"
+            )
+    return like.layout
 
 
 def all_abilities(problems: Iterable[Problem]) -> Abilities:

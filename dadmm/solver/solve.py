@@ -39,6 +39,7 @@ from dadmm.solver.plan import (
     Kind,
     Start,
     all_abilities,
+    common_layout,
     find_starts,
     make_plan,
 )
@@ -109,7 +110,7 @@ def solve(
         ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
     sending : str or Sending
         Which messages are sent, and how they are encoded: a payload by its name, or an
-        object, as in ``dadmm.Sending("quantised", bits=6)``.
+        object, as in ``dadmm.Sending("quantised:6", censor=0.01)``.
     schedule : Schedule, optional
         Which edges are used in which iteration. By default all edges are used in all
         iterations.
@@ -215,7 +216,7 @@ def solve(
             raise ConfigError("give init or warm_start, not both")
         given.update({name: make(given[name]) for name, make in OPTIONS.items()})
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
-        hosted = _hosted(problems, topology, comm)
+        hosted = hosted_problems(problems, topology, comm)
         return hosted, all_abilities(hosted.values())
 
     def common() -> dict[str, str]:
@@ -297,7 +298,7 @@ def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in left_out}
 
 
-def _hosted(
+def hosted_problems(
     problems: Sequence[Problem] | Problem, topology: Topology, comm: Any
 ) -> dict[int, Problem]:
     """Return the problems of this process by node."""
@@ -328,13 +329,9 @@ def _hosted(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    for i, problem in enumerate(problems):
-        if problem.layout != problems[0].layout:
-            raise ProblemError(
-                f"all nodes must share one layout, but node 0 has {problems[0].layout} "
-                f"and node {i} has {problem.layout}"
-            )
-    return dict(enumerate(problems))
+    hosted = dict(enumerate(problems))
+    common_layout(hosted)
+    return hosted
 
 
 def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:

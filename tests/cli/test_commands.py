@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dadmm.__main__ import COMMANDS, main
+from dadmm.__main__ import COMMANDS, FOR_RANKS, main
 from dadmm.core.arguments import program
 
 
@@ -45,7 +45,7 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     """Others would write the same files at the same time."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "1")
-    for name in COMMANDS.keys() - {"run"}:
+    for name in COMMANDS.keys() - set(FOR_RANKS):
         assert main([name, "missing"]) == 0
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("PMI_RANK", "0")

@@ -68,7 +68,7 @@ def test_a_configuration_fed_back_repeats_the_run():
         assert_same(Path("first"), again)
         for name in ("config.toml", "edges.csv"):
             assert Path("first", name).read_text() == Path(again, name).read_text()
-    assert "bits" not in Path("first/config.toml").read_text()  # it does not apply
+    assert "drop_seed" not in Path("first/config.toml").read_text()  # not applied
 
 
 def test_tables_and_arrays_are_as_documented():
@@ -114,7 +114,7 @@ def test_the_summary_says_what_happened():
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
-        "outside_calls", "outside_bytes",
+        "outside_calls", "outside_bytes", "record_every",
         "stopping", "waited_for", "advice",
         "status", "why", "coordinates", "penalties", "tree_bytes", "objective",
         "certificate", "consensus", "start", "subspace", "scores", "standard_errors",
@@ -129,8 +129,10 @@ def test_the_summary_says_what_happened():
     assert summary["messages"] == arrays_of(folder)["edge_messages"].sum()
     size = 6 * 2 + 6 + 1
     assert summary["bytes"] == 8 * (8 * (2 + size) + 12 * 8 * (1 + size))
-    phases = {"solve", "exchange", "update", "observe"}
-    assert set(summary["seconds"]) == {"total", *phases, "curvature", "of_all_sessions"}
+    phases, seconds = {"solve", "exchange", "update", "observe"}, summary["seconds"]
+    others = {"total", "set_up", "curvature", "of_all_sessions"}
+    assert set(seconds) == {*phases, *others}
+    assert 0.0 < seconds["set_up"] < seconds["total"]
     assert set(summary["metrics"]) == {
         "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
         "disagreement", "residual", "log_likelihood", "log_likelihood_gap",

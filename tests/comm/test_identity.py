@@ -34,7 +34,7 @@ def test_an_identity_repeats():
     [
         ("configuration", {"given": GIVEN | {"eta0": 10.000000000000002}}),
         ("configuration", {"given": GIVEN | {"t_max": None}}),
-        ("configuration", {"given": GIVEN | {"sending": Sending(bits=9)}}),
+        ("configuration", {"given": GIVEN | {"sending": Sending("quantised:9")}}),
         ("graph", {"topology": STAR}),
         ("graph", {"schedule": Schedule.matchings(RING)}),
     ],

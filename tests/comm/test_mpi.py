@@ -183,7 +183,7 @@ GOOD = {
     "lost tracks": (*SHORT[:2], *SFM, "--missing-fraction", 0.2),
     "turns and short messages": (
         *("--max-iter", 30, *SHORT[2:], "--topology", "turn-a.edges,turn-b.edges"),
-        *("--payload", "quantised", "--bits", 5, "--edge-sleep", 0.4),
+        *("--payload", "quantised:5", "--edge-sleep", 0.4),
         *("--censor", 0.1, "--send-every", 2),
     ),
 }

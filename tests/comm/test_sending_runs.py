@@ -21,16 +21,16 @@ OPTIONS = {
     "all": Sending(),
     "float32": Sending(payload="float32"),
     "float16": Sending(payload="float16"),
-    "quantised 8": Sending(payload="quantised", bits=8),
-    "quantised 3": Sending(payload="quantised", bits=3),
+    "quantised 8": Sending(payload="quantised:8"),
+    "quantised 3": Sending(payload="quantised:3"),
     "censor": Sending(censor=0.3, censor_decay=0.85),
     "every 2": Sending(send_every=2),
     "sleep": Sending(edge_sleep=0.3),
     "combined": Sending(
-        payload="quantised", bits=4, censor=0.3, censor_decay=0.85, edge_sleep=0.3
+        payload="quantised:4", censor=0.3, censor_decay=0.85, edge_sleep=0.3
     ),
     "at once": Sending(
-        payload="quantised", bits=6, censor=0.1, censor_decay=0.95, edge_sleep=0.2,
+        payload="quantised:6", censor=0.1, censor_decay=0.95, edge_sleep=0.2,
         send_every=2,
     ),
 }  # fmt: skip
@@ -139,7 +139,7 @@ def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
 MATCHINGS = TURNS["cluster"]
 WAYS = {
     "everything": (Sending(), None),
-    "quantised": (Sending(payload="quantised", bits=3), None),
+    "quantised": (Sending(payload="quantised:3"), None),
     "censored": (Sending(censor=0.5, censor_decay=0.9), None),
     "asleep": (Sending(edge_sleep=0.7), None),
     "rare": (Sending(send_every=4), None),

@@ -18,6 +18,7 @@ MODULES = (
     "dadmm",
     "dadmm.problems",
     "dadmm.penalty",
+    "dadmm.baselines",
     "dadmm.datasets",
     "dadmm.shard",
     "dadmm.metrics",

@@ -37,5 +37,25 @@ def test_jobs_run_the_commands_of_the_project_with_each_python_and_both_mpis():
     assert (ROOT / wheel).exists()
 
 
+def test_what_others_may_change_is_pinned():
+    """Actions by commit, packages by version; the image does not run as root."""
+    steps = re.findall(r"uses: (\S+)", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert steps
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step) for step in steps)
+    image = (ROOT / "launch/container/Dockerfile").read_text()
+    assert int(re.search(r"^USER (\d+)$", image, re.M)[1]) > 0
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.lower().split("==") for line in lines if line[0] != "#")
+    metadata = configparser.ConfigParser()
+    metadata.read(ROOT / "setup.cfg")
+    extras = metadata["options.extras_require"]
+    needed = metadata["options"]["install_requires"] + "\n".join(
+        extras[name] for name in ("mpi", "plot", "report", "sklearn", "tables", "dev")
+    )
+    for name, least in re.findall(r"^([\w-]+) >= ([\d.]+)$", needed, re.M):
+        have = pinned[name.lower()].split(".")
+        assert [*map(int, have[:2])] >= [*map(int, least.split("."))], name
+
+
 def test_the_citation_has_the_version():
     assert load("CITATION.cff")["version"] == dadmm.__version__

@@ -175,7 +175,7 @@ REFUSED = {  # values out of range, by setting
     "n_components": [-1], "dimension": [1], "noise_variance": [-0.1, math.inf],
     "missing_fraction": [1.0], "max_categories": [1], "checkpoint_every": [-1],
     "checkpoint_seconds": [-1.0, math.inf], "seed": [-1], "data_seed": [-1],
-    "topology_seed": [-1], "payload": ["int8"], "bits": [1, 17],
+    "topology_seed": [-1], "payload": ["int8", "quantised:1", "quantised:17", "topk:0"],
     "censor": [-0.1, math.inf, math.nan], "censor_decay": [0.0, 1.0],
     "send_every": [0], "edge_sleep": [1.0, -0.5], "drop_probability": [1.0],
     "drop_seed": [-1],

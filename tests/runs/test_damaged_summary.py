@@ -11,11 +11,9 @@ import pytest
 
 from dadmm import run
 from dadmm.core.errors import ConfigError
-from dadmm.drawing import figures
-from dadmm.page import about, outcome
-from dadmm.page.parts import Page
-from dadmm.page.runs import PageRun
-from dadmm.runs.stored import read_summary
+from dadmm.runs.stored import StoredRun, read_summary
+from dadmm.show import about, outcome, panels
+from dadmm.show.page import Page
 
 BAD = ["null", "-1", "1.06", "-1.06", '"x"', "[]", "[null]", "{}", '{"a": []}', "true",
        "1e400", "-1e400", "NaN", "1" * 400, '{"a": {"b": null}}']  # fmt: skip
@@ -74,21 +72,22 @@ def mutated(summary: dict, path: tuple, value: object) -> dict:
     return whole
 
 
-def use(run: PageRun) -> None:
+def use(run: StoredRun) -> None:
     """Call all that reads a summary, except what draws."""
-    outcome.printed(run)
-    page = Page([run, run])
-    outcome.top(page, [run, run])
-    outcome.results(page, [run])
+    for runs in ([run], [run, run]):
+        page = Page(runs)
+        outcome.badge(run)
+        outcome.top(page)
+        outcome.results(page)
     about._facts(run)
-    figures.stops(run)
-    figures.title([run])
+    panels.endings(run)
+    panels.title([run])
 
 
 def test_no_mutation_of_an_entry_reaches_a_reader(folders, tmp_path):
     file, refused, cases = tmp_path / "summary.json", 0, 0
     for folder in folders:
-        whole = PageRun.read(folder)
+        whole = StoredRun.read(folder)
         use(whole)
         for path in places(whole.summary):
             for value in [*map(json.loads, BAD), GONE]:
@@ -96,7 +95,7 @@ def test_no_mutation_of_an_entry_reaches_a_reader(folders, tmp_path):
                 file.write_text(json.dumps(mutated(whole.summary, path, value)))
                 try:
                     found = read_summary(file)
-                    one = PageRun(folder, found)
+                    one = StoredRun(folder, found)
                     vars(one).update(vars(whole) | {"summary": found})  # read once
                     use(one)
                 except ConfigError as error:

@@ -18,12 +18,12 @@ from dadmm import Topology
 from dadmm.cli.job import check_unseen
 from dadmm.core import files
 from dadmm.core.errors import OutputError
-from dadmm.drawing import plot
 from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import KNOWN, RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles
+from dadmm.show import plot
 from dadmm.solver import checkpoint
 from tests.support.problems import quadratics
 from tests.support.runs import contents, run_of

@@ -200,7 +200,7 @@ def test_sending_and_options_go_to_the_solver():
     exact = Ridge().fit(X, y)
     for model in (
         Ridge(sending="float32"),
-        Ridge(sending=dadmm.Sending("quantised", bits=6)),
+        Ridge(sending=dadmm.Sending("quantised:6")),
         Ridge(options={"payload": "float16"}),
     ):
         model.fit(X, y)

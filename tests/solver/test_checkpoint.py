@@ -28,13 +28,11 @@ BLOCKS = shard.split(datasets.synthetic(120, 8, 2, 0.2, 0)[0], 6)
 SENDING = {
     "everything": Sending(),
     "float32": Sending(payload="float32"),
-    "quantised": Sending(payload="quantised", bits=4),
+    "quantised": Sending(payload="quantised:4"),
     "censored": Sending(censor=1e-2),
     "every": Sending(send_every=3),
     "asleep": Sending(edge_sleep=0.95),  # a third of the edges, by turns
-    "all": Sending(
-        payload="quantised", bits=5, censor=1e-2, send_every=2, edge_sleep=0.9
-    ),
+    "all": Sending(payload="quantised:5", censor=1e-2, send_every=2, edge_sleep=0.9),
     "lossy": Sending(drop_probability=0.3),
 }
 SCHEDULES = {"always": None, "matchings": Schedule.matchings(RING)}

@@ -25,7 +25,7 @@ from tests.support.solving import solve as run_solve
 FILE = Path(__file__).with_name("golden.npz")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance", "snap")
 RAW = {"coordinates": "raw"}  # as the paper has it
-WHOLE = ("float64", 8, 0.0, 0.98)  # payload, bits, censor and its decay
+WHOLE = ("float64", 0.0, 0.98)  # payload, censor and its decay
 COLUMNS = ("objective", "primal", "dual", "eta")
 GRAPHS = {
     "ring": Topology.ring(5),
@@ -68,7 +68,7 @@ CASES = {
     "lasso": ("lasso", "ring", RAW),
     "logistic": ("logistic", "ring", {"scheme": "nap"} | RAW),
     "float32": ("ppca", "complete", {"sending": Sending(payload="float32")}),
-    "4 bits": ("ppca", "complete", {"sending": Sending(payload="quantised", bits=4)}),
+    "4 bits": ("ppca", "complete", {"sending": Sending(payload="quantised:4")}),
     "censored": ("ppca", "complete", {"sending": Sending(censor=0.1)}),
     "every third": ("ppca", "complete", {"sending": Sending(*WHOLE, 3)}),
     "sleeping": ("ppca", "complete", {"sending": Sending(*WHOLE, 1, 0.3)}),

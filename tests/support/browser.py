@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,7 @@ class Opened:
             color_scheme=scheme,
             java_script_enabled=scripts,
         )
-        self.page = self.context.new_page()
+        self.page, self.file = self.context.new_page(), file
         self.page.set_default_timeout(300_000)
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -66,11 +66,15 @@ class Opened:
     def until(self, fact: str) -> None:
         """Wait until a JavaScript expression is true; at most five minutes.
 
-        Playwright's own way evaluates it inside the page, which the page forbids.
+        Playwright's own way evaluates it inside the page, which the page forbids. While
+        a page loads itself again, nothing is true.
         """
+        from playwright.sync_api import Error
+
         for _ in range(3000):
-            if self.page.evaluate(fact):
-                return
+            with suppress(Error):
+                if self.page.evaluate(fact):
+                    return
             self.page.wait_for_timeout(100)
         raise AssertionError(f"never: {fact}")
 

@@ -24,12 +24,12 @@ SCHEMES = (
 SENDING = {
     "everything": (),
     "float32": ("--payload", "float32"),
-    "quantised": ("--payload", "quantised", "--bits", 5),
+    "quantised": ("--payload", "quantised:5"),
     "censored": ("--censor", 1e-2),
     "every": ("--send-every", 3),
     "asleep": ("--edge-sleep", 0.2),
     "most": (
-        "--payload", "quantised", "--bits", 6, "--censor", 1e-2, "--send-every", 2,
+        "--payload", "quantised:6", "--censor", 1e-2, "--send-every", 2,
     ),
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
 LOADED = (
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
     "dadmm.cli.models", "dadmm.runs.summary", "dadmm.cli.results", "dadmm.cli.privacy",
-    "dadmm.drawing.figures", "dadmm.runs.stored", "xml.etree.ElementTree",
+    "dadmm.show.to_matplotlib", "dadmm.runs.stored", "xml.etree.ElementTree",
     *(f"dadmm.{name}" for name in COMMANDS),
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded

@@ -26,7 +26,7 @@ COUNTED = 10**6  # first seed of the last two kinds; the others have seeds below
 GRAPHS = ("chain", "ring", "star", "grid", "complete", "random")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance")
 SENDING: tuple[dict[str, Any], ...] = (
-    {"payload": "quantised", "bits": 8}, {"payload": "quantised", "bits": 4},
+    {"payload": "quantised:8"}, {"payload": "quantised:4"},
     {"payload": "float32"}, {"payload": "float16"}, {"censor": 1e-2},
     {"send_every": 3}, {"edge_sleep": 0.2},
 )  # fmt: skip

@@ -67,14 +67,14 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
     for name, value, usual in (
         ("scheme", "nap", "snap"), ("max_iter", 9, 8), ("wait", "poll", "auto"),
         ("scheme", "npa", "snap"),  # which is not a scheme
-        ("sending", dadmm.Sending(bits=5), dadmm.Sending(bits=8)),
+        ("sending", dadmm.Sending("float32"), dadmm.Sending("quantised:8")),
         ("init", np.zeros((COMM.size, OWN.layout.size)), "shared"),
         ("observe", {"a": np.sum}, {}),
     ):  # fmt: skip
         chosen = {name: value if odd else usual}
         said = refusal(dadmm.ConfigError, OWN, RING, **chosen)
         assert said.startswith("rank 2")
-        assert ("bits" if name == "sending" else name) in said
+        assert ("payload" if name == "sending" else name) in said
     said = refusal(dadmm.ConfigError, OWN, RING, max_iter=8 if even else 9)
     assert said.startswith("ranks 1 and 3 have")
     turns = {"schedule": dadmm.Schedule.matchings(RING) if odd else None}

@@ -21,11 +21,11 @@ SHORT = {"tolerance": 0.0, "max_iter": 24, "budget0": 0.6}
 OPTIONS = (
     {"payload": "float32"},
     {"payload": "float16"},
-    {"payload": "quantised", "bits": 5},
+    {"payload": "quantised:5"},
     {"censor": 0.3, "censor_decay": 0.9},
     {"send_every": 3},
     {"edge_sleep": 0.7},
-    {"payload": "quantised", "bits": 3, "censor": 0.2, "edge_sleep": 0.7,
+    {"payload": "quantised:3", "censor": 0.2, "edge_sleep": 0.7,
      "send_every": 2},
 )  # fmt: skip
 TURNS = ("", "matchings", "ring,star")

@@ -39,7 +39,7 @@ from tests.support.tables import table
 WAYS = (
     Sending(),
     Sending(payload="float32"),
-    Sending(payload="quantised", bits=8),
+    Sending(payload="quantised:8"),
     Sending(censor=1e-3),
     Sending(send_every=2, edge_sleep=0.1),
 )

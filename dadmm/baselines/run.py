@@ -1,0 +1,301 @@
+"""The loop of another algorithm: messages, mixing, and the steps of all nodes.
+
+A node mixes ``x_i + sum_j w_ij (x_j - x_i)``, with both values *as they were sent*. So
+the mean of all nodes does not change by mixing, however messages are rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from dadmm.baselines.algorithms import ALGORITHMS, Algorithm, shrink
+from dadmm.comm import InProcessExchange, wire
+from dadmm.comm.codec import Coder
+from dadmm.comm.exchange import Exchange
+from dadmm.comm.sending import Sending
+from dadmm.comm.tree import TreeReduction
+from dadmm.core.errors import ConfigError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.schema import choice
+from dadmm.core.threads import one_blas_thread
+from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.solver.kind import SolveKind
+from dadmm.solver.options import Stopping, as_option
+from dadmm.solver.plan import Kind, all_abilities, find_starts, make_plan
+from dadmm.solver.solve import KINDS, hosted_problems
+
+Callback = Callable[[int, Any], str | None]
+
+
+class BaselineRun:
+    """The nodes of a process; callbacks get it as those of `dadmm.solve` get `Run`.
+
+    Parameters
+    ----------
+    algorithm, topology, sending, schedule
+        As in `solve`.
+    kind : SolveKind
+        The problems in the coordinates of the run, and their starts.
+    exchange : Exchange
+
+    Attributes
+    ----------
+    t : int
+        Iterations done.
+    start : ndarray of shape (n, m)
+        Starting parameters, by row.
+    curvature : float
+        The largest curvature of a node's objective at its start.
+    l1 : ndarray of shape (n, m)
+        Weights of absolute values.
+    problems : list of Problem
+        In the coordinates of the run, by row.
+    tree : TreeReduction
+        Sums along a spanning tree.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> run = dadmm.baselines.solve(problems, dadmm.Topology.ring(6), max_iter=9)
+    >>> run.t, run.theta.shape, run.exchange.sent.sum(axis=0)  # messages and bytes
+    (9, (6, 4), array([ 108, 4320]))
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        kind: SolveKind,
+        exchange: Exchange,
+        topology: Topology,
+        sending: Sending,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.algorithm, self.kind, self.exchange = copy(algorithm), kind, exchange
+        self.topology, self.t = topology, 0
+        self.nodes, self.arcs = exchange.nodes, exchange.arcs
+        self.incidence = Incidence(topology.degrees[self.nodes])
+        self._node_order = np.argsort(self.nodes)
+        self._arc_order = np.argsort(self.arcs)
+        own = self.nodes.tolist()
+        self.problems = [kind.within[i] for i in own]
+        self.start: Matrix = np.array([kind.starts[i] for i in own])
+        none = np.zeros(self.start.shape[1])
+        self.l1 = np.array([getattr(own, "l1", none) for own in self.problems])
+        self.tree = TreeReduction(topology, exchange.private_comm)
+        if kind.sent is not None:
+            self.tree.sent += kind.sent
+        size, n_edges = algorithm.width * self.start.shape[1], len(self.arcs)
+        exchange.begin = wire.ETA
+        if size:
+            shapes = self.problems[0].layout.shapes.items()
+            parts = {
+                f"{name}{k}": shape
+                for k in range(algorithm.width)
+                for name, shape in shapes
+            }
+            self._coder = Coder(sending.codec, Layout.of(**parts))
+            self._full = wire.length(self._coder.length, False)
+        self._sent, self._received = np.zeros((2, n_edges, size))
+        self._weights = self._metropolis(schedule)
+        self.curvature = 1.0
+        if algorithm.needs_gradient:
+            at = zip(self.problems, self.start, strict=True)
+            bends = [np.array([np.linalg.norm(p.rows(x), 2) ** 2]) for p, x in at]
+            self.curvature = float(self.merge(bends, np.maximum)[0])
+        self.algorithm.start(self)
+        self.tree_at_start = self.tree.sent.copy()
+
+    def _metropolis(self, schedule: Schedule | None) -> Matrix:
+        """Return ``1 / (1 + largest degree of both ends)`` by round and edge."""
+        i, j = self.topology.edges.T
+        active = np.ones((1, len(i)), dtype=bool)
+        if schedule is not None:
+            active = schedule.active_edges(self.topology)
+        weights = np.zeros(active.shape)
+        for row, on in zip(weights, active, strict=True):
+            degrees = np.bincount(i[on], minlength=self.topology.n_nodes)
+            row[on] = 1.0 / (1.0 + np.maximum(degrees[i[on]], degrees[j[on]]))
+        return weights[:, self.arcs]
+
+    def iterate(self, max_iter: int, callbacks: Sequence[Callback]) -> None:
+        """Run until a callback of any process returns "stop", or ``max_iter``.
+
+        Callbacks of all processes must return it in the same iteration.
+        """
+        for self.t in range(1, max_iter + 1):
+            message = self.algorithm.message() if self.algorithm.width else None
+            mixed = self.start if message is None else self._mix(message)
+            self.algorithm.update(mixed)
+            if "stop" in [callback(self.t, self) for callback in callbacks]:
+                break
+
+    def _mix(self, message: Matrix) -> Matrix:
+        """Send messages to the neighbours; return ``W message``, as it was sent."""
+        exchange, incidence = self.exchange, self.incidence
+        weights = self._weights[(self.t - 1) % len(self._weights)]
+        on = weights > 0.0
+        by_edge, n_bytes = np.empty_like(self._sent), self._coder.length
+        incidence.spread_into(message, by_edge)
+        exchange.outbox.header[...] = wire.IDLE
+        sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
+        self._coder.write(by_edge[on], sent, out)
+        self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
+        exchange.lengths[...] = np.where(on, self._full, 0)
+        exchange.swap()
+        received = self._received[on]
+        self._coder.read(exchange.inbox.payload[on, :n_bytes], received)
+        self._received[on] = received
+        pulled = weights[:, None] * (self._received - self._sent)
+        moved: Matrix = incidence.reduce(np.add, pulled, np.zeros_like(message))
+        return message + moved
+
+    def gradient(self, points: Matrix) -> Matrix:
+        """Return the gradient of each node's smooth part at its row, (n, m)."""
+        pairs = zip(self.problems, points, strict=True)
+        return np.array([problem.gradient(x) for problem, x in pairs])
+
+    def prox(self, points: Matrix, length: float) -> Matrix:
+        """Return the proximal step of each node's absolute values, (n, m)."""
+        return shrink(points, length * self.l1) if self.l1.any() else points
+
+    def total(self, rows: Matrix) -> Vector:
+        """Return the sum of all nodes' rows, by messages along a spanning tree."""
+        found: Vector = self.merge(list(rows))
+        return found
+
+    def merge(
+        self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
+    ) -> Any:
+        """Return one value per row of this process, merged over all nodes."""
+        values = dict(zip(self.nodes.tolist(), rows, strict=True))
+        return self.tree.reduce(values, merge, finish)
+
+    def by_node(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows (n, ...) in the order of the nodes' numbers."""
+        return rows[self._node_order]
+
+    def by_edge(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows (E, ...) in the order of ``topology.edges``."""
+        return rows[self._arc_order]
+
+    @property
+    def theta(self) -> Matrix:
+        """Parameters in the user's coordinates, in the order of the nodes' numbers."""
+        return self.by_node(self.kind.theta_of(self.algorithm.x))
+
+
+def solve(
+    problems: Sequence[Problem] | Problem,
+    topology: Topology,
+    algorithm: str | Algorithm = "extra",
+    *,
+    sending: str | Sending = "float64",
+    schedule: Schedule | None = None,
+    coordinates: str = "raw",
+    max_iter: int = 1000,
+    callbacks: Sequence[Callback] = (),
+    comm: Any = None,
+) -> BaselineRun:
+    """Run another algorithm on the messages of `dadmm.solve`.
+
+    Parameters
+    ----------
+    problems, topology, sending, schedule, callbacks, comm
+        As in `dadmm.solve`.
+    algorithm : str or Algorithm
+        A name in `ALGORITHMS`, or an object as ``ALGORITHMS["extra"](step=0.7)``.
+    coordinates : {"raw", "metric"}
+        In which coordinates the steps are taken.
+    max_iter : int
+        Number of iterations, unless callbacks stop it.
+
+    Returns
+    -------
+    run : BaselineRun
+        With the parameters of the nodes of this process in ``theta``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> ring = dadmm.Topology.ring(6)
+    >>> run = dadmm.baselines.solve(problems, ring, "extra", max_iter=200)
+    >>> near = dadmm.solve(problems, ring, stopping=dadmm.Stopping(tolerance=1e-9))
+    >>> bool(abs(run.theta - near.solution).max() < 1e-6)
+    True
+    """
+    if isinstance(algorithm, str):
+        choice(ALGORITHMS).check("algorithm", algorithm)
+        algorithm = ALGORITHMS[algorithm]()
+    sending = as_option(Sending, sending)
+    hosted = hosted_problems(problems, topology, comm)
+    if not algorithm.needs_gradient:
+        coordinates = "raw"  # no others are needed
+    plan = make_plan(all_abilities(hosted.values()), None, coordinates)
+    check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
+    with one_blas_thread(), np.errstate(all="ignore"):
+        starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)
+        kind = KINDS[plan.kind](hosted, Stopping(tolerance=0.0).criteria, starts, None)
+        kind.plan = plan
+        kind.prepare(topology, comm, None)
+        run = BaselineRun(
+            algorithm, kind, _exchange(topology, kind.within, algorithm.width, comm),
+            topology, sending, schedule,
+        )  # fmt: skip
+        run.iterate(max_iter, callbacks)
+        run.exchange.close()
+    return run
+
+
+def check_suited(
+    algorithm: Algorithm,
+    problem: Any,
+    kind: Kind,
+    sending: Sending,
+    schedule: Schedule | None = None,
+) -> None:
+    """Raise if an algorithm cannot have this problem, way of sending or schedule."""
+    name, what = type(algorithm).__name__, type(problem).__name__
+    why = ""
+    absolute = bool(np.any(getattr(problem, "l1", 0.0)))
+    if not getattr(problem, "convex", False):
+        why = f"needs a convex problem, and {what} is not"
+    elif algorithm.needs_gradient and not hasattr(problem, "gradient"):
+        why = f"needs a method gradient, which {what} does not have"
+    elif algorithm.needs_gradient and not hasattr(problem, "rows"):
+        why = f"needs a method rows for its step length, which {what} does not have"
+    elif not algorithm.needs_gradient and not hasattr(problem, "equations"):
+        why = f"needs a problem of squared errors, and {what} is not"
+    elif absolute and not algorithm.has_prox:
+        why = f"cannot have absolute values, which {what} has; use nids or extra"
+    elif absolute and kind is not Kind.RAW:
+        why = f"can have the absolute values of {what} in raw coordinates only"
+    elif schedule is not None and not algorithm.allows_schedule:
+        why = "needs all edges in all iterations; use diging, or a scheme"
+    elif not algorithm.width and sending != Sending():
+        why = "sends sums along a tree in double precision only; use payload float64"
+    elif sending != Sending(sending.payload):
+        why = "has no way to send but by another payload; leave out the other settings"
+    if why:
+        raise ConfigError(f"the algorithm {name} {why}")
+
+
+def _exchange(
+    topology: Topology, within: Mapping[int, Problem], width: int, comm: Any
+) -> Exchange:
+    size = width * next(iter(within.values())).layout.shared_size
+    if comm is None:
+        return InProcessExchange(topology, size)
+    from dadmm.comm.mpi import MPIExchange
+
+    return MPIExchange(comm, topology, size)

@@ -1,0 +1,159 @@
+"""What a comparison found: a table to print, tidy tables to read, and figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.documents import write_text
+
+Row = dict[str, Any]
+WHAT = ("topology", "method", "payload")
+FIGURES = ("iteration", "bytes")  # and each network: what the error is drawn against
+
+
+def write_comparison(
+    folder: Path, rows: Sequence[Row], about: str, networks: Sequence[str]
+) -> str:
+    """Write the tables and figures of all runs; return the text to print."""
+    plain = [{k: v for k, v in row.items() if k != "curve"} for row in rows]
+    curves = [
+        {k: row[k] for k in (*WHAT, "seed")}
+        | dict(zip(row["curve"], point, strict=True))
+        for row in rows
+        if "curve" in row
+        for point in zip(*row["curve"].values(), strict=True)
+    ]
+    text = f"{about}\n\n{table(rows, networks)}"
+    write_text(folder / "table.md", text)
+    for name, found in (("runs", plain), ("curves", curves)):
+        _write_rows(folder, name, found)
+    if find_spec("matplotlib") is not None and curves:
+        for x in (*FIGURES, *networks):
+            _draw(folder / f"error-{x}.png", rows, x)
+    return f"{text}\n{folder}\n"
+
+
+def table(rows: Sequence[Row], networks: Sequence[str]) -> str:
+    """Return medians over the seeds, and quartiles, as a Markdown table."""
+    columns: dict[str, Callable[[list[Row]], str]] = {
+        "first": lambda own: _spread(own, "first", "{:.0f}"),
+        "for good": lambda own: _spread(own, "for_good", "{:.0f}"),
+        "messages": lambda own: _spread(own, "messages", "{:,.0f}", quartiles=False),
+        "kB a node": lambda own: _spread(own, "total_bytes", "{:.3g}", 1e-3),
+        "set-up": lambda own: _spread(own, "setup_bytes", "{:.3g}", 1e-3, False),
+        "end": lambda own: _spread(own, "end_bytes", "{:.3g}", 1e-3, False),
+    }
+    for name in networks:
+        columns[f"s, {name}"] = partial(
+            _spread, name=f"{name}_seconds", form="{:.3g}", quartiles=False
+        )
+    columns["failed"] = _failures
+    lines = [["graph", "method", "payload", *columns]]
+    for (graph, method, payload), own in groups(rows):
+        tuned = next((row["tuned"] for row in own if row.get("tuned")), "")
+        names = [graph, f"{method} ({tuned})" if tuned else method, payload]
+        lines.append([*names, *(column(own) for column in columns.values())])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "".join(
+        f"| {' | '.join(w.ljust(n) for w, n in zip(line, widths, strict=True))} |\n"
+        for line in lines
+    )
+
+
+def groups(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, ...], list[Row]]]:
+    """Return the runs of all seeds for each graph, method and payload, in order."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in WHAT), []).append(row)
+    order = list(dict.fromkeys(row["topology"] for row in rows))
+    return sorted(found.items(), key=lambda item: order.index(item[0][0]))
+
+
+def _spread(
+    rows: list[Row], name: str, form: str, unit: float = 1.0, quartiles: bool = True
+) -> str:
+    """Return the median of a number over the runs that have it, with its quartiles."""
+    values = [unit * row[name] for row in rows if row.get(name) is not None]
+    if not values:
+        return "-"
+    low, middle, high = (form.format(v) for v in np.percentile(values, (25, 50, 75)))
+    return f"{middle} ({low} to {high})" if quartiles and low != high else middle
+
+
+def _failures(rows: list[Row]) -> str:
+    """Return how many runs did not arrive, and why."""
+    ended = [row["ended"] for row in rows if row["ended"] != "arrived"]
+    return f"{len(ended)}: {', '.join(sorted(set(ended)))}" if ended else "0"
+
+
+def _write_rows(folder: Path, name: str, rows: Sequence[Row]) -> None:
+    """Write rows as CSV, and as parquet if there is pyarrow."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(folder / f"{name}.csv", text.getvalue())
+    if find_spec("pyarrow") is not None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        data = {column: [row.get(column) for row in rows] for column in columns}
+        parquet.write_table(pa.table(data), folder / f"{name}.parquet")
+
+
+def _draw(path: Path, rows: Sequence[Row], x: str) -> None:
+    """Draw the error against a number: medians over the seeds, with quartiles."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    graphs = list(dict.fromkeys(row["topology"] for row in rows))
+    figure, axes = plt.subplots(
+        1, len(graphs), figsize=(1 + 3.6 * len(graphs), 3.4), sharey=True, squeeze=False
+    )
+    labels = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
+    styles: dict[tuple[str, ...], int] = {}
+    for key, own in groups(rows):
+        curves = [row["curve"] for row in own if "curve" in row]
+        if not curves:
+            continue
+        at, low, middle, high = band(curves, x)
+        axis, k = axes[0, graphs.index(key[0])], styles.setdefault(key[1:], len(styles))
+        style = {"color": f"C{k % 10}", "ls": ("-", "--", ":")[k // 10 % 3]}
+        axis.plot(at, middle, label=" ".join(key[1:]), lw=1.2, **style)
+        axis.fill_between(at, low, high, alpha=0.15, lw=0, color=style["color"])
+        axis.set(xscale="log", yscale="log", title=key[0])
+        axis.set_xlabel(labels.get(x, f"seconds on {x}, modelled"))
+    axes[0, 0].set_ylabel("error of the farthest node")
+    lines = {line.get_label(): line for axis in axes[0] for line in axis.get_lines()}
+    figure.legend(
+        lines.values(), lines, loc="outside right center", fontsize=7, frameon=False
+    )
+    figure.set_layout_engine("constrained")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def band(curves: Sequence[Row], x: str) -> tuple[np.ndarray, ...]:
+    """Return points, and the quartiles of the errors reached there."""
+    starts = max(max(curve[x][0], 1e-12) for curve in curves)
+    at = np.geomspace(starts, max(curve[x][-1] for curve in curves), 200)
+    errors = []
+    for curve in curves:
+        k = np.searchsorted(curve[x], at, side="right") - 1
+        found = np.array(curve["error"])[np.clip(k, 0, None)]
+        errors.append(np.where(at > curve[x][-1] * (1 + 1e-9), np.nan, found))
+    known = np.isfinite(errors).sum(axis=0) * 2 > len(errors)  # of most seeds
+    spread = np.nanpercentile(np.array(errors)[:, known], (25, 50, 75), axis=0)
+    return at[known], *spread

@@ -1,0 +1,364 @@
+"""One cell of a comparison: a method on a problem and a graph, until it has arrived.
+
+Two numbers are measured, because nodes can leave the goal again. ``first`` is the first
+iteration in which every node is within the goal. ``for_good`` is the iteration after
+which every node stays within it: the run goes on for half as many iterations again, and
+for at least `STAY`. What is sent is counted until ``for_good``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm import baselines
+from dadmm.comm.sending import Sending
+from dadmm.comm.traffic import Traffic
+from dadmm.comm.tree import spanning_tree
+from dadmm.comm.world import World
+from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import triangular
+from dadmm.graphs.measures import distances
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.penalty import Fixed
+from dadmm.solver.options import Stopping
+from dadmm.solver.solve import solve
+from dadmm.timing.network import Network
+from dadmm.timing.replay import Replay
+from dadmm.timing.trace import Trace
+
+STAY = 50  # iterations that the nodes must stay within the goal, at least
+BLOCK = 25  # iterations after which ranks tell each other their errors
+WILD = 1e12  # of an error, or of a parameter in place of an angle: the run diverges
+STEADY = 100  # exchanges that are simulated; if all are alike, the others follow
+POINTS = 100  # of a curve
+PER_DECADE = 8  # values of a setting that are tried
+FINEST = 1e-11  # tolerance of the run that finds the optimum
+
+
+class Setting(NamedTuple):
+    """On what methods are compared: the problems of this process, and the goal."""
+
+    problems: Mapping[int, Any]
+    distance: Callable[[Matrix], float]  # largest of the nodes of this process
+    options: Mapping[str, Any]  # coordinates, init and seed of `dadmm.solve`
+    known: float = 0.0  # bound on the error of the optimum
+
+
+class Wire(NamedTuple):
+    """On which networks seconds are modelled, and how long a node computes."""
+
+    networks: Mapping[str, Network]
+    work: float  # seconds of a node in an iteration
+
+
+class Arrival:
+    """Note in each iteration whether all nodes are within their goal.
+
+    They must enter it, and stay from then on, in iteration ``cap`` or before.
+    """
+
+    def __init__(self, to: float, cap: int) -> None:
+        self.to, self.cap = to, cap
+        self.first: int | None = None  # see the top of this file
+        self.for_good: int | None = None
+        self.is_wild = False
+        self._since: int | None = None  # the nodes are within the goal since then
+
+    @property
+    def longest(self) -> int:
+        """The iteration in which both numbers are known at the latest."""
+        return BLOCK * -(-_horizon(self.cap) // BLOCK)
+
+    def known(self, t: int, error: float) -> bool:
+        """Note iteration ``t``; return whether both numbers are known."""
+        self.is_wild = not error <= WILD
+        if not error <= self.to:
+            self._since = None
+            return t >= self.cap or self.is_wild
+        self.first = self.first or t
+        self._since = self._since or t
+        if t < _horizon(self._since):
+            return False
+        self.for_good = self._since
+        return True
+
+    @property
+    def ended(self) -> str:
+        """How the run ended."""
+        if self.for_good:
+            return "arrived"
+        return "diverged" if self.is_wild else "left again" if self.first else "too far"
+
+
+def _horizon(entered: int) -> int:
+    """Return until when the nodes must stay to have arrived for good."""
+    return entered + max(entered // 2, STAY)
+
+
+class Watch:
+    """A callback that notes errors and what is sent, until it is known what it took."""
+
+    def __init__(self, world: World, distance: Any, arrival: Arrival) -> None:
+        self._world, self._distance, self.arrival = world, distance, arrival
+        self.errors: list[float] = []  # of all nodes, up to the last block
+        self.bytes: list[np.ndarray] = []  # (E,) of this process, by iteration
+        self._messages: list[int] = []
+        self._own: list[float] = []
+        self._is_over = False
+
+    def __call__(self, t: int, run: Any) -> str | None:
+        lengths, tree = run.exchange.lengths, run.tree.sent[run.arcs]
+        if t == 1:
+            self._before = getattr(run, "tree_at_start", run.tree.sent)[run.arcs]
+            self.setup, self.arcs = self._before.copy(), run.arcs
+            self.end = np.zeros_like(self.setup)  # without sums at the end
+            self.opening = run.exchange.sent[:, 1] - lengths
+        summed, self._before = tree - self._before, tree.copy()
+        self.bytes.append(lengths + summed[:, 1])
+        self._messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
+        self.shared = run.exchange.collectives.tolist()
+        self._own.append(self._distance(run.theta))
+        if t % BLOCK == 0 and not self._is_over:
+            own = np.array(self._own[-BLOCK:])
+            everyone = self._world.joined(own, True)[0].reshape(-1, BLOCK)
+            for k, error in enumerate(everyone.max(axis=0).tolist()):
+                self.errors.append(error)
+                at = t - BLOCK + 1 + k
+                self._is_over = self._is_over or self.arrival.known(at, error)
+        return "stop" if self._is_over else None
+
+    def finish(self, traffic: Traffic) -> None:
+        """Note the sums at the end; ``traffic`` is of the nodes of this process."""
+        by_edge = np.array([traffic.tree_messages, traffic.tree_bytes]).T
+        self.end = by_edge[np.argsort(np.argsort(self.arcs))] - self.setup
+
+    def gathered(self, until: int) -> tuple[Matrix, int]:
+        """Return (E, 5 + until), on rank 0, and the messages of all nodes.
+
+        The columns are messages and bytes of set-up and of the end, bytes of the
+        opening messages, and of each iteration.
+        """
+        columns = [self.arcs, *self.setup.T, *self.end.T, self.opening]
+        rows = self._world.gather(np.array([*columns, *self.bytes[:until]]).T)
+        told = sum(self._messages[:until]) + int((self.opening > 0).sum())
+        told += int((self.setup + self.end)[:, 0].sum())
+        messages = self._world.gather(np.array([[told]]))
+        return rows[np.argsort(rows[:, 0]), 1:], int(messages.sum())
+
+
+def find_optimum(
+    world: World, problems: Mapping[int, Any], graph: Topology, to: float
+) -> Setting:
+    """Return the distance from the pooled optimum of a convex problem.
+
+    It is ``|F (theta - best)| / |F best|``, where F'F is the Hessian of the sum of all
+    f_i at the optimum. The optimum is that of a certified run.
+    """
+    own = list(problems.values())
+    if not getattr(own[0], "convex", False) or not hasattr(own[0], "rows"):
+        raise ConfigError(
+            f"the optimum of {type(own[0]).__name__} is not known, so methods cannot "
+            "be compared; use ppca without missing entries, or a convex problem"
+        )
+    result = solve(
+        own if world.comm is None else own[0], graph, coordinates="metric",
+        stopping=Stopping(tolerance=FINEST, max_iter=20_000), record=False,
+        gather="none", comm=world.comm,
+    )  # fmt: skip
+    best, certificate = result.solution, result.certificate
+    factors = [triangular(problem.rows(best)) for problem in own]
+    F = world.reduce(graph, factors, lambda a, b: triangular(np.vstack([a, b])))
+    size = float(np.linalg.norm(F @ best))
+    radius = math.inf if certificate is None else certificate.radius
+    known = radius * math.sqrt(graph.n_nodes) / size if size else math.inf
+    if not 2.0 * known <= to:
+        raise ConfigError(
+            f"the optimum is known to {known:.1e} only (relative, in the metric of the "
+            f"problem), and to is {to:g}; use a larger --to, or --standardise the data"
+        )
+
+    def distance(theta: Matrix) -> float:
+        off = (theta - best) @ F.T
+        return float(np.sqrt(np.vecdot(off, off)).max() / size)
+
+    return Setting(problems, distance, {}, known)
+
+
+def attempt(
+    world: World,
+    setting: Setting,
+    graph: Topology,
+    schedule: Schedule | None,
+    method: Any,
+    sending: Sending,
+    arrival: Arrival,
+) -> Watch:
+    """Run a scheme or an algorithm; return what was seen.
+
+    Sums at the end are those of a result of `dadmm.solve`, which other algorithms do
+    not have.
+    """
+    watch, own = Watch(world, setting.distance, arrival), [*setting.problems.values()]
+    common: dict[str, Any] = {
+        "sending": sending, "schedule": schedule, "callbacks": [watch],
+        "comm": world.comm,
+    }  # fmt: skip
+    hosted = own if world.comm is None else own[0]
+    options = dict(setting.options)
+    if isinstance(method, baselines.Algorithm):
+        baselines.solve(
+            hosted, graph, method, max_iter=arrival.longest,
+            coordinates=options["coordinates"], **common,
+        )  # fmt: skip
+        return watch
+    try:
+        result = solve(
+            hosted, graph, scheme=method, record=False, gather="none",
+            stopping=Stopping(tolerance=0.0, max_iter=arrival.longest),
+            **options, **common,
+        )  # fmt: skip
+        watch.finish(result.traffic)
+    except ProblemError:  # an objective is not finite
+        if world.comm is not None:  # other ranks wait for this one
+            raise
+        arrival.is_wild = True
+    return watch
+
+
+def measure(
+    world: World, graph: Topology, watch: Watch, wire: Wire, over_tree: bool
+) -> dict[str, Any]:
+    """Return what was sent until the nodes arrived, on rank 0; all ranks call it."""
+    arrival, n = watch.arrival, graph.n_nodes
+    found: dict[str, Any] = {
+        "first": arrival.first, "for_good": arrival.for_good, "ended": arrival.ended,
+    }  # fmt: skip
+    until = arrival.for_good or min(arrival.cap, len(watch.errors))
+    if not watch.bytes:
+        return found
+    rows, messages = watch.gathered(until)
+    if world.rank:
+        return found
+    setup, end, opening, sent = rows[:, :2], rows[:, 2:4], rows[:, 4], rows[:, 5:].T
+    calls, shared = watch.shared  # collectives, also of iterations that are not counted
+    each = sent.sum(axis=1) + shared / max(calls, 1)
+    before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
+    clocks, ends = {}, {}
+    for name, network in wire.networks.items():
+        clocks[name] = _tree_seconds(graph, network, setup) + _seconds(
+            graph, network, wire.work, opening, sent, over_tree
+        )
+        ends[name] = float(clocks[name][-1]) + _tree_seconds(graph, network, end)
+    keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
+    found["curve"] = {
+        "iteration": (keep + 1).tolist(),
+        "error": [float(f"{watch.errors[k]:.6g}") for k in keep],
+        "bytes": [round((before + loop[k]) / n) for k in keep],
+        **{k: [float(f"{v[i]:.6g}") for i in keep] for k, v in clocks.items()},
+    }
+    if arrival.for_good:
+        after = end[:, 1].sum()
+        by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
+        by_node = np.bincount(graph.edges[:, 0], by_edge)
+        found |= {
+            "messages": messages, "bytes": round(loop[-1] / n),
+            "setup_bytes": round(before / n), "end_bytes": round(after / n),
+            "total_bytes": round((before + loop[-1] + after) / n),
+            "most_bytes": round(by_node.max()),  # of the node that sends most
+        }  # fmt: skip
+        found |= {f"{k}_seconds": float(f"{v:.6g}") for k, v in ends.items()}
+    return found
+
+
+def _seconds(
+    graph: Topology,
+    network: Network,
+    work: float,
+    opening: Vector,
+    sent: Matrix,
+    over_tree: bool,
+) -> Vector:
+    """Return the modelled time at the end of each iteration."""
+    if over_tree:  # an iteration is a sum over the tree, the same in all
+        per = work + _tree_seconds(graph, network, np.array([sent[0] > 0, sent[0]]).T)
+        return np.asarray(per * np.arange(1, len(sent) + 1))
+    shown = sent
+    alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
+    if alike:
+        shown = sent[:STEADY]
+    none = np.zeros((len(shown), graph.n_nodes))
+    trace = Trace(graph.edges, none + work, none, none, none, shown, opening)
+    ends: Vector = Replay(trace, network).ends[1:].max(axis=1)
+    more = np.arange(1, len(sent) - len(shown) + 1)
+    each = (ends[-1] - ends[len(ends) // 2]) / max(len(ends) - 1 - len(ends) // 2, 1)
+    return np.append(ends, ends[-1] + each * more)
+
+
+def _tree_seconds(graph: Topology, network: Network, sent: Matrix) -> float:
+    """Return the modelled time of sums over the tree: level by level, up and down.
+
+    ``sent`` (E, 2) has messages and bytes by edge.
+    """
+    if not sent.any():
+        return 0.0
+    depth = distances(graph.indptr, graph.indices, 0)
+    parents, _ = spanning_tree(graph)
+    i, j = graph.edges.T
+    times = int(sent[:, 0].max())
+    up, down = parents[i] == j, parents[j] == i
+    levels = [up & (depth[i] == d) for d in range(int(depth.max()), 0, -1)]
+    levels += [down & (depth[j] == d) for d in range(1, int(depth.max()) + 1)]
+    each = np.array([np.where(level, sent[:, 1] / times, 0.0) for level in levels])
+    none, nothing = np.zeros((len(each), graph.n_nodes)), np.zeros(len(i))
+    trace = Trace(graph.edges, none, none, none, none, each, nothing)
+    return times * Replay(trace, network).seconds
+
+
+def usual_penalty(world: World, setting: Setting, graph: Topology) -> float:
+    """Return the geometric mean of the penalties of edges with `eta0 = "auto"`."""
+    own = list(setting.problems.values())
+    result = solve(
+        own if world.comm is None else own[0], graph, scheme=Fixed(eta0="auto"),
+        stopping=Stopping(tolerance=0.0, max_iter=1), record=False, gather="none",
+        comm=world.comm, **setting.options,
+    )  # fmt: skip
+    every = np.sort(world.joined(result.penalties.eta0, True)[0])
+    return float(np.exp(np.log(every).mean()))
+
+
+def find_best(
+    attempt_with: Callable[[float, int], int | None], start: float, cap: int
+) -> float | None:
+    """Return the value of a setting with which nodes arrive soonest.
+
+    Values are ``start`` times powers of ten to the eighth. The search goes up and down
+    by half a decade as long as that is better, then by shorter distances. A run is
+    given up when it is later than the best so far. None arrives: None.
+    """
+    tried: dict[int, int | None] = {}
+    best, least = 0, cap
+
+    def visit(k: int) -> None:
+        nonlocal best, least
+        if k not in tried and abs(k) <= 6 * PER_DECADE:
+            tried[k] = found = attempt_with(start * 10.0 ** (k / PER_DECADE), least)
+            if found and (found < least or not tried[best]):
+                best, least = k, found
+
+    for k in (0, 4, -4, 8, -8, 16, -16, 24, -24):
+        visit(k)
+        if k >= 8 and tried[best]:
+            break
+    for reach in (8, 4, 2, 1):
+        centre = None
+        while centre != best:
+            centre = best
+            visit(best + reach)
+            visit(best - reach)
+    return start * 10.0 ** (best / PER_DECADE) if tried[best] else None

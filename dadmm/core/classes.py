@@ -1,0 +1,69 @@
+"""Classes of a user by their place, as ``package.module:Class``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from dadmm.core.errors import ConfigError, shown
+
+
+def check_place(what: str, place: str) -> None:
+    """Raise unless a text has the form ``package.module:Class``."""
+    module, colon, path = place.partition(":")
+    words = (*module.split("."), *path.split("."))
+    if not colon or not all(word.isidentifier() for word in words):
+        raise ConfigError(
+            f"{what} {shown(place)} is not of the form package.module:Class"
+        )
+
+
+def import_class(
+    what: str,
+    place: str,
+    bases: tuple[type, ...] = (),
+    like: str = "",
+    installed: bool = False,
+) -> type[Any]:
+    """Return the class at ``package.module:Class``.
+
+    Unless it must be ``installed``, it may also be in the current folder.
+
+    It must be derived from one of the bases, if there are any. If there is no such
+    class, the error names those of the module that have the attribute ``like`` or such
+    a base. ``what`` is the setting that named it.
+    """
+    check_place(what, place)
+    module, _, path = place.partition(":")
+    if not installed and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as ``python -m`` has it
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # importing a module can raise anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        reason = f"{module} cannot be imported, {reason}"
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
+            reason = f"there is no module {missing!r}; install it, or start in the "
+            reason += "folder that has it"
+        raise ConfigError(f"{what} {place!r}: {reason}") from None
+
+    def fits(value: object) -> bool:
+        derived = isinstance(value, type) and issubclass(value, bases or object)
+        return derived and hasattr(value, like or "__init__")
+
+    for word in path.split("."):
+        if not hasattr(found, word):
+            kinds = [k for k, v in vars(found).items() if fits(v) and v not in bases]
+            raise ConfigError(
+                f"{what} {place!r}: {module} has no {word!r}; there is "
+                f"{', '.join(kinds) or 'none that could be meant'}"
+            )
+        found = getattr(found, word)
+    if not (isinstance(found, type) and issubclass(found, bases or object)):
+        names = " or ".join(f"{base.__module__}.{base.__name__}" for base in bases)
+        derived = f" derived from {names}" if bases else ""
+        raise ConfigError(f"{what} {place!r} is not a class{derived}")
+    return found

@@ -1,0 +1,164 @@
+"""The description of a figure: panels with axes, curves, bars, maps and marks.
+
+It knows no library: `to_matplotlib` and `to_plotly` draw what is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Integers
+from dadmm.show.style import Look
+
+MOST_POINTS = 400  # of a curve on a page
+MOST_NODES = 100  # bars, and rows of a map
+WIDE = 5.0  # ratio of the largest to the least value that is drawn on a log axis
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows."""
+
+    label: str = ""
+    log: bool = False
+    from_zero: bool = False
+    unit: str = ""  # after the number of a tick
+    names: tuple[str, ...] = ()  # of the places 0, 1, ... instead of numbers
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line, the band around it, and a marker at its end."""
+
+    name: str
+    x: Vector | Integers
+    y: Vector
+    look: Look
+    low: Vector | None = None  # of the band
+    high: Vector | None = None
+    steps: bool = False  # a value holds until the next one
+    end: int | None = None  # place of the marker; by default the last
+    run: int = 0  # number of the run, on a page
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Many thin lines in steps over the same x, such as the penalties of all edges."""
+
+    x: Vector | Integers
+    rows: Matrix  # (points, lines)
+    chosen: dict[str, int]  # columns that have a name and a colour
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars over the places of an axis, stacked by what they are made of."""
+
+    parts: dict[str, Vector]  # by name
+
+
+@dataclass(frozen=True)
+class Map:
+    """A matrix with a colour per cell; NaN has none."""
+
+    values: Matrix
+    unit: str
+
+
+Mark = Curve | Bundle | Bars | Map
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot of a figure."""
+
+    title: str
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark] = ()
+    level: tuple[float, str] | None = None  # a limit to mark, and its name
+    moments: dict[str, float] = field(default_factory=dict)  # values of x, by name
+    note: str = ""  # said instead of a plot
+
+    def values(self) -> Vector:
+        """Return all finite numbers along the y axis."""
+        found = [np.zeros(0)]
+        for mark in self.marks:
+            if isinstance(mark, Curve):
+                found += [own for own in (mark.y, mark.low, mark.high)
+                          if own is not None]  # fmt: skip
+            elif isinstance(mark, Bundle):
+                found.append(mark.rows.ravel())
+        every = np.concatenate(found)
+        return every[np.isfinite(every)]
+
+    def limits(self) -> tuple[float, float] | None:
+        """Return the ends of a logarithmic y axis, with room; None if it is not one."""
+        every = self.values()
+        every = every[every > 0]
+        if not self.y.log or not len(every):
+            return None
+        low, high = float(every.min()), float(every.max())
+        if self.level is not None:
+            low, high = min(low, self.level[0]), max(high, self.level[0])
+        room = max((high / low) ** 0.05, 1.05)
+        return low / room, high * room
+
+
+def byte_unit(most: float) -> tuple[float, str]:
+    """Return the unit for numbers of bytes up to ``most``: its size and its name."""
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+    return next((unit for unit in units if most >= unit[0]), units[-1])
+
+
+def is_wide(values: Vector) -> bool:
+    """Return whether numbers belong on a logarithmic axis."""
+    found = values[np.isfinite(values)]
+    return bool(len(found) and found.min() > 0 and found.max() > WIDE * found.min())
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return at least three ticks of a logarithmic axis over a ratio above `WIDE`.
+
+    They also cover a decade on both sides, for a reader who moves the axis.
+    """
+    decades = float(np.log10(high / low))
+    first, last = int(np.floor(np.log10(low))) - 1, int(np.ceil(np.log10(high))) + 1
+    if decades > 3:
+        step = max(1, round(decades / 6))
+        return [float(f"1e{k}") for k in range(first - first % step, last + 1, step)]
+    steps: tuple[float, ...] = (1, 2, 5) if decades > 1.3 else (1, 1.5, 2, 3, 5, 7)
+    return [float(f"{s}e{k}") for k in range(first, last + 1) for s in steps]
+
+
+def quantiles(values: Matrix, levels: Iterable[float], axis: int) -> Matrix:
+    """Return quantiles (levels, ...) that ignore NaN, or NaN if all values are."""
+    none = np.asarray(np.isnan(values).all(axis=axis))
+    filled = np.where(np.expand_dims(none, axis), 0.0, values)
+    found = np.nanquantile(filled, tuple(levels), axis=axis)
+    return np.where(none, np.nan, found)
+
+
+def thinned(n: int, most: int) -> Integers:
+    """Return up to ``most`` of the places 0 to n - 1, more of the early ones.
+
+    The first and the last are among them.
+    """
+    if n <= most:
+        return np.arange(n)
+    places = (n - 1) * np.linspace(0, 1, most) ** 2
+    return np.unique(places.round().astype(np.int64))
+
+
+def evenly(n: int, most: int) -> Integers:
+    """Return up to ``most`` of the numbers 0 to n - 1, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
+
+
+def said(shown: int, total: int, what: str) -> str:
+    """Return a sentence if not all are shown, else an empty text."""
+    return "" if shown >= total else f"{shown:,} of {total:,} {what} are shown. "

@@ -1,0 +1,158 @@
+"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``.
+
+Several runs are compared; their labels are the settings that differ. This needs
+matplotlib. Exit codes: 0 success, 2 invalid input or figures that cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.runs.folder import RunFolder
+from dadmm.runs.stored import StoredRun, run_folders
+
+KINDS = ("convergence", "cost", "eta", "network", "traffic", "structure")
+BY_EDGE = ("eta", "network")
+FORMATS = ("png", "svg", "pdf")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the runs of a command line and return its exit code."""
+    parser = Parser(prog=program("plot"), description="Draw runs.")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="folder of a run, or of several"
+    )
+    parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
+    parser.add_argument("--kind", choices=("all", *KINDS), default="all")
+    parser.add_argument(
+        "--at", type=_iterations, default=[], metavar="1,10,50",
+        help="iterations of the network figure (default: up to four, chosen by change)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
+        help=f"of {', '.join(FORMATS)} (default: png,svg)",
+    )  # fmt: skip
+    try:
+        return draw(parser.parse_args(argv))
+    except DadmmError as error:
+        return report_error(error)
+
+
+def _iterations(text: str) -> list[int]:
+    if not all(word.isdecimal() for word in text.split(",")):
+        raise argparse.ArgumentTypeError(
+            f"must be iterations such as 1,10,50, got {text!r}"
+        )
+    return sorted({int(word) for word in text.split(",")})
+
+
+def _formats(text: str) -> list[str]:
+    for word in text.split(","):
+        if word not in FORMATS:
+            allowed = ", ".join(FORMATS)
+            raise argparse.ArgumentTypeError(
+                f"unknown format {word!r}; choose from {allowed}"
+            )
+    return list(dict.fromkeys(text.split(",")))
+
+
+def draw(given: argparse.Namespace) -> int:
+    """Draw the figures and print their paths."""
+    try:
+        from dadmm.show.to_matplotlib import save
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise ConfigError(
+            "drawing needs matplotlib; pip install matplotlib, or run ./launch/setup "
+            "in a clone, which adds it to its .venv"
+        ) from None
+    runs = [StoredRun.read(folder) for folder in run_folders(given.runs)]
+    folder = Path(given.out) if given.out else runs[0].folder
+    prefix = "compare-" if len(runs) > 1 else ""
+    for kind in KINDS if given.kind == "all" else [given.kind]:
+        try:
+            figure = _draw(kind, runs, given.at)
+        except Missing as error:
+            if given.kind != "all":
+                raise ConfigError(str(error)) from None
+            if kind in BY_EDGE:
+                print(f"dadmm: no {kind}: {error}", file=sys.stderr)
+            continue
+        names = [f"{prefix}{kind}.{end}" for end in given.format]
+        RunFolder(folder).add_figures(names)
+        for path in save(figure, folder / (prefix + kind), given.format):
+            print(path)
+    return 0
+
+
+class Missing(Exception):
+    """What a figure needs and a run does not have."""
+
+
+def _draw(kind: str, runs: Sequence[StoredRun], at: Sequence[int]) -> Any:
+    """Return one figure of matplotlib."""
+    from dadmm.show import panels, to_matplotlib
+
+    words = panels.title(runs)
+    if kind in BY_EDGE:
+        for run in runs:
+            if not run.by_edge:
+                why = "has no edges.csv; run it again with --record-edges"
+                why = why if len(run.topology.edges) else "has one node and no edges"
+                raise Missing(f"the run in {run.folder} {why}")
+    if kind == "convergence":
+        return to_matplotlib.draw(words, panels.convergence(runs))
+    if kind == "cost":
+        return to_matplotlib.draw(f"Cost of accuracy\n{words}", panels.costs(runs), 4.4)
+    if kind == "eta":
+        if len(runs) == 1:
+            found = [replace(panels.penalties(runs[0]), title="")]
+        else:  # edges that have a name in one panel only would confuse
+            names = panels.labels(runs)
+            found = [replace(panels.penalties(run, 0), title=name)
+                     for run, name in zip(runs, names, strict=True)]  # fmt: skip
+        words = f"Penalty of each directed edge\n{words}"
+        return to_matplotlib.draw(words, found, 5.4)
+    if kind == "network":
+        names = panels.labels(runs)
+        drawn = {k: _network(run, at) for k, run in zip(names, runs, strict=True)}
+        return to_matplotlib.draw_networks(f"Effective network\n{words}", drawn)
+    if kind == "traffic":
+        found = panels.by_run(runs)
+        if len(runs) == 1:
+            found = [panels.sent(runs[0]), panels.phases(runs[0])]
+        return to_matplotlib.draw(f"Traffic and time\n{words}", found, 4.4)
+    if len(runs) > 1:
+        raise Missing("structures are drawn one at a time; give one run")
+    if "structure" not in runs[0].arrays:
+        raise Missing(
+            f"the run in {runs[0].folder} has no structure; use --problem sfm"
+        )
+    frame = panels.structure_frame(runs[0])
+    points = runs[0].array("structure", (None, 3))
+    return to_matplotlib.points3d(points, f"Structure ({frame})")
+
+
+def _network(run: StoredRun, at: Sequence[int]) -> Any:
+    """Return the graph of a run at some iterations."""
+    from dadmm.show import graph
+    from dadmm.show.to_matplotlib import Network
+
+    mean, known = graph.pair_means(run), run.iterations.tolist()
+    for t in at:
+        if t not in known:
+            raise ConfigError(
+                f"the run in {run.folder} has rows of {len(known)} iterations up to "
+                f"{known[-1]}, and none of {t}; choose others with --at"
+            )
+    rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
+    frames = {known[k]: mean[k] for k in rows}
+    return Network(graph.positions(run), run.topology.edges[run.pairs], frames)

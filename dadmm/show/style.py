@@ -1,0 +1,131 @@
+"""Colours, dashes and markers, in figures of matplotlib and on a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
+ULTRAMARINE = "#2B2BF5"
+Look = dict[str, Any]  # arguments of matplotlib's lines
+SCHEME_STYLE: dict[str, Look] = {
+    "fixed": {"color": BLACK, "linestyle": "-", "marker": "o"},
+    "vp": {"color": ORANGE, "linestyle": "--", "marker": "s"},
+    "ap": {"color": SKY, "linestyle": "-.", "marker": "^"},
+    "nap": {"color": BLUE, "linestyle": "-", "marker": "D"},
+    "vp_ap": {"color": GREEN, "linestyle": (0, (6, 1, 1, 1, 1, 1)), "marker": "v"},
+    "vp_nap": {"color": PURPLE, "linestyle": (0, (2, 1)), "marker": "P"},
+    "global_balance": {
+        "color": ULTRAMARINE, "linestyle": (0, (4, 1, 1, 1, 1, 1, 1, 1)), "marker": "d",
+    },
+    "snap": {
+        "color": VERMILLION, "linestyle": "-", "marker": "*",
+        "linewidth": 2.2, "markersize": 9.0,
+    },
+}  # fmt: skip
+SPARE = {"color": VERMILLION, "linestyle": (0, (1, 1)), "marker": "X"}
+CYCLE = (*(SCHEME_STYLE[s] for s in ("nap", "vp", "vp_ap", "vp_nap")), SPARE,
+         *(SCHEME_STYLE[s] for s in ("ap", "fixed")))  # fmt: skip
+DASHES = ("-", "--", ":", "-.")  # of the first runs of a colour
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "figure.titlesize": 10,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "hatch.linewidth": 0.5,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "dadmm",
+}
+
+LIGHT = {
+    "black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN, "blue": BLUE,
+    "vermillion": VERMILLION, "purple": PURPLE, "grey": GREY,
+    "ultramarine": ULTRAMARINE, "pale": "#d9d9d9", "faint": "#8f8f8f",
+    "text": "#1b1b1f", "muted": "#4a4e57", "grid": "#e2e2e6", "axis": "#8a8f98",
+    "paper": "#ffffff",
+}  # fmt: skip
+NAMES = {value: name for name, value in list(LIGHT.items())[:9]}
+# those that would be hard to see on a dark page, lighter
+DARK = LIGHT | {
+    "black": "#f2f2f2", "blue": "#3f9fe0", "sky": "#a5daf7", "green": "#21b88d",
+    "vermillion": "#f0752a", "ultramarine": "#9393ff", "pale": "#4a4d55",
+    "faint": "#85888f", "text": "#e8e8ea", "muted": "#b9bdc6", "grid": "#33363d",
+    "axis": "#888c95", "paper": "#17191d",
+}  # fmt: skip
+# penalties from weak to strong: viridis, on a dark page the strongest is the lightest
+LEVELS = {
+    "light": ("#81d34d", "#48c16e", "#24aa83", "#20928c", "#29798e", "#34608d",
+              "#414487", "#482475", "#440154"),
+    "dark": ("#287d8e", "#218f8d", "#1fa088", "#2cb17e", "#48c16e", "#70cf57",
+             "#9dd93b", "#d0e11c", "#fde725"),
+}  # fmt: skip
+N_LEVELS = len(LEVELS["light"])
+MARKERS = {
+    "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond",
+    "v": "triangle-down", "P": "cross", "d": "diamond-tall", "*": "star", "X": "x",
+}  # fmt: skip
+LINES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+
+
+def looks(schemes: list[str], methods: list[str]) -> list[Look]:
+    """Return a look for each run, no two alike: colour by method, dash by its turn.
+
+    A method is what the label of a run says, without seeds. Where each run has a scheme
+    of its own, it has the look of the scheme.
+    """
+    if len(set(schemes)) == len(schemes):
+        return [SCHEME_STYLE[scheme] for scheme in schemes]
+    known = list(dict.fromkeys(methods))
+    pairs = set(zip(schemes, methods, strict=True))
+    own = len(pairs) == len(known) == len(set(schemes))
+    most = max(methods.count(method) for method in known)
+    found, turns = [], dict.fromkeys(known, 0)
+    for scheme, method in zip(schemes, methods, strict=True):
+        k = known.index(method)
+        base = SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
+        turn = turns[method] + (0 if own else most * (k // len(CYCLE)))
+        found.append(base | {"linestyle": _dash(turn)})
+        turns[method] += 1
+    return found
+
+
+def _dash(turn: int) -> Any:
+    """Return a dash that no other turn has."""
+    return DASHES[turn] if turn < len(DASHES) else (0, (2 + turn, 1.5, 1, 1.5))
+
+
+def plotly_look(look: Look) -> dict[str, str]:
+    """Return colour, dash and marker of a curve as `plots.js` and plotly name them."""
+    line = look["linestyle"]
+    dash = LINES[line] if isinstance(line, str) else ""
+    dash = dash or ",".join(f"{2 * length:g}px" for length in line[1])
+    colour = f"@{NAMES[look['color']]}"
+    return {"colour": colour, "dash": dash, "marker": MARKERS[look["marker"]]}
+
+
+def page_colours(name: str) -> dict[str, Any]:
+    """Return the colours of a light or a dark page by name, with those of scales."""
+    plain, steps = (DARK if name == "dark" else LIGHT), LEVELS[name]
+    scale = [[k / (N_LEVELS - 1), step] for k, step in enumerate(steps)]
+    return plain | {"levels": list(steps), "scale": scale}
+
+
+def stylesheet_colours() -> str:
+    """Return the colours as CSS variables, those of the dark page by media query."""
+
+    def variables(name: str) -> str:
+        levels = {f"level{k}": step for k, step in enumerate(LEVELS[name])}
+        plain = (DARK if name == "dark" else LIGHT) | levels
+        return "".join(f"--{key}:{value};" for key, value in plain.items())
+
+    strokes = "".join(f".level{k}{{stroke:var(--level{k})}}" for k in range(N_LEVELS))
+    dark = f"@media (prefers-color-scheme: dark){{:root{{{variables('dark')}}}}}"
+    return f":root{{{variables('light')}}}\n{dark}\n{strokes}\n"

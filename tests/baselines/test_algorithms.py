@@ -1,0 +1,215 @@
+"""Other algorithms are their published recursions, and reach the pooled optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import Schedule, Topology, baselines
+from dadmm.baselines import ALGORITHMS
+from dadmm.problems import Lasso, LeastSquares, LogisticRegression
+
+GRAPH = Topology.from_edges(6, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4), (4, 5)])
+ROUNDS = Schedule(6, [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]])
+N, P, ALPHA = 6, 4, 0.7
+
+
+def rows(i):
+    rng = np.random.default_rng([3, i])
+    X = rng.standard_normal((12, P)) * np.linspace(0.5, 2.0, P)
+    return X, X @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 * rng.standard_normal(12)
+
+
+def squares(i):
+    return LeastSquares(*rows(i), fit_intercept=False)
+
+
+def lasso(i):
+    return Lasso(*rows(i), ALPHA, fit_intercept=False)
+
+
+def logistic(i):
+    X, y = rows(i)
+    return LogisticRegression(X, (y > 0).astype(float), ALPHA, fit_intercept=False)
+
+
+def slope(kind, i, theta):
+    """Return the gradient of the smooth part, and its curvature at zero."""
+    X, y = rows(i)
+    if kind is not logistic:
+        return X.T @ (X @ theta - y), np.linalg.eigvalsh(X.T @ X).max()
+    s = np.where(y > 0, 1.0, -1.0)
+    chance = 1.0 / (1.0 + np.exp(s * (X @ theta)))
+    bend = np.linalg.eigvalsh(X.T @ X / 4).max() + ALPHA
+    return X.T @ (-s * chance) + ALPHA * theta, bend
+
+
+def metropolis(edges):
+    """Return W (n, n), entry by entry."""
+    pairs = {tuple(sorted(edge)) for edge in np.asarray(edges).tolist()}
+    degree = [sum(i in pair for pair in pairs) for i in range(N)]
+    W = np.zeros((N, N))
+    for i, j in pairs:
+        W[i, j] = W[j, i] = 1 / (1 + max(degree[i], degree[j]))
+    return W + np.diag(1 - W.sum(axis=1))
+
+
+def soft(x, by):
+    return np.where(x > by, x - by, np.where(x < -by, x + by, 0.0))
+
+
+def published(name, kind, step, n_iterations, mixing):
+    """Yield x after each iteration; written from the papers, with dense matrices."""
+    L = max(slope(kind, i, np.zeros(P))[1] for i in range(N))
+    a, W, eye = step / L, mixing[0], np.eye(N)
+    by = a * ALPHA if kind is lasso else 0.0
+
+    def g(x):
+        return np.array([slope(kind, i, x[i])[0] for i in range(N)])
+
+    half, x = (eye + W) / 2, np.zeros((N, P))
+    if name == "extra":  # PG-EXTRA, (3a) and (3b), if there are absolute values
+        z = W @ x - a * g(x)
+        before, x = x, soft(z, by)
+        yield x
+        for _ in range(n_iterations - 1):
+            z = z + W @ x - half @ before - a * (g(x) - g(before))
+            before, x = x, soft(z, by)
+            yield x
+    elif name == "nids":  # Algorithm 1 with c = 1 / (2 alpha)
+        z = x - a * g(x)
+        before, x = x, soft(z, by)
+        for _ in range(n_iterations):
+            z = z - x + half @ (2 * x - before + a * g(before) - a * g(x))
+            before, x = x, soft(z, by)
+            yield x
+    elif name == "diging":
+        y = g(x)
+        for k in range(n_iterations):
+            W = mixing[k % len(mixing)]
+            new = W @ x - a * y
+            y = W @ y + g(new) - g(x)
+            x = new
+            yield x
+    else:
+        for _ in range(n_iterations):
+            x = soft(x - a * g(x).mean(axis=0), by)
+            yield x
+
+
+CASES = [
+    (name, kind)
+    for name, kind in (
+        *((name, kind) for name in ("extra", "nids", "allreduce")
+          for kind in (squares, logistic, lasso)),
+        ("diging", squares), ("diging", logistic),
+    )
+]  # fmt: skip
+
+
+def history(kind, name, n_iterations=100, schedule=None, **more):
+    """Return theta (iterations, nodes, P) of a run."""
+    seen = []
+    graph = GRAPH if schedule is None else schedule.union
+    run = baselines.solve(
+        [kind(i) for i in range(N)], graph, ALGORITHMS[name](), schedule=schedule,
+        max_iter=n_iterations, callbacks=[lambda t, run: seen.append(run.theta)], **more
+    )  # fmt: skip
+    return np.array(seen), run
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_iterates_are_those_of_the_published_recursion(name, kind):
+    found, run = history(kind, name)
+    want = published(
+        name, kind, ALGORITHMS[name]().step, 100, [metropolis(GRAPH.edges)]
+    )
+
+    assert_allclose(found, list(want), rtol=0, atol=1e-9)
+    assert run.t == 100
+
+
+def test_gradients_are_tracked_on_edges_that_come_and_go():
+    found, _ = history(squares, "diging", schedule=ROUNDS)
+    mixing = [metropolis(ROUNDS.union.edges[rows]) for rows in ROUNDS.rows]
+
+    want = published("diging", squares, ALGORITHMS["diging"]().step, 100, mixing)
+    assert_allclose(found, list(want), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("coordinates", ["raw", "metric"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_optimum_is_that_of_all_rows(name, coordinates):
+    X, y = (np.concatenate(part) for part in zip(*map(rows, range(N)), strict=True))
+    best = np.linalg.lstsq(X, y)[0]
+    found, _ = history(squares, name, 2500, coordinates=coordinates)
+
+    assert_allclose(found[-1], np.tile(best, (N, 1)), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "payload", ["float32", "float16", "quantised:8", "quantised:4"]
+)
+@pytest.mark.parametrize("name", ["extra", "nids", "diging"])
+def test_rounded_messages_lead_to_the_same_point(name, payload):
+    """What rounding leaves out comes later, and mixing keeps the mean of all nodes."""
+    exact, whole = history(squares, name, 2000)
+    found, run = history(squares, name, 2000, sending=payload)
+
+    assert_allclose(found[-1], exact[-1], atol=1e-9)
+    assert run.exchange.sent[:, 1].sum() < 0.8 * whole.exchange.sent[:, 1].sum()
+
+
+def test_messages_are_counted():
+    """8 bytes of header and 8 for each number, to each neighbour; sums by the tree."""
+    n_edges = len(GRAPH.edges)
+    for name, width in (("extra", 1), ("nids", 1), ("diging", 2)):
+        _, run = history(squares, name, 10)
+        assert_array_equal(
+            run.exchange.sent, [[10, 10 * (8 + 8 * width * P)]] * n_edges
+        )
+        assert run.tree.sent[:, 0].sum() == 2 * (N - 1)  # the largest curvature
+    _, run = history(squares, "one_sum", 10)
+    assert run.exchange.sent.sum() == 0
+    assert run.tree.sent[:, 0].sum() == 2 * (N - 1)
+
+
+class Unknown:
+    """A convex problem without gradient."""
+
+    layout, convex = dadmm.Layout.of(x=(P,)), True
+    rows = within = equations = None
+
+    def init(self, rng):
+        return np.zeros(P)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        return centre
+
+    def objectives(self, thetas, stats):
+        return np.zeros(len(thetas))
+
+
+@pytest.mark.parametrize(
+    ("culprit", "name", "make", "more"),
+    [
+        ("PPCA", "extra", lambda i: dadmm.problems.PPCA(rows(i)[0], 2), {}),
+        ("gradient", "nids", lambda i: Unknown(), {}),
+        ("DIGing", "diging", lasso, {}),
+        ("raw", "nids", lasso, {"coordinates": "metric"}),
+        ("OneSum", "one_sum", logistic, {}),
+        ("EXTRA", "extra", squares, {"schedule": ROUNDS}),
+        ("EXTRA", "extra", squares, {"sending": dadmm.Sending(censor=0.1)}),
+        ("AllReduce", "allreduce", squares, {"sending": "quantised:4"}),
+        ("newton", "newton", squares, {}),
+    ],
+)
+def test_what_an_algorithm_cannot_have_is_refused(culprit, name, make, more):
+    graph = ROUNDS.union if "schedule" in more else GRAPH
+    with pytest.raises(dadmm.ConfigError, match=culprit):
+        baselines.solve([make(i) for i in range(N)], graph, name, **more)

@@ -1,0 +1,353 @@
+"""The report page in a real browser: it draws, moves, answers keys, loads nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("plotly", reason="the extra `report` is not installed")
+
+from dadmm import report, run
+from dadmm.runs.folder import RunFolder
+from dadmm.runs.stored import read_run
+from tests.support.browser import NARROW, Opened, browser
+from tests.support.pages import Parsed, make_run, unfinish
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(3)>"
+EDGES = """() => [...document.querySelectorAll(".edges line")].map(
+    (line) => `${line.getAttribute("class")} ${line.getAttribute("stroke-width")}`)"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Return pages by name."""
+    root = tmp_path_factory.mktemp("pages")
+    more = ("--record-edges", "--max-iter", "30")
+    nap = make_run(root / "nap", *more, "--edge-sleep", "0.9", "--record-angle")
+    vp = make_run(root / "vp", *more, "--scheme", "vp")
+    solid = root / "sfm"
+    assert run.main(["--problem", "sfm", "--quiet", "--out", str(solid)]) == 0
+    rows = np.random.default_rng(0).normal(size=(40, 3)).tolist()
+    lines = "".join(",".join(map(repr, row)) + "\n" for row in rows)
+    (root / "a.csv").write_text(f'"{EVIL}",x2,x3\n{lines}')
+    table = ("--quiet", "--nodes", "2", "--data", str(root / "a.csv"))
+    evil = root / "<script>alert(2)"
+    assert run.main([*table, "--n-components", "2", "--out", str(evil)]) == 0
+    bare = make_run(root / "bare", "--no-record-edges")
+    made = {"nap": [nap], "two": [nap, vp], "solid": [solid], "evil": [evil]}
+    made["bare"] = [bare]
+    for name, folders in made.items():
+        words = [*map(str, folders), "--out", str(root / f"{name}.html")]
+        assert report.main(words) == 0
+    return {name: root / f"{name}.html" for name in made}
+
+
+@pytest.fixture
+def opened(chromium, pages):
+    """Return a function that opens a page by its name."""
+    found: list[Opened] = []
+
+    def open_page(name: str, **options) -> Opened:
+        found.append(Opened(chromium, pages[name], **options))
+        return found[-1]
+
+    yield open_page
+    for each in found:
+        each.context.close()
+
+
+@pytest.mark.parametrize("name", ["nap", "two", "solid", "evil", "bare"])
+def test_a_page_draws_everything_and_asks_for_nothing(opened, name):
+    """Also in a narrow window, in which it does not scroll sideways."""
+    shown = opened(name, size=NARROW)
+    plots = shown.page.locator(".canvas")
+    for k in range(plots.count()):
+        assert plots.nth(k).locator(".main-svg").count() > 0
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= NARROW[0]
+    assert shown.page.locator("#main img").count() == 0
+
+    assert (shown.errors, shown.outside, shown.dialogs) == ([], [], [])
+
+
+def test_the_slider_moves_edges(opened):
+    shown = opened("nap")
+    last = shown.page.evaluate(EDGES)
+    shown.page.locator("#frame").focus()
+    shown.page.keyboard.press("Home")
+    first = shown.page.evaluate(EDGES)
+
+    assert len(first) == len(last) == 7
+    assert first != last
+    assert any(" over " in edge for edge in last)  # budgets are spent at the end only
+    assert not any(" over " in edge for edge in first)
+    assert shown.page.locator("#frame-words").inner_text() == "1 of 30"
+    seen = []
+    for _ in range(29):
+        shown.page.keyboard.press("ArrowRight")
+        seen += shown.page.evaluate(EDGES)
+    assert any(" idle " in edge for edge in seen)
+    assert shown.page.evaluate(EDGES) == last
+
+
+def test_play_runs_to_the_end_and_can_be_paused(opened):
+    shown = opened("nap")
+    # in one call, so that no delay of this process lets it run on
+    seen = shown.page.evaluate(
+        """async () => {
+            const find = (name) => document.getElementById(name);
+            const [play, frame] = [find("play"), find("frame")];
+            const wait = () => new Promise((done) => setTimeout(done, 700));
+            play.click();
+            const found = [play.textContent, Number(frame.value)];
+            await wait();
+            found.push(Number(frame.value));
+            play.click();
+            found.push(play.textContent, Number(frame.value));
+            await wait();
+            return [...found, Number(frame.value)];
+        }"""
+    )
+    assert seen[:2] == ["Pause", 0]
+    assert seen[2] > 0
+    assert seen[3] == "Play"
+    assert seen[4] == seen[5]
+    shown.page.locator("#play").click()
+    shown.until("document.getElementById('frame').value == 29")
+    shown.until("document.getElementById('play').textContent == 'Play'")
+
+
+def test_an_edge_is_chosen_by_click_by_key_and_by_list(opened):
+    page = opened("nap").page
+    thick = "() => document.getElementById('plot-eta').data.at(-1).name"
+    page.locator("#edge").select_option("0 – 1")  # noqa: RUF001
+    assert page.evaluate(thick) in ("edge 0 – 1", "1 to 0")  # noqa: RUF001
+    below = "() => document.querySelector('.halo').nextSibling.className.baseVal"
+    assert page.evaluate(below) == "edges"
+    page.locator("#network-0").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#edge").input_value() == "0 – 2"  # noqa: RUF001
+    assert page.locator(".halo").get_attribute("visibility") == "visible"
+    page.locator("#network-0 [data-edge='5']").dispatch_event("click")
+    chosen = page.locator("#edge").input_value()
+    assert chosen != "0 – 2"  # noqa: RUF001
+    assert chosen in page.locator("#readout").inner_text()
+    assert re.search(r"spent.*\d of \d", page.locator("#readout").inner_text())
+    page.locator("#network-0 [data-node='3']").dispatch_event("click")
+    assert "node 3: disagreement" in page.locator("#readout").inner_text()
+
+
+def test_the_keyboard_reaches_all_controls_and_shows_where_it_is(opened):
+    page = opened("nap").page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached: list[str] = []
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        name, outline = page.evaluate(
+            "[document.activeElement.id, getComputedStyle(document.activeElement)"
+            ".outlineStyle]"
+        )
+        reached.append(name)
+        if name:
+            assert outline != "none", name
+    wanted = {"across", "play", "frame", "network-0", "edge"}
+    assert wanted <= set(reached)
+    order = [name for name in reached if name in wanted]
+    assert order[:3] == ["play", "frame", "across"]
+
+
+def test_without_scripts_there_are_the_outcome_and_tables(opened):
+    shown = opened("nap", scripts=False)
+    page = shown.page
+    assert page.locator(".tiles li").count() == 6
+    assert page.locator(".badge").is_visible()
+    assert page.locator("#network-0").is_visible()
+    assert page.locator("#results table").is_visible()
+    assert page.locator("table").count() > 5
+    for name in ("#play", "#plot-0", "#readout"):
+        assert not page.locator(name).is_visible()
+    assert "JavaScript is off" in page.locator("body").inner_text()
+    assert shown.errors == []
+
+
+def test_one_cursor_moves_all(opened):
+    """A click on a plot moves slider, lines, networks, values and the table."""
+    shown = opened("nap")
+    page = shown.page
+    before, edges = page.locator("#readout").inner_text(), page.evaluate(EDGES)
+    plot = page.locator("#plot-1")
+    plot.scroll_into_view_if_needed()
+    box = plot.locator(".nsewdrag").first.bounding_box()
+    x, y = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    said = "document.querySelector('#plot-1').parentElement.querySelector('.values')"
+    shown.until(f"!{said}.textContent.includes('iteration 30')")
+    assert page.locator("#plot-1 .hoverlayer .hovertext").count() == 0
+    assert page.locator("#frame-words").inner_text() == "30 of 30"  # hover moves none
+    page.mouse.click(x, y)
+    shown.until("document.getElementById('frame').value < 29")
+    t = int(page.locator("#frame-words").inner_text().partition(" ")[0])
+
+    assert 5 < t < 20
+    words = f"iteration {t}"
+    assert words in page.locator("#network-0 + p").inner_text()
+    assert words in page.locator("#readout").inner_text() != before
+    assert page.evaluate(EDGES) != edges
+    lines = page.evaluate("""() => [...document.querySelectorAll(".now")].map((own) => {
+        const box = own.parentElement.getBoundingClientRect();
+        return (own.getBoundingClientRect().x - box.x) / box.width; })""")
+    assert len(lines) >= 5
+    assert max(lines) < 0.75  # none stays at the end
+    for each in page.locator(".values").all_inner_texts():
+        assert words in each
+
+
+def test_criteria_are_drawn_over_bytes_and_seconds(opened):
+    shown = opened("nap")
+    ends = "() => document.getElementById('plot-1').data.at(-2).x.at(-1)"
+    assert shown.page.evaluate(ends) == 30
+    total = read_run(shown.file.parent / "nap").column("bytes").sum()
+    shown.page.locator("#across").select_option("bytes")
+    assert shown.page.evaluate(ends) == pytest.approx(total)
+    shown.page.locator("#across").select_option("seconds")
+    assert 0 < shown.page.evaluate(ends) < 60
+    assert shown.errors == []
+
+
+def test_edges_and_nodes_say_what_they_are(opened):
+    page = opened("nap").page
+    for place, words in (("edge='2'", "eta"), ("node='2'", "disagreement")):
+        hit = page.locator(f"#network-0 [data-{place}]")
+        hit.dispatch_event("pointermove", {"bubbles": True, "clientX": 9, "clientY": 9})
+        assert words in page.locator("#tip").inner_text()
+    heat = (
+        "() => document.querySelector('[data-node]').style.getPropertyValue('--heat')"
+    )
+    last = page.evaluate(heat)
+    page.locator("#frame").focus()
+    page.keyboard.press("Home")
+    assert page.evaluate(heat) != last  # nodes agree better at the end
+
+
+def test_a_comparison_is_sorted_and_has_no_look_twice(opened):
+    shown = opened("two")
+    page = shown.page
+    table = page.locator("table.sortable").first
+    names = table.locator("tbody th").all_inner_texts()
+    head = table.locator("thead th").nth(6)  # bytes
+    head.click()
+    first = table.locator("tbody th").all_inner_texts()
+    head.click()
+    assert table.locator("tbody th").all_inner_texts() == first[::-1]
+    assert sorted(first) == sorted(names)
+    looks = page.evaluate("""() => document.getElementById("plot-0").data
+        .filter((own) => own.name).map((own) => own.line.color + own.line.dash)""")
+    assert len(set(looks)) == len(looks) == 2
+    assert shown.errors == []
+
+
+def test_printed_plots_are_whole(opened):
+    """Each fits into its column, and all into the width of a sheet."""
+    page = opened("nap", size=(720, 1000)).page
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    sizes = page.evaluate("""() => [...document.querySelectorAll(".canvas")].map(
+        (own) => [own.getBoundingClientRect().right,
+                  own.querySelector(".main-svg").clientWidth])""")
+    assert len(sizes) > 5
+    assert all(right <= 720 and width <= 330 for right, width in sizes), sizes
+    assert not page.locator("#play").is_visible()
+
+
+def test_a_page_of_a_run_that_goes_on_reloads_and_keeps_its_place(chromium, tmp_path):
+    folder = make_run(tmp_path / "run", "--record-edges")
+    unfinish(folder, 6, 7, edges=True)
+    lock = RunFolder(folder)
+    lock.lock(first=True)
+    words = [sys.executable, "-m", "dadmm.report", str(folder), "--every", "4"]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert job.stdout.readline() == f"{(folder / 'report.html').as_uri()}\n"
+        shown = Opened(chromium, folder / "report.html")
+        page = shown.page
+        # in one call, because the page may reload between two
+        page.evaluate("""() => {
+            const find = (name) => document.getElementById(name);
+            find("edge").selectedIndex = 1;
+            find("edge").dispatchEvent(new Event("change"));
+            find("frame").value = 0;
+            find("frame").dispatchEvent(new Event("input"));
+            document.querySelector("#convergence details").open = true;
+            document.first = true;
+        }""")
+        shown.until("document.first === undefined && document.querySelector('.now')")
+        shown.until(
+            "document.getElementById('frame-words').textContent === '1 of 7'"
+            " && document.getElementById('edge').selectedIndex === 1"
+            " && document.querySelector('#convergence details').open"
+        )
+        assert shown.errors == []
+        shown.context.close()
+    finally:
+        lock.release()
+    assert job.wait(timeout=300) == 0  # no process is at work in the folder any more
+    job.stdout.close()
+    assert Parsed((folder / "report.html").read_text("utf-8")).data["every"] == 0
+
+
+def test_the_page_follows_the_colours_of_the_system(opened):
+    shown = opened("nap", dark=True)
+    page = shown.page
+    look = """() => {
+        const colour = (at) => getComputedStyle(at.el)[at.name];
+        const html = { el: document.documentElement, name: "backgroundColor" };
+        const tick = document.querySelector("#plot-0 .xtick text");
+        return [colour(html), colour({ el: tick, name: "fill" })];
+    }"""
+
+    def sums():
+        colours = page.evaluate(look)
+        return [sum(map(int, c.partition("(")[2].strip(")").split(",")[:3]))
+                for c in colours]  # fmt: skip
+
+    paper, ink = sums()
+    assert paper < 150 < 500 < ink
+    page.emulate_media(color_scheme="light")
+    shown.until(
+        "getComputedStyle(document.querySelector('#plot-0 .xtick text')).fill"
+        " == 'rgb(27, 27, 31)'"
+    )
+    paper, ink = sums()
+    assert ink < 150 < 700 < paper
+
+
+def test_the_structure_turns_with_the_mouse_and_with_buttons(opened):
+    shown = opened("solid")
+    page = shown.page
+    eye = (
+        "() => JSON.stringify(document.querySelector('[id^=plot-solid]').layout.scene)"
+    )
+    plot = page.locator("[id^=plot-solid]")
+    plot.scroll_into_view_if_needed()
+    before, box = page.evaluate(eye), plot.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 120, y + 40, steps=8)
+    page.mouse.up()
+    shown.until(f"({eye})() !== {before!r}")
+    between = page.evaluate(eye)
+    page.get_by_role("button", name="Turn left").click()
+    shown.until(f"({eye})() !== {between!r}")
+    assert shown.errors == []
