@@ -360,7 +360,8 @@ class Job:
     def _note_set_up(self, t: int, run: Any) -> None:
         """Note when the first iteration began."""
         if not self.set_up:
-            self.set_up = monotonic() - self.started - sum(run.clock.last)
+            passed = monotonic() - self.started
+            self.set_up = max(0.0, passed - sum(run.clock.last))
 
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""

@@ -5,6 +5,7 @@ None opens a window or changes matplotlib's global state.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -78,7 +79,9 @@ def save(
     stem = Path(stem)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with writing(stem.parent), rc_context(STYLE):
+    with writing(stem.parent), rc_context(STYLE), warnings.catch_warnings():
+        # names too long for the figure: matplotlib then leaves out the layout
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, suffix in zip(paths, formats, strict=True):
             with files.replacing(path) as file:
