@@ -62,10 +62,7 @@ def print_out(text: str = "", file: TextIO | None = None) -> None:
 
 
 def report_error(error: object) -> int:
-    """Print an error in one line, and return the exit code for bad input.
-
-    Control characters, which a damaged file or a name may have, are escaped.
-    """
+    """Print an error in one printable line, and return the exit code for bad input."""
     text = printable(str(error))
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"

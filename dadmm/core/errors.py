@@ -104,10 +104,7 @@ class CheckpointError(DadmmError):
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """Return a text in which characters that control a terminal are escaped.
-
-    It is cut to ``most`` characters.
-    """
+    """Return a text with control characters escaped, cut to ``most`` characters."""
     text = "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
     )

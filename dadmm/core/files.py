@@ -38,8 +38,7 @@ def within(
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(folder, dir_fd=handle)
-            if kind(folder, handle) not in ("folder", "none"):
-                raise _refusal(folder, kind(folder, handle), "folder")
+            _demand("folder", folder, handle)
             inner = os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             os.close(handle)
             handle = inner
@@ -64,12 +63,13 @@ def kind(path: str | Path, handle: int | None = None) -> str:
     return KINDS.get(stat.S_IFMT(mode), "special")
 
 
-def _refusal(name: str, found: str, wanted: str = "file") -> OSError:
-    what = {"link": "a link", "folder": "a folder", "file": "a file"}
-    wanted = "plain file" if wanted == "file" else wanted
-    return OSError(
-        errno.EEXIST, f"{name} is {what.get(found, 'a special file')}, not a {wanted}"
-    )
+def _demand(wanted: str, name: str, handle: int) -> None:
+    """Raise if something else than a file or a folder is there."""
+    found = kind(name, handle)
+    if found not in (wanted, "none"):
+        found = "special file" if found == "special" else found
+        wanted = "plain file" if wanted == "file" else wanted
+        raise OSError(errno.EEXIST, f"{name} is a {found}, not a {wanted}")
 
 
 def create(path: Path, root: Path | None = None, mode: int = 0o666) -> int:
@@ -82,13 +82,12 @@ def create(path: Path, root: Path | None = None, mode: int = 0o666) -> int:
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
     """Return the handle of an existing plain file."""
     with within(path, root) as (handle, name):
-        if kind(name, handle) not in ("file", "none"):
-            raise _refusal(name, kind(name, handle))
+        _demand("file", name, handle)
         file = os.open(name, flags | PLAIN, dir_fd=handle)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise _refusal(name, "special")
-    return file
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)  # it has just been replaced
+        raise OSError(errno.EEXIST, f"{name} is not a plain file")
 
 
 def open_lock(path: Path, content: re.Pattern[bytes]) -> int:
@@ -161,9 +160,8 @@ def replacing(
     """
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)
-        for word in (name, draft):
-            if kind(word, handle) not in ("file", "none"):
-                raise _refusal(word, kind(word, handle))
+        _demand("file", name, handle)
+        _demand("file", draft, handle)
         if kind(draft, handle) == "file":  # left by a process that was killed
             os.unlink(draft, dir_fd=handle)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN

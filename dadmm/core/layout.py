@@ -52,22 +52,38 @@ class Layout:
     ) -> None:
         self.shapes, self.private = dict(shapes), tuple(private)
         self.scales = dict(scales or {})
-        _check(self)
-        self._parts: list[tuple[slice, tuple[int, ...]]] = []
-        stop = 0
-        for shape in self.shapes.values():
-            start, stop = stop, stop + prod(shape)
-            self._parts.append((slice(start, stop), tuple(shape)))
-        self.size = stop
-        self.shared_size = stop - sum(prod(self.shapes[name]) for name in self.private)
-        sizes = [(name, prod(shape)) for name, shape in self.shapes.items()]
-        pull = [np.full(n, self.scales.get(name, 1.0)) for name, n in sizes]
+        names = tuple(self.shapes)
+        shared = names[: len(names) - len(self.private)]
+        if (*shared, *self.private) != names:
+            raise ProblemError(
+                f"private parts must be the last of {', '.join(names)}, in that order, "
+                f"got {', '.join(self.private)}"
+            )
+        for name, scale in self.scales.items():
+            if name not in shared:
+                raise ProblemError(
+                    f"only shared parts can have a scale ({', '.join(shared)}), "
+                    f"got one for {name!r}"
+                )
+            if not 0 < scale < inf:
+                raise ProblemError(
+                    f"the scale of {name!r} must be positive, got {scale!r}"
+                )
+        sizes = {name: prod(shape) for name, shape in self.shapes.items()}
+        ends: list[int] = np.cumsum([0, *sizes.values()]).tolist()
+        self._parts = [
+            (slice(start, stop), tuple(shape))
+            for start, stop, shape in zip(
+                ends, ends[1:], self.shapes.values(), strict=False
+            )
+        ]
+        self.size, self.shared_size = ends[-1], ends[len(shared)]
+        pull = [np.full(n, self.scales.get(name, 1.0)) for name, n in sizes.items()]
         self.pull: Vector = np.concatenate([np.empty(0), *pull])
         self.pull[self.shared_size :] = 0.0
-        held = {name: n for name, n in sizes if name not in self.private and n}
-        self.names = list(held)  # of the shared parts that are not empty
-        self.sizes = shared = list(held.values())
-        self.starts = np.cumsum([0, *shared])[:-1]  # first entry of each
+        self.names = [name for name in shared if sizes[name]]  # that are not empty
+        self.sizes = [sizes[name] for name in self.names]
+        self.starts = np.cumsum([0, *self.sizes])[:-1]  # first entry of each
         self._root = np.sqrt(self.pull[: self.shared_size])
         self._plain = not self.private and not self.scales
 
@@ -144,21 +160,3 @@ class Layout:
 @cache
 def _of(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Layout:
     return Layout(dict(shapes))
-
-
-def _check(layout: Layout) -> None:
-    names = tuple(layout.shapes)
-    if layout.private != names[len(names) - len(layout.private) :]:
-        raise ProblemError(
-            f"private parts must be the last of {', '.join(names)}, in that order, got "
-            f"{', '.join(layout.private)}"
-        )
-    shared = names[: len(names) - len(layout.private)]
-    for name, scale in layout.scales.items():
-        if name not in shared:
-            allowed = ", ".join(shared)
-            raise ProblemError(
-                f"only shared parts can have a scale ({allowed}), got one for {name!r}"
-            )
-        if not 0 < scale < inf:
-            raise ProblemError(f"the scale of {name!r} must be positive, got {scale!r}")

@@ -54,10 +54,7 @@ def row_lengths(rows: Matrix) -> Any:
 
 
 def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
-    """Return ``rows @ matrix``, (..., m) times (m, k), one dot product per entry.
-
-    The bits of a row do not depend on the other rows, as they may in a matrix product.
-    """
+    """Return ``rows @ matrix``; the bits of a row do not depend on the other rows."""
     columns = np.ascontiguousarray(matrix.T)
     return np.asarray(np.vecdot(rows[..., None, :], columns))
 

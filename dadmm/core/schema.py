@@ -142,10 +142,7 @@ def annotated(annotation: object) -> Kind | None:
 
 
 def from_toml(name: str, value: Any, annotation: str) -> Any:
-    """Return a value of a TOML file as a field of this annotation has it; raise if not.
-
-    Integers become numbers, and lists of integers tuples.
-    """
+    """Return a value of a TOML file as its field has it: floats, tuples of integers."""
     if type(value) is list and all(type(k) is int for k in value):
         value = tuple(value)
     if type(value) is int and annotation.startswith("float"):

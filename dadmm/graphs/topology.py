@@ -358,16 +358,11 @@ GRAPHS: dict[str, Callable[[int, int], Topology]] = {
 
 def _check_count(n_nodes: int, n_edges: int = 0) -> None:
     """Check the number of nodes and edges of a graph."""
+    given = shown(n_nodes)
     if not isinstance(n_nodes, Integral):
-        raise TopologyError(
-            f"the number of nodes must be an integer, got {shown(n_nodes)}"
-        )
-    if n_nodes < 1:
-        raise TopologyError(f"a graph needs at least one node, got {n_nodes}")
-    if n_nodes > MOST_NODES:
-        raise TopologyError(
-            f"a graph may have at most {MOST_NODES} nodes, got {shown(n_nodes)}"
-        )
+        raise TopologyError(f"the number of nodes must be an integer, got {given}")
+    if not 1 <= n_nodes <= MOST_NODES:
+        raise TopologyError(f"a graph has from 1 to {MOST_NODES} nodes, got {given}")
     if n_edges > MOST_EDGES:
         raise TopologyError(
             f"this graph of {n_nodes} nodes would have about {n_edges} edges, and at "

@@ -91,10 +91,7 @@ def check_entries(
 
 
 def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
-    """Return one problem whose named attributes are those of all problems, stacked.
-
-    Its other attributes are those of the first problem.
-    """
+    """Return the first problem with the named attributes of all, stacked."""
     stacked = object.__new__(kind)
     vars(stacked).update(vars(problems[0]))
     for name in names:

@@ -409,10 +409,7 @@ class _Contract:
                     self.fail("stack", wanted, "others")
 
     def within(self, visited: Sequence[Vector]) -> Any:
-        """Return the problem in z, theta = T z; T is random.
-
-        Check that it has the same f, and that rows are below the curvature.
-        """
+        """Return the problem in z of a random T; check its f, and the rows."""
         problem, p = self.problem, self.layout.size
         T = self.rng.standard_normal((p, p)) + 2.0 * np.eye(p)
         inner = problem.within(T)

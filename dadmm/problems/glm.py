@@ -47,10 +47,7 @@ class LocalModel(NamedTuple):
 
 
 class GeneralisedLinear(LinearProblem):
-    """f = sum over rows of v loss(x' theta) + 1/2 |held theta|^2.
-
-    A subclass has the losses and their derivatives, times the weights v of the rows.
-    """
+    """f = sum over rows of v loss(x' theta) + 1/2 |held theta|^2; v are weights."""
 
     stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")

@@ -131,10 +131,7 @@ class LinearProblem:
         return found
 
     def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        """Return theta = T z, shape (..., p), of ``z`` (..., k).
-
-        A row has the same bits alone and among others.
-        """
+        """Return theta = T z (..., p) of z (..., k); a row has the same bits alone."""
         return by_row(z, T.T)
 
     def _design(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Design:

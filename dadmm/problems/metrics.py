@@ -227,11 +227,15 @@ def ppca_log_likelihood(
     >>> most > dadmm.metrics.ppca_log_likelihood(samples, true_W, best.mu, best.a)
     True
     """
-    if not isinstance(data, Pooled):
-        if np.isnan(data).any():
-            return _observed_log_likelihood(data, W, mu, float(a))
-        data = summarise(data)
     D, M = W.shape
+    if not isinstance(data, Pooled) and np.isnan(data).any():
+        z, covariances, found = posterior(data, W, mu, float(a), np.eye(M))
+        left = np.where(np.isnan(data), 0.0, data - mu - z @ W.T)
+        entries = found.mask.sum(axis=1)
+        logdets = -np.linalg.slogdet(covariances)[1] - entries * math.log(a)
+        distance = a * np.vdot(left, left) + np.vdot(z, z)
+        return float(-0.5 * (found.counts @ (entries * LOG_2PI + logdets) + distance))
+    data = data if isinstance(data, Pooled) else summarise(data)
     shift = math.sqrt(data.n_samples) * (data.mean - mu)
     rows = np.vstack([data.factor, shift])
     inner = W.T @ W + np.eye(M) / a
@@ -241,12 +245,3 @@ def ppca_log_likelihood(
     left = rows.T - W @ fitted
     distance = a * (np.vdot(left, left) + np.vdot(fitted, fitted) / a)
     return float(-0.5 * (data.n_samples * (D * LOG_2PI + logdet) + distance))
-
-
-def _observed_log_likelihood(samples: Matrix, W: Matrix, mu: Vector, a: float) -> float:
-    z, covariances, found = posterior(samples, W, mu, a, np.eye(W.shape[1]))
-    left = np.where(np.isnan(samples), 0.0, samples - mu - z @ W.T)
-    entries = found.mask.sum(axis=1)
-    logdet = -np.linalg.slogdet(covariances)[1] - entries * math.log(a)
-    distance = a * np.vdot(left, left) + np.vdot(z, z)
-    return float(-0.5 * (found.counts @ (entries * LOG_2PI + logdet) + distance))

@@ -104,7 +104,6 @@ class IncompletePPCA(PPCA):
     np.True_
     """
 
-    free_offsets = False
     neg_log_likelihood = PPCA.neg_log_likelihood  # by the methods of this class
 
     def _read(self, samples: Matrix) -> None:
@@ -162,11 +161,6 @@ class IncompletePPCA(PPCA):
         rows = self._data.rows.copy()
         rows[self._first_rows] += self._data.roots * self._data.mask * self.mean
         return triangular(rows)
-
-    @property
-    def n_degrees(self) -> float:
-        """Degrees of freedom of the samples, if no entry were missing."""
-        return float(self.count * (self.dimension - self.free_offsets))
 
     def completed_sum(self, theta: Vector) -> Vector:
         """Return the sum of the samples (D,), expected at ``theta`` where missing."""

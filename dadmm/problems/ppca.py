@@ -92,6 +92,7 @@ class PPCA:
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
     free_axes = False  # whether only the column space of W is of interest
+    free_offsets = False  # whether each sample has an offset of its own
     usual_init: ClassVar[str] = "merged"
     traits = Traits("subspace", sends="W, mu and a", title="PPCA", blocks=True)
     _log_unit = 0.0  # of the samples, see `standardised`
@@ -138,7 +139,15 @@ class PPCA:
                 counts, means, factors = zip(*parts, strict=True)
                 parts = [pool(np.array(counts), np.array(means), np.vstack(factors))]
         _, self.mean, self.factor = parts[0]
+<<<<<<< ours
         self.count: Any = float(self.n_samples)  # (n,) in a stack
+=======
+        if len(parts) > 1:
+            counts, means, factors = zip(*parts, strict=True)
+            pooled = pool(np.array(counts), np.array(means), np.vstack(factors))
+            _, self.mean, self.factor = pooled
+        self.count: Any = float(self.n_samples)  # with an entry; (n,) in a stack
+>>>>>>> theirs
         self._entry_count: Any = self.count * self.dimension
         rounding = np.float64(EPS * largest)  # its square may underflow
         self._most: Any = rounding**-2 if rounding else math.inf
@@ -190,16 +199,6 @@ class PPCA:
     def observed_counts(self) -> Vector:
         """Number of samples that observe each column, (D,)."""
         return np.full(self.dimension, self.count)
-
-    @property
-    def row_count(self) -> float:
-        """Number of samples with an observed entry."""
-        return float(self.count)
-
-    @property
-    def n_degrees(self) -> float:
-        """Degrees of freedom of the samples, if no entry were missing."""
-        return float(self.count * self.dimension)
 
     def completed_sum(self, theta: Vector) -> Vector:
         """Return the sum of the samples (D,), expected at ``theta`` where missing."""

@@ -78,9 +78,14 @@ class StructureFromMotion(PPCA):
         """Return starting parameters (size,)."""
         if self.start == "random":
             return super().init(rng)
-        x, y = self.rows[:2]
-        W = np.column_stack([x + 0.1, y + 0.1, np.ones_like(x)])
+        x, y, third = self._first_frame()
+        W = np.column_stack([x + 0.1, y + 0.1, third])
         return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
+
+    def _first_frame(self) -> tuple[Vector, Vector, Vector]:
+        """Return x and y of each point at the start, and a third coordinate."""
+        x, y = self.rows[:2]
+        return x, y, np.ones_like(x)
 
     def _moved(self, mean: Any, unit: float) -> Self:
         found = super()._moved(mean, unit)
@@ -130,14 +135,10 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     free_offsets = True
     standardised = IncompletePPCA.standardised
 
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return starting parameters (size,)."""
-        if self.start == "random":
-            return PPCA.init(self, rng)
+    def _first_frame(self) -> tuple[Vector, Vector, Vector]:
         x, y = _first_seen(self.rows[0::2]), _first_seen(self.rows[1::2])
         third = _first_seen(self.rows[-2::-2]) if len(self.rows) > 2 else 1.0 + 0.0 * x
-        W = np.column_stack([x + 0.1, y + 0.1, third])
-        return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
+        return x, y, third
 
 
 def _first_seen(rows: Matrix) -> Vector:

@@ -46,10 +46,7 @@ class _Proximal:
         return value, slopes
 
     def descend(self, length: float, norm: float, goal: float) -> Vector:
-        """Return a point with a gradient below ``goal``, by L-BFGS from the best point.
-
-        ``length`` and ``norm`` are the units of steps and gradients.
-        """
+        """Return a point with a gradient below ``goal``, by L-BFGS in these units."""
         from scipy.optimize import minimize
 
         origin, value = self.best, self.least
@@ -159,12 +156,15 @@ class Smooth(WithStart):
                 raise np.linalg.LinAlgError(
                     "value_and_gradient is not finite at the start of a proximal step"
                 ) from None
-            first, pull = _largest(slopes), weight * _largest(theta - centre)
+            first = float(np.abs(slopes).max())
+            pull = weight * float(np.abs(theta - centre).max())
             goal = max(ACCURACY * first, FLOOR * (first + pull))
             if first <= goal:
                 return proximal.best
             norm = float(np.linalg.norm(slopes))
-            length = norm / weight if weight > 0.0 else max(1.0, _largest(theta))
+            length = (
+                norm / weight if weight > 0.0 else max(1.0, float(np.abs(theta).max()))
+            )
             for _ in range(MAX_RESTARTS):
                 try:
                     return proximal.descend(length, norm, goal)
@@ -263,10 +263,7 @@ class TwiceSmooth(Smooth):
         return _numbers("what hessian returns", found, theta.shape * 2)
 
     def _scaled_hessian(self, theta: Vector) -> tuple[Vector, Matrix, Vector]:
-        """Return eigenvalues and axes of the Hessian scaled to diagonal 1, and scales.
-
-        Raise unless it is finite, symmetric and without negative eigenvalues.
-        """
+        """Return eigenvalues, axes and scales of the Hessian, if it is a valid one."""
         found = self._hessian_at(theta)
         if not np.isfinite(found).all():
             raise ProblemError(
@@ -313,10 +310,6 @@ def _numbers(what: str, values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray
     if found.shape != shape:
         raise ProblemError(f"Smooth: {what} must have shape {shape}, got {found.shape}")
     return found
-
-
-def _largest(vector: Vector) -> float:
-    return float(np.abs(vector).max())
 
 
 def _shown(theta: Vector) -> str:

@@ -88,7 +88,8 @@ def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]
     given = []
     for p in own:
         count = p.observed_counts
-        added, facts = count * p.mean * (not p.zero_mean), [p.row_count, p.n_degrees]
+        facts = [p.count, p.count * (p.dimension - p.free_offsets)]
+        added = count * p.mean * (not p.zero_mean)
         given.append(np.concatenate([added, count, facts]))
     sums = total(given)
     (n, degrees), (added, observed) = sums[-2:], np.split(sums[:-2], 2)
@@ -233,7 +234,7 @@ class MergedKind(InUnits):
         if not np.isfinite(whole).all():
             raise ProblemError(NO_NOISE.format(start.W.shape[1]))
         known = zip(self.problems.items(), gradients, strict=True)
-        self.duals = {i: p.row_count / n * whole - mine for (i, p), mine in known}
+        self.duals = {i: p.count / n * whole - mine for (i, p), mine in known}
 
     def enter(self, record: Start, strictness: float = 1.0) -> None:
         """Set what the run is made of, except for its curvature and duals."""
@@ -258,7 +259,7 @@ class MergedKind(InUnits):
             inside = along / spread
             scaled = rows - (along - inside) @ axes.T
             longest = float(np.linalg.norm(scaled.T @ inside, 2))
-            found[i] = NOT_CONVEX * max(float(problem.row_count), longest)
+            found[i] = NOT_CONVEX * max(float(problem.count), longest)
         return found
 
     def describe_start(self, solution: Vector) -> MergedStart:

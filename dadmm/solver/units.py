@@ -90,7 +90,7 @@ class InUnits(SolveKind):
         D, M = self.layout.shapes["W"]
         parts = strictness * np.sqrt([M, M, D / 2.0])
         self.scales = self._lengths = {
-            i: np.array([parts, self.LOOSER * own.row_count * parts])
+            i: np.array([parts, self.LOOSER * own.count * parts])
             for i, own in self.problems.items()
         }
 

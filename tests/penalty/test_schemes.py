@@ -17,6 +17,9 @@ from tests.support.problems import quadratics
 
 ETA0 = 10.0
 TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
+BY_EDGE = (
+    "probes", "sent", "received", "anchors", "drift", "multipliers", "eta",
+)  # fmt: skip
 WORSE_AND_BETTER = (3.0, 1.0)  # f at two probes; with f_i = 2, tau is -1/4 and 1/2
 
 
@@ -47,19 +50,14 @@ def sight(t=2, own=2.0, before=2.0, f_probe=WORSE_AND_BETTER, primal=1.0, dual=1
 
 def observe(nodes, global_residuals=None):
     """Return what nodes know together; each is a dict of its own numbers and rows."""
-    degrees = [len(node["probes"]) for node in nodes]
     every = [np.append(node["objective"], node["probes"]) for node in nodes]
     found = {"f_min": [f.min() for f in every], "f_max": [f.max() for f in every]}
-    for name in ("objective", "previous", "primal", "dual", "weight"):
-        found[name] = [node[name] for node in nodes]
-    for name in ("theta", "centre"):
-        found[name] = [node[name] for node in nodes]
-    for name in ("probes", "sent", "received", "anchors", "drift", "multipliers"):
-        found[name] = np.concatenate([node[name] for node in nodes])
-    found["eta"] = np.concatenate([node["eta"] for node in nodes])
+    for name in nodes[0].keys() - {"t"}:
+        join = np.concatenate if name in BY_EDGE else np.array
+        found[name] = join([node[name] for node in nodes])
     return Observation(
         t=nodes[0]["t"],
-        incidence=Incidence(np.array(degrees)),
+        incidence=Incidence(np.array([len(node["probes"]) for node in nodes])),
         **{name: np.array(rows, dtype=float) for name, rows in found.items()},
         global_residuals=global_residuals,
     )
@@ -170,10 +168,8 @@ def test_nodes_together_have_the_bits_of_each_alone(scheme):
 
 
 def test_edges_may_come_in_any_order(scheme):
-    order = np.array([2, 0, 1])
-    names = ("probes", "received", "anchors", "drift", "multipliers", "eta")
-    nodes = list(wander(1))
-    turned = [node | {name: node[name][order] for name in names} for node in nodes]
+    order, nodes = np.array([2, 0, 1]), list(wander(1))
+    turned = [node | {name: node[name][order] for name in BY_EDGE} for node in nodes]
     states, others = follow(scheme, together(nodes)), follow(scheme, together(turned))
 
     for state, other in zip(states, others, strict=True):

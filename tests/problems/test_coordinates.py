@@ -227,11 +227,11 @@ def test_absolute_values_need_an_inverse():
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
     for seed in range(10):
-        case, x = make(name, (30, 4), seed)
+        case, x = make(name, SIZES[seed % 3], seed)  # also of a single row
         rng = np.random.default_rng(seed)
         F = case.problem.rows(0.3 * x, radius)
-        for _ in range(5):
-            away = rng.normal(size=len(x))
+        rows = rng.choice([-1.0, 1.0], (20, 1)) * rng.choice(case.X.astype(float), 20)
+        for away in (*rng.normal(size=(5, len(x))), *rows):  # along rows, losses bend
             away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
             there = case.hessian(0.3 * x + away)
             gap = np.linalg.eigvalsh(there - F.T @ F)[0]
