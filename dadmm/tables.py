@@ -39,8 +39,8 @@ def encode(
     ----------
     tables : sequence of tables, or a table
         One of each node, as `read_table` returns them; also dicts of columns, data
-        frames of pandas, tables of pyarrow, and arrays. With ``comm``, that of this
-        rank.
+        frames of pandas, tables of pyarrow, and arrays. With ``comm``, the table of
+        this rank.
     topology : Topology
     target : str, optional
         Name of the column that becomes y. By default there is none.

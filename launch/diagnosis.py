@@ -90,7 +90,7 @@ def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> st
     """Return a sentence about what happened, or "" if nothing is known."""
     if lost := lost_host(tail, ranks):
         return f"{lost}, and its ranks with it"
-    # dadmm's own report is more precise than that of an MPI
+    # dadmm's own report is more precise than an MPI's
     found = (
         exception(tail, RAISED, ranks)
         or open_mpi(tail)

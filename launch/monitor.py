@@ -298,7 +298,7 @@ class Monitor:
             from dadmm.comm.launch_link import state_of
 
             return state_of(process)
-        for other in self.ranks.values():  # those of its host see its process
+        for other in self.ranks.values():  # ranks of its host see its process
             states = other.facts.get("states")
             same = other.facts.get("host") == rank.facts.get("host")
             if same and isinstance(states, dict) and str(process) in states:

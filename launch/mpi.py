@@ -70,10 +70,9 @@ def prepare(
 ) -> Runtime:
     """Make the environment of an MPI ready and return how to start jobs in it.
 
-    `mpi` is mpich, openmpi, impi or "", which is that of DADMM_MPIEXEC or else mpich.
-    `extras` are further ones that the environment must have. If `own`, that of
-    DADMM_ENVIRONMENT is used, if set. Without `install`, as on compute nodes, the
-    environment must exist.
+    `mpi` is mpich, openmpi, impi or "": the one of DADMM_MPIEXEC, or else mpich.
+    The environment must have further `extras`. If `own`, DADMM_ENVIRONMENT is used if
+    it is set. Without `install`, as on compute nodes, the environment must exist.
     """
     external = os.environ.get("DADMM_MPIEXEC", "")
     if own and (prefix := os.environ.get("DADMM_ENVIRONMENT")):
@@ -118,7 +117,7 @@ def of_user(prefix: Path, mpi: str, external: str) -> Runtime:
 
 
 def runtime_of(python: Path, mpiexec: str, external: bool) -> Runtime:
-    """Return a runtime whose dadmm is that of this project."""
+    """Return a runtime with the dadmm of this project."""
     # Without bytecode files, which PYTHONDONTWRITEBYTECODE prevents in many containers,
     # each rank compiles dadmm at its start and takes twice the time to import it.
     compileall.compile_dir(PROJECT / "dadmm", quiet=2)

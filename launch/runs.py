@@ -149,8 +149,8 @@ def plan(
 ) -> list[str] | None:
     """Return the arguments that start or resume a run; None if it is done.
 
-    `arguments` are those of ``dadmm.run``, `given` their content, and `folder` that of
-    the run. A `requeued` job has applied ``--overwrite`` at an earlier start. Raise
+    `arguments` are for ``dadmm.run``, `given` is their content, and `folder` is the
+    run's. A `requeued` job has applied ``--overwrite`` at an earlier start. Raise
     `UsageError` if the run in the folder has other settings, or is at work.
     """
     wanted = given.config

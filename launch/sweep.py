@@ -84,7 +84,7 @@ class Sweep:
     def check(self, grid: Self, queued: Container[int]) -> None:
         """Raise `UsageError` if a grid contradicts the sweep or its queued tasks.
 
-        A task reads its settings when it starts, so those of queued tasks are fixed.
+        A task reads its settings when it starts: queued tasks cannot change theirs.
         """
         if self.tasks and self.ranks != grid.ranks:
             raise UsageError(

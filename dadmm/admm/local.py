@@ -32,8 +32,8 @@ class Block(NamedTuple):
 class Local:
     """Proximal steps and objectives; problems of one kind are stacked into one call.
 
-    The bits are those of each problem alone. ``problems`` are in the order of the
-    nodes. ``probe`` is where f_i is also evaluated for each edge: nowhere (""), at
+    A problem has the same bits alone. ``problems`` are in the order of the nodes.
+    ``probe`` is where f_i is also evaluated for each edge: nowhere (""), at
     rho_ij ("midpoint") or at theta_j ("neighbour").
     """
 

@@ -57,7 +57,7 @@ class Rule:
         residuals.
     tolerance : float
         Relative to |theta| and to the multipliers; with 0 a rule never holds.
-        This is that of the first iteration; a review may change it.
+        This is the value of the first iteration; a review may change it.
     absolute_tolerance : float
         For "optimality": per entry of theta and of the gradient, in their units. It
         matters if the optimum or the multipliers are zero.

@@ -35,7 +35,7 @@ class State:
     objective: Vector = field(metadata=_NODE)
     # (n,) iterations in a row that met the rule
     held: np.ndarray = field(metadata=_NODE)
-    # (n,) that of the node's messages, see `wire`
+    # (n,) the header of the node's messages, see `wire`
     header: np.ndarray = field(metadata=_NODE)
     # (n, ...) the numbers of the last iteration
     measured: Matrix = field(metadata=_NODE)
@@ -60,7 +60,7 @@ class State:
     coordinates: Arrays = field(metadata=_RUN)  # of `loop.RunKind`
 
     def flatten(self) -> Arrays:
-        """Return the arrays by name, those of a group as ``"group/name"``."""
+        """Return the arrays by name; arrays of a group are ``"group/name"``."""
         flat: Arrays = {}
         for item in fields(self):
             value = getattr(self, item.name)

@@ -44,7 +44,7 @@ class NeighbourStopping:
     """The verdict of each node, and the agreement of all nodes by their headers.
 
     A header needs ``reach`` iterations to reach all nodes, and in ``cycle`` iterations
-    every edge is used at least once. ``scales`` are those of a scaled rule.
+    every edge is used at least once. ``scales`` are for a scaled rule.
     ``objective`` returns what the rule judges, (n,), by default f_i.
     """
 
@@ -299,7 +299,7 @@ class GlobalStopping(NeighbourStopping):
         self.votes = Votes(self.rule, self.cycle)
 
     def _vote(self, box: Box, turn: Turn) -> None:
-        """Read the votes of the iteration before, and post those of this one."""
+        """Read the votes of the last iteration, and post the votes of this one."""
         posted, held = self.state.posted, self.state.held
         self._agree(box, turn, np.zeros(len(held), dtype=bool))
         if self.NAME in posted:

@@ -3,8 +3,8 @@
 Exit codes: 0 if the run ended and its results are written, whatever its status; 1 if a
 rank raised an error; 2 for invalid input, or output that cannot be written; 3 if the
 status is "not converged" and ``--strict`` is set.
-Other codes are those of a process that a signal ended (130 after a second Ctrl-C), or
-mpiexec's own.
+A process that a signal ended has another code (130 after a second Ctrl-C), and so
+may mpiexec.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Job:
         # from here on, rank i has node i
 
     def load_data(self) -> None:
-        """Load or draw the rows, make the problems, and compare those of all ranks."""
+        """Load or draw the rows, make the problems, and compare them between ranks."""
         world, config, graph = self.world, self.config, self.graph
         checks = Checks(world)
         self.data = data = setup.shards(world, config, graph, checks)

@@ -53,7 +53,7 @@ def describe(
 ) -> Fit:
     """Return the model of a run, by sums over all nodes; all ranks call it.
 
-    ``problems`` and ``data`` are those of the nodes of this process.
+    ``problems`` and ``data`` are of the nodes of this process.
     """
     total = partial(world.reduce, result.topology)
     n_nodes, problem = result.topology.n_nodes, config.problem

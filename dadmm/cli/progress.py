@@ -98,7 +98,7 @@ def duration(seconds: float) -> str:
 class Progress(Bar):
     """A callback that shows the iteration, the residuals of node 0, and failed nodes.
 
-    ``rank`` is that of this process at the start.
+    ``rank`` is the rank of this process at the start.
     """
 
     def __init__(self, max_iter: int, rank: int = 0, is_quiet: bool = False) -> None:

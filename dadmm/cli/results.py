@@ -143,7 +143,7 @@ def write_imputed(
     """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
 
     A file has the filled ``samples``, the ``variances`` of the imputed entries, and the
-    ``latent`` means. Only the owner can read it. The folder is made if it is that of
+    ``latent`` means. Only the owner can read it. The folder is made if it is on
     another machine.
     """
     with writing(folder):

@@ -46,7 +46,7 @@ class Shards(NamedTuple):
     encoding: Encoding | None = None  # of the columns; None for tracks
     gaps: Mapping[int, tuple[int, int]] = MappingProxyType({})
     """Rows dropped, and rows filled, by node where there are any. If rank 0 reads the
-    file, it has those of all nodes."""
+    file, it has the numbers of all nodes."""
     whole: Matrix | None = None  # X of all nodes, if each rank generates it
 
 

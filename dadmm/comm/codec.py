@@ -87,7 +87,7 @@ class Exact(Codec):
 class Rounded(Codec):
     """The difference in single or half precision, in units of a power of two.
 
-    The payload starts with the power, that of the largest entry, in as many bits.
+    The payload starts with the power, of the largest entry, in as many bits.
     Without it, half precision would lose differences below 1e-7.
     """
 

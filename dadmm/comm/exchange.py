@@ -1,4 +1,4 @@
-"""Messages between the nodes: what an exchange does, and that of one process."""
+"""Messages between the nodes: what an exchange does, and the one in a process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Exchange:
         return self._sent
 
     def swap(self) -> None:
-        """Send every message that has a length, and receive those of the neighbours.
+        """Send every message that has a length, and receive the neighbours' messages.
 
         Rows posted before are complete afterwards.
         """
@@ -106,8 +106,8 @@ class Exchange:
         """Return an exchange without the failed ranks.
 
         ``last`` is the last iteration that this process has finished. ``plan`` takes
-        the nodes that are left, and returns those of this process's component and their
-        graph. Also returned are the nodes that are left, of all components, and the
+        the nodes that are left, and returns the nodes and the graph of this process's
+        component. Also returned are the nodes that are left, of all components, and the
         last iteration that all of them have finished.
         """
         raise NotImplementedError
@@ -119,7 +119,7 @@ class Exchange:
 class InProcessExchange(Exchange):
     """Swap the messages of all nodes by one gather of rows per field.
 
-    ``nodes`` is the order of the rows, by default that of degrees.
+    ``nodes`` is the order of the rows, by default the order of degrees.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class MPIExchange(Exchange):
     """One message per directed edge and swap, by persistent point-to-point requests.
 
     A swap ends when all messages are received. Sends to other hosts may complete later:
-    those of MPICH over TCP wait for a confirmation of the receiver, a second latency.
+    over TCP, MPICH waits for a confirmation of the receiver, a second latency.
     So rows to other hosts are sent from two copies in turn, and a swap waits for the
     sends of the swap before the last. Messages longer than `SHORT` need both ends to
     take part; a swap waits for all of these.
@@ -126,7 +126,7 @@ class MPIExchange(Exchange):
     def _request(self, buffer: int, row: int, n: int) -> MPI.Prequest:
         """Return the request for n bytes of a buffer's row; it is made once and kept.
 
-        Rows of the first buffer are received, those of the others are sent.
+        Rows of the first buffer are received, rows of the others are sent.
         """
         key = buffer, row, self.begin, n
         if key not in self._made:

@@ -222,7 +222,7 @@ def _pack(value: Any) -> Frame:
     """Return the bytes of a message.
 
     The message of an array has its type (7 bytes), number of axes (1 byte), shape (8
-    bytes per axis) and entries; that of another value has 8 bytes and its JSON.
+    bytes per axis) and entries; the message of another value has 8 bytes and JSON.
     """
     data = bytes([0] * 7 + [_JSON])
     if _is_numeric(value):

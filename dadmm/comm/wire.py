@@ -43,7 +43,7 @@ class Box:
     """The messages of all edges, as an array per field.
 
     With ``by_row``, each message is one row of ``rows`` (E, width), ready to send; else
-    each field is an array of its own. ``fields`` (E,) are those of the ``header`` (E,).
+    each field is an array of its own. ``fields`` (E,) are parts of the ``header`` (E,).
     The ``payload`` (E, 8 size) is bytes, and ``numbers`` (E, size) the same bytes in
     double precision.
     """

@@ -88,7 +88,7 @@ class World:
     ) -> Any:
         """Return the values of all nodes merged, by default added, on every rank.
 
-        ``values`` are those of the nodes of this process. They are merged along a
+        ``values`` are of the nodes of this process. They are merged along a
         spanning tree of the graph, so the bits do not depend on the processes; see
         `TreeReduction.reduce`.
         """
@@ -109,7 +109,7 @@ class World:
     def sent(self) -> tuple[int, int]:
         """Return the calls and bytes outside the iterations, on rank 0.
 
-        The calls are those of this rank; the bytes are those of all ranks.
+        The calls are of this rank, the bytes of all ranks.
         """
         calls, n_bytes = (traffic.outside - self._before).tolist()
         return calls, int(self.gather(np.array([[n_bytes]])).sum())

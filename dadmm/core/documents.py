@@ -102,7 +102,7 @@ def toml_value(value: object) -> str:
         raise ConfigError(
             f"{shown(value)} is not valid Unicode, which a TOML file needs; rename it"
         )
-    # the escapes of TOML are those of JSON, and one more
+    # TOML has the escapes of JSON, and one more
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -105,7 +105,7 @@ class Layout:
     def whole(self, shared: Vector, theta: Vector) -> Vector:
         """Return parameters (..., size) with these shared parts (..., shared_size).
 
-        It is the inverse of `shared`. Private parts are those of ``theta`` (..., size).
+        It is the inverse of `shared`. Private parts come from ``theta`` (..., size).
         """
         if self._plain:
             return shared

@@ -205,8 +205,8 @@ def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
 def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     """Return the description of the nodes of two descriptions, in either order.
 
-    Of the tables, it keeps two that differ. Of errors, it keeps that of the lower node,
-    or of the same node the first.
+    It keeps two tables that differ. It keeps the error of the lower node, or of the
+    same node the first error.
     """
     first, second = (a, b) if a["node"] <= b["node"] else (b, a)
     errors = [facts["error"] for facts in (first, second) if facts["error"]]

@@ -49,8 +49,8 @@ def synthetic(
 
     Notes
     -----
-    Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
-    from N(0, 1), those of e from N(0, noise_variance).
+    Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, with entries of W and z
+    from N(0, 1) and entries of e from N(0, noise_variance).
 
     Examples
     --------

@@ -211,7 +211,7 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     Parameters
     ----------
     path : path-like
-        As in `load_array`. In a file with several arrays, such as those of Caltech
+        As in `load_array`. In a file with several arrays, as for Caltech
         Turntable and Hopkins 155, the array is ``measurement_matrix``.
 
     Returns

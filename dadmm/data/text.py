@@ -30,7 +30,7 @@ BLOCK = 2**24  # bytes of a .csv file that are parsed at once; a row must fit
 class Format(NamedTuple):
     """How a text file is written."""
 
-    separator: str | None = None  # between cells; by default that of the first line
+    separator: str | None = None  # between cells; by default as in the first line
     decimal: str = "."
     encoding: str = "utf-8"
 

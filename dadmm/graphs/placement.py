@@ -20,7 +20,7 @@ def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
 
     Every host keeps its number of ranks. Rank 0 is always node 0, because it reads,
     writes and prints. If no other assignment has fewer edges between hosts, rank i is
-    node i. ``hosts`` are those of the ranks. The seed is that of shuffled starts.
+    node i. ``hosts`` has the host of each rank. The seed is for shuffled starts.
     """
     names = list(dict.fromkeys(hosts))  # the host of rank 0 is the first
     plain = np.array([names.index(name) for name in hosts])

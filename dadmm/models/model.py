@@ -61,7 +61,7 @@ FIELDS: dict[str, schema.Kind] = {  # of a model file
 class Origin(NamedTuple):
     """How the parameters of a model were found."""
 
-    status: str  # that of `dadmm.Result`
+    status: str  # as in `dadmm.Result`
     why: str  # why the result is not certified; "" if it is
     iterations: int
     tolerance: float | None = None
@@ -177,8 +177,8 @@ class Model:
         Parameters
         ----------
         table : dict of str to array, ndarray, DataFrame, or pyarrow.Table
-            The target may be absent. Columns are found by name, and those of an array
-            without names by position.
+            The target may be absent. Columns are found by name, or by
+            position in an array without names.
 
         Returns
         -------
@@ -289,13 +289,13 @@ def load_model(
     unknown : {"error", "ignore"}, optional
         What to do with a category that the fit has not seen; by default as in the fit.
     on_missing : {"error", "drop", "mean", "keep"}, optional
-        What to do with a missing entry; by default as in the fit. The model must have
-        means for "mean", and be that of a subspace for "keep".
+        What to do with a missing entry; by default as in the fit. "mean" needs a
+        model with means, and "keep" a model of a subspace.
 
     Raises
     ------
     ConfigError
-        If the file is not that of a model, or is damaged.
+        If the file is not a model, or is damaged.
 
     Returns
     -------
@@ -397,7 +397,7 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def _check_shapes(model: Model) -> None:
-    """Raise unless the parameters are those of the problem with these columns."""
+    """Raise unless the parameters fit the problem and the columns."""
     problem, parts, d = model.problem, model.parameters, len(model.feature_names)
     is_subspace = model.kind == "subspace"
     allowed = [{"W", "mu", "a"}] if is_subspace else [{"coef"}, {"coef", "intercept"}]

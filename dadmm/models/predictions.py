@@ -39,7 +39,7 @@ def linear(X: Matrix, parameters: Parameters) -> Matrix:
 def log_probabilities(scores: Matrix) -> Matrix:
     """Return the logarithms of the probabilities of the classes, (n, K).
 
-    ``scores`` is what `linear` returns; scores (n,) are those of the second of two
+    ``scores`` is what `linear` returns; scores (n,) are for the second of two
     classes.
     """
     if scores.ndim == 1:

@@ -1,6 +1,6 @@
 """The penalty equations of Song, Yoon and Pavlovic, each once.
 
-The numbers of equations are those of arXiv 1506.08928, as everywhere in dadmm.
+Equations have the numbers of arXiv 1506.08928, as everywhere in dadmm.
 docs/paper.md has them all.
 """
 

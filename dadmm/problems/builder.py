@@ -90,7 +90,7 @@ def _from_packages() -> dict[str, str]:
 
 
 def traits(name: str) -> Traits:
-    """Return the traits of a problem; those of other packages have the defaults."""
+    """Return the traits of a problem; other packages' problems have the defaults."""
     found: Traits = getattr(PROBLEMS.get(name), "traits", Traits())
     return found
 

@@ -1,4 +1,4 @@
-"""Whether a gradient is that of a function, by finite differences.
+"""Whether a gradient belongs to a function, by finite differences.
 
 The check is independent of the units. Each entry k of a direction is +-1 / |g_k|, so
 that all entries change the function equally, and one wrong entry is seen. Step sizes

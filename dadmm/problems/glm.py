@@ -239,7 +239,7 @@ class GeneralisedLinear(LinearProblem):
         value = self._losses(fits)
         value = value + 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
         terms = np.vecdot(np.abs(forces), self._lengths) + row_lengths(held + pull)
-        # the rounding of the fits times the curvature, and that of the penalty
+        # the rounding of the fits times the curvature, and of the penalty
         bend = trace + self._penalty_trace
         rounding = 4.0 * EPS * (bend * row_lengths(here)) + anchor.rounding
         far = row_lengths(gradient) > TOLERANCE * terms + rounding

@@ -77,7 +77,7 @@ class Huber(LinearProblem):
         self._least = max(float(np.linalg.eigvalsh(self._penalty)[0]), 0.0)
         self._eye = np.eye(self.layout.size)
         self._lengths = row_lengths(self._X)
-        # the rounding error of a gradient, from that of the misfits, is EPS of these
+        # rounding of the misfits changes a gradient by EPS of these
         bend = self._lengths @ self._lengths + self._penalty.trace()
         self._terms = self._lengths @ np.abs(self._y), bend
 

@@ -190,7 +190,7 @@ class _Transformed(LeastSquares):
     ) -> tuple[Vector, Vector]:
         """Return the minimum for these signs of theta, and the negative gradient there.
 
-        The gradient is that of all but the absolute values, in z, where the problem is
+        The gradient leaves out the absolute values. It is in z, where the problem is
         well conditioned. So the minimum is precise to rounding.
         """
         rows, target = self.equations

@@ -1,4 +1,4 @@
-"""Linear problems: what all of them share, and those of squared errors.
+"""Linear problems: what all of them share, and problems of squared errors.
 
 The intercept is the coefficient of a column of ones, the last one. It is not penalised:
 each problem multiplies its penalty by `Design.penalised`, which is zero there.
@@ -32,7 +32,7 @@ class Design(NamedTuple):
     y: Vector  # (n,)
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
     weights: Vector  # (n,) positive factors of the losses
-    lightest: float = 1.0  # size of the least row over that of the largest
+    lightest: float = 1.0  # size of the least row over the largest row
 
     def compressed(self) -> Design:
         """Return at most p + 1 rows with the same squared error."""
@@ -56,7 +56,7 @@ class Design(NamedTuple):
 
 
 def _lightest(parts: Iterable[Design], largest: Vector) -> float:
-    """Return the size of the least row, but zero, over that of the largest.
+    """Return the size of the least row that is not zero over the largest row.
 
     Columns are scaled to a largest entry of one.
     """
@@ -87,7 +87,7 @@ class LinearProblem:
     exact = True  # prox returns the minimum to rounding
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
-    lightest = 1.0  # size of the least row over that of the largest, if it is known
+    lightest = 1.0  # size of the least row over the largest row, if it is known
     compressible: ClassVar[bool] = False  # whether only squared errors of rows matter
     mapped: ClassVar[tuple[str, ...]] = ()  # arrays (..., p), in z times T
     traits = Traits("regression")
@@ -138,7 +138,7 @@ class LinearProblem:
         """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
 
         Rows of weight zero are left out. If they are `compressible`, rows are
-        multiplied by the roots of their weights, and those of a sparse X or of a file
+        multiplied by the roots of their weights, and rows of a sparse X or of a file
         are compressed some at a time.
         """
         name = type(self).__name__

@@ -55,7 +55,7 @@ class LogLengthPPCA:
 
     ``plain`` is a PPCA with zero mean in the unit of the noise, and ``knee`` the length
     k of a component, at least sqrt(2). No step makes a component longer than
-    ``longest``, at least the knee. ``a_scale`` is that of the part a in the layout.
+    ``longest``, at least the knee. ``a_scale`` is the layout's scale of the part a.
     """
 
     def __init__(self, plain: Any, knee: float, longest: float, a_scale: float) -> None:
@@ -147,7 +147,7 @@ class LogLengthPPCA:
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: Any) -> Vector:
         """Return some descent steps of the proximal objective from ``theta``.
 
-        It is that of ``-log p(X)``. A step divides its gradient by the curvature, which
+        f is ``-log p(X)``. A step divides its gradient by the curvature, which
         is about N plus the weight. If it does not descend, the next one is shorter.
         """
         plain, axes = self.plain, self.axes(theta)
@@ -173,7 +173,7 @@ class LogLengthPPCA:
         self, theta: Vector, axes: Axes, stats: Any, centre: Vector, weight: Any,
         curvature: Any,
     ) -> tuple[Vector, Axes]:  # fmt: skip
-        """Return theta after one step, and its axes; the step of a is that of EM."""
+        """Return theta after one step, and its axes; a takes the step of EM."""
         plain, W = self.plain, axes.W
         found = theta.copy()
         V, mu, a = self.layout.views(found)

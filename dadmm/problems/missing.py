@@ -1,6 +1,6 @@
 """Probabilistic PCA of one node's shard in which entries are missing (NaN).
 
-The model is that of `dadmm.problems.ppca`, for the observed entries only: with O_n the
+The model is as in `dadmm.problems.ppca`, for the observed entries only: with O_n the
 columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in O_n. Samples
 are grouped by O_n. One pass over the shard compresses each pattern to a mean and at
 most as many rows as it observes columns. So an iteration costs O(P M^3) for the P
@@ -60,8 +60,8 @@ class IncompletePPCA(PPCA):
     ``PPCA(samples, n_components)`` returns an object of this class if the samples have
     a NaN. The layout is the same, so nodes with and without missing entries work in one
     network. Samples without observed entries are left out. For a column that this node
-    never observes, the row of W and the entry of mu are those of the proximal centre;
-    with weight 0 they do not change.
+    never observes, the row of W and the entry of mu equal the proximal centre; with
+    weight 0 they do not change.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class IncompletePPCA(PPCA):
     def _latent(self, H: Matrix, mu: Vector, inner: Matrix) -> tuple[Matrix, Matrix]:
         """Return the mean of E[z] over the samples (1, K), and the rows E[z] - mean.
 
-        The rows (R, K) are rotated as those of the samples are. The first row of a
+        The rows (R, K) are rotated like the rows of the samples. The first row of a
         pattern's first block is the mean of the pattern times a root.
         """
         data, first_rows, blocks = self._data, self._first_rows, (*inner.shape[:-2], -1)
@@ -320,7 +320,7 @@ class IncompletePPCA(PPCA):
     def impute(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix]:
         """Return samples (n, D) with NaN filled in, and the variances (n, D).
 
-        The samples need not be those of this node. A missing entry becomes
+        The samples need not belong to this node. A missing entry becomes
         ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``, which
         includes the noise. Observed entries have variance zero. With free offsets, a
         row of NaN stays NaN and its variances are infinite.

@@ -25,7 +25,7 @@ MOST_CLASSES = 1000
 class Chances(NamedTuple):
     """The probability of each class, for each row of m problems at s points."""
 
-    loss: Matrix  # (m, s, n) minus the logarithm of that of the row's own class
+    loss: Matrix  # (m, s, n) minus the log probability of the row's own class
     chance: Matrix  # (m, s, K, n)
     rest: Matrix  # (m, s, K, n) 1 - chance, also accurate where it is tiny
 

@@ -139,15 +139,7 @@ class PPCA:
                 counts, means, factors = zip(*parts, strict=True)
                 parts = [pool(np.array(counts), np.array(means), np.vstack(factors))]
         _, self.mean, self.factor = parts[0]
-<<<<<<< ours
         self.count: Any = float(self.n_samples)  # (n,) in a stack
-=======
-        if len(parts) > 1:
-            counts, means, factors = zip(*parts, strict=True)
-            pooled = pool(np.array(counts), np.array(means), np.vstack(factors))
-            _, self.mean, self.factor = pooled
-        self.count: Any = float(self.n_samples)  # with an entry; (n,) in a stack
->>>>>>> theirs
         self._entry_count: Any = self.count * self.dimension
         rounding = np.float64(EPS * largest)  # its square may underflow
         self._most: Any = rounding**-2 if rounding else math.inf
@@ -211,7 +203,7 @@ class PPCA:
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient of ``-log p(X)`` at ``theta``.
 
-        It is that of the expected complete-data likelihood with the posterior at theta.
+        The expected complete-data likelihood with the posterior at theta has the same.
         """
         W, mu, a = self.layout.views(theta)
         stats, n, precision = self.expect(theta), self.count, float(a)

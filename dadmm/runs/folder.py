@@ -535,7 +535,7 @@ class Entry(NamedTuple):
 
 
 def _entries(folder: Path, place: str = "", name: str = "") -> Iterator[Entry]:
-    """Return what is in the folders of a run; ``name`` is that of a ``place``."""
+    """Return what is in the folders of a run; ``name`` is the name of a ``place``."""
     with os.scandir(folder / place) as entries:
         for entry in entries:
             path, kind = place + entry.name, files.kind(entry.path)

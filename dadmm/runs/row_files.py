@@ -63,7 +63,7 @@ def merged(parts: Sequence[Path], before: Path) -> Iterator[bytes]:
     """Return the rows of all parts, by iteration and then in the order of the parts.
 
     The rows of ``before``, a merged file that may not exist, come first, as far as
-    their iterations are before those of the parts. The parts are in a subfolder of the
+    their iterations are before the parts. The parts are in a subfolder of the
     run's folder.
     """
     _allow_files(len(parts) + 64)
@@ -137,7 +137,7 @@ def write_rows(
     rows: Iterable[bytes],
     nodes: Collection[int] | None = None,
 ) -> None:
-    """Write a merged file: all rows, or those of ``nodes`` and the edges between."""
+    """Write a merged file: all rows, or rows of ``nodes`` and the edges between."""
     target.write((",".join(header) + "\n").encode())
     if nodes is not None:
         names, ends = {b"%d" % i for i in nodes}, 3 if header[1] == "i" else 2
@@ -159,7 +159,7 @@ def _allow_files(n: int) -> None:
 class PartFile:
     """A sink, see `rows.Sink`, that appends lines to the part of one process.
 
-    The file is new; ``keys`` are those of the rows of an iteration: ``(node,)`` or
+    The file is new; ``keys`` are the keys of an iteration's rows: ``(node,)`` or
     ``(i, j)``. Which iterations have rows is decided by the ``stride``; the last one
     has when the file is closed, and so have the last two at which it was synced.
     """
@@ -267,7 +267,7 @@ class RowFiles:
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.by_edge = edges is not None
-        self.home = folder.path  # of the results; after a failure that of a component
+        self.home = folder.path  # of the results; after a failure, of a component
         self.header = history_header(observe)
         self._stride, self._last = stride, start
         self._folder, self._rank = folder, rank

@@ -76,12 +76,12 @@ def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
 
 
 def _is_random(run: Settings) -> bool:
-    """Return whether the data are random; those of sfm are computed."""
+    """Return whether the data are random; the data of sfm are computed."""
     return run.data is None and not run.traits.tracks
 
 
 def _has_table(run: Settings) -> bool:
-    """Return whether the data are a table in files; those of sfm are tracks."""
+    """Return whether the data are a table in files; the data of sfm are tracks."""
     return run.data is not None and not run.traits.tracks
 
 
@@ -149,8 +149,9 @@ class Settings:
         DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
         argument="sample_weight", applies=_has_table, only=TABLES)
     categories: str | None = setting(
-        DATA, None, "columns of numbers that are categories, as in --features; columns "
-        "of text always are", kind=COLUMNS, applies=_has_table, only=TABLES)
+        DATA, None, "columns of numbers to use as categories, by names or numbers; "
+        "columns of text always are categories", kind=COLUMNS, applies=_has_table,
+        only=TABLES)
     max_categories: int = setting(
         DATA, 50, "most categories of a column, and most classes", applies=_has_table,
         kind=integer(2))
@@ -166,8 +167,9 @@ class Settings:
         "nodes, after subtracting its mean if there is an intercept; coefficients are "
         "reported in the units of the table", applies=_has_table, only=TABLES)
     separator: str | None = setting(
-        DATA, None, "of .csv files (default: a tab, a semicolon or a comma, by the "
-        "first line)", kind=ASCII, applies=_has_table, only=TABLES)
+        DATA, None, "character between cells of .csv files (default: a tab, a "
+        "semicolon or a comma, by the first line)", kind=ASCII, applies=_has_table,
+        only=TABLES)
     decimal: str = setting(
         DATA, ".", "decimal mark of .csv files, a point or a comma", (".", ","),
         applies=_has_table)
@@ -201,7 +203,7 @@ class Settings:
         applies=_of_problem("zero_mean"))
     sfm_start: str = setting(
         PROBLEM, "frame", "sfm: start from each camera's first frame, or from random "
-        "parameters, unless it is from merged axes", STARTS,
+        "parameters (not with --init merged)", STARTS,
         applies=_of_problem("start"))
     alpha: float | None = setting(
         PROBLEM, None, "regularisation of the whole problem; each node has an equal "
@@ -219,8 +221,8 @@ class Settings:
     topology: str = setting(
         GRAPH, None,
         f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
-        "several with commas between alternate (default: complete; without --data "
-        "cluster)", common=True)
+        "several, with commas between, take turns (default: complete; without "
+        "--data cluster)", common=True)
     schedule: str = setting(
         GRAPH, "static", "use all edges in every iteration, or one matching per "
         "iteration in turn: a node then has at most one neighbour at a time", TURNS)
@@ -257,9 +259,10 @@ class Settings:
         "budget_decay", PENALTIES, "snap, nap, vp_nap: factor from one raise of the "
         "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
-        "budget_trigger", PENALTIES, "change that raises the budget: nap, vp_nap: of "
-        "the objective (default: 0.1); snap: of the edge, relative to its largest "
-        "(default: 0.01)", applies=_of_scheme("budget_trigger"))
+        "budget_trigger", PENALTIES, "a used-up budget is raised if a change exceeds "
+        "this: nap, vp_nap: of the objective (default: 0.1); snap: of the edge, "
+        "relative to its largest change (default: 0.01)",
+        applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
         "the midpoint, or at the neighbour's parameters", PROBES,
@@ -269,9 +272,10 @@ class Settings:
         "the paper prints it)", COUPLINGS)
 
     init: str | None = solver_setting(
-        "init", STOPPING, "start from merged principal axes of all rows, from the same "
-        "random parameters, or each node from its own (default: merged for ppca, "
-        "except with fixed; independent for sfm and without --data)", INITS)
+        "init", STOPPING, "where nodes start: at merged principal axes of all rows, at "
+        "the same random parameters, or at random parameters of their own (default: "
+        "merged for ppca, except with fixed; independent for sfm and without --data)",
+        INITS)
     seed: int = solver_setting(
         "seed", STOPPING, "seed of the initial parameters", kind=SEED)
     coordinates: str = solver_setting(
@@ -311,8 +315,8 @@ class Settings:
     payload: str = solver_setting(
         "payload", MESSAGES, f"how parameters are encoded: {KNOWN}")
     censor: float = solver_setting(
-        "censor", MESSAGES, "send theta only if it has changed by more than this "
-        "fraction; the fraction shrinks by censor_decay")
+        "censor", MESSAGES, "send parameters only if they have changed by more than "
+        "this fraction; the fraction shrinks by --censor-decay")
     censor_decay: float = solver_setting(
         "censor_decay", MESSAGES, "censor: factor by which the fraction shrinks in "
         "each iteration", applies=lambda run: run.censor > 0)

@@ -531,7 +531,7 @@ def parse_rows(
 ) -> Columns:
     """Return the columns, the iteration among them; errors name the file.
 
-    The keys of all iterations must be those of the first. Iterations may be left out.
+    All iterations must have the keys of the first. Iterations may be left out.
     """
     try:
         with warnings.catch_warnings():

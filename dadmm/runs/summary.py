@@ -528,7 +528,7 @@ def _certificate(result: Result, named: Named) -> dict[str, Any] | None:
         "open_directions": found.open_directions,
         "assumed": list(found.assumed),
     }
-    if result.coordinates == "raw":  # then coordinates are those of theta
+    if result.coordinates == "raw":  # then theta is not transformed
         distance = float(f"{np.linalg.norm(result.solution):.3g}")  # as printed
         entries |= {"within": distance, "lower_by": known(found.lower_within(distance))}
     return entries

@@ -67,7 +67,7 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
         f"<header><h1>{badge} {text(subject(runs))}</h1>{about_it}{first}"
         f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>'
         '<noscript><p class="note">JavaScript is off: there are no plots, and the '
-        "network is that of the last iteration.</p></noscript>"
+        "network shows the last iteration.</p></noscript>"
         f'{CURSOR if page.recorded else ""}<main id="main">{"".join(parts)}</main>'
         f"<footer>Made by dadmm {text(__version__)}.</footer>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'

@@ -194,7 +194,7 @@ def _is_standardised(X: Any) -> bool:
 def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:
     """Return ``step(*args)``; if it raises on one rank, raise on all.
 
-    In one process errors are those of scikit-learn, including TypeErrors.
+    In one process scikit-learn's own errors are raised, including TypeErrors.
     """
     if world.comm is None:
         return step(*args)

@@ -91,7 +91,7 @@ class LinearModel(Consensus):
         """Fit ``coef_`` and ``intercept_``.
 
         ``problem`` is called with rows, targets and the keyword arguments alpha,
-        fit_intercept and sample_weight. ``alpha`` is that of all nodes together.
+        fit_intercept and sample_weight. ``alpha`` is for all nodes together.
         """
         free, share = bool(self.fit_intercept), alpha / len(data.graph)
         if self._averages:
@@ -421,7 +421,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
 
 
 def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return the labels (n_classes,) of all ranks together, given those of this rank.
+    """Return the labels (n_classes,) of all ranks, given the labels of this rank.
 
     Only rank 0 knows which rank has which label.
     """

@@ -53,9 +53,9 @@ class Certificate:
     open_directions: int | None  #: that the data do not determine; None if unknown
     gradient: float  #: S
     slack: float  #: D
-    nominal_radius: float  #: if the Hessian were that of the coordinates; an estimate
+    nominal_radius: float  #: an estimate, as if the Hessian were the identity
     assumed: tuple[str, ...] = ()  #: what the bound assumes
-    lightest: float = 1.0  #: the size of the least row over that of the largest, about
+    lightest: float = 1.0  #: size of the least row over the largest row, about
 
     @property
     def holds(self) -> bool:
@@ -64,14 +64,13 @@ class Certificate:
 
     @property
     def shortfall(self) -> float:
-        """The bound as a multiple of its limit; that of the radius or of the gap."""
+        """The bound as a multiple of its limit: radius or gap, whichever is less."""
         return min(_ratio(self.radius, self.limit), _ratio(self.gap, self.gap_limit))
 
     def lower_within(self, distance: float) -> float:
         """Return by how much a point within this distance can be lower at most.
 
-        The distance is in the coordinates of the run: those of theta with metric
-        "none". It needs no curvature.
+        The distance is in the coordinates of the run. It needs no curvature.
         """
         least = LEAST_GAP * abs(self.objective)
         return max(self.slack + self.gradient * distance, least)
@@ -95,7 +94,7 @@ def certify(
     """Return the certificate of the last iteration; ``centre`` (k,) is zbar.
 
     Without coordinates there is no bound on the radius. ``lightest`` is the size of the
-    least row over that of the largest, about. Rows below `LIGHT` may be lost in the
+    least row over the largest row, about. Rows below `LIGHT` may be lost in the
     factor of all rows, and in a fit without error.
     """
     problems, n = run.local.problems, run.topology.n_nodes
@@ -202,7 +201,7 @@ def _l1_gap(
 ) -> float:
     """Return the bound on the gap by an l1 penalty; inf without one.
 
-    Let b be the share of the slack and of penalised entries, and a that of the others.
+    Let b be the share of the slack and of penalised entries, and a of the others.
     The length q of the way to the minimum, in the norm of the Hessian, satisfies ``q^2
     / 2 <= b + a q``. The gap is at most ``b + a q``.
     """

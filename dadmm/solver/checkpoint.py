@@ -107,7 +107,7 @@ class Checkpoints:
     ) -> None:
         """Read the checkpoint to continue from, if any, for the nodes of this process.
 
-        ``identity`` has further facts; those of the constructor take precedence.
+        ``identity`` has further facts; facts of the constructor take precedence.
         """
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes

@@ -111,7 +111,7 @@ class SolveKind(RunKind):
         return centre, all_exact, all_complete
 
     def objective_at(self, run: Run, centre: Vector) -> float:
-        """Return the sum of all f_i at the mean; private parts are those of each node.
+        """Return the sum of all f_i at the mean, with the private parts of each node.
 
         The mean is in the coordinates of the run.
         """

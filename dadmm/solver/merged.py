@@ -34,7 +34,7 @@ from dadmm.solver.kind import Statement
 from dadmm.solver.subspace import n_axes
 from dadmm.solver.units import NO_UNIT, InUnits
 
-LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows
+LEAST_NOISE = 1e-20  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
 NOT_CONVEX = 2.0  # factor of the curvature
 LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
@@ -69,9 +69,9 @@ class MergedStart(NamedTuple):
     """Where a run with ``init="merged"`` started."""
 
     theta: Vector  #: (size,) the start of all nodes
-    angle: float  #: between its subspace and that of the result, largest, in degrees
-    #: By how much the variance of component M + 1 is below that of component M,
-    #: relative to the latter; if it is small, the subspace is hardly determined
+    angle: float  #: largest angle between the subspaces of start and result, in degrees
+    #: 1 minus the variance of component M + 1 over the variance of component M; if it
+    #: is small, the subspace is hardly determined
     gap: float
     #: Factor of the tolerance of the stopping rule, at most 1. It is less than 1 if the
     #: gap is small or the last component hardly exceeds the noise, or if missing
@@ -309,7 +309,7 @@ class Rounds:
     def decide(self, found: Model) -> tuple[Model, float]:
         """Return the next model, and the pace: 1 minus the rate of convergence.
 
-        ``found`` is that of the completed rows. At the end the pace has a minus sign.
+        ``found`` is for the completed rows. At the end the pace has a minus sign.
         """
         size = distance(self._at, found)
         if self._sizes and self._sizes[-1] > 0.0:

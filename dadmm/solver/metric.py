@@ -93,7 +93,7 @@ class MetricKind(SolveKind):
         return np.asarray(self.theta_of(centre[None])[0])
 
     def adopt(self, run: Run) -> None:
-        """Use the saved coordinates, or save those of a new run."""
+        """Use the saved coordinates, or save the coordinates of a new run."""
         saved = run.state.coordinates
         if not saved:
             if self.verifies and run.stopping.rule.is_scaled:
@@ -228,7 +228,7 @@ class MetricKind(SolveKind):
         return self.certificate.holds and self._is_exact
 
     def _lightest(self, run: Run, centre: Vector) -> float:
-        """Return the size of the least row over that of the largest, about."""
+        """Return the size of the least row over the largest row, about."""
         point, found = self._theta_at(centre), []
         for i in run.names.tolist():
             own, within = self.problems[i], self.within[i]

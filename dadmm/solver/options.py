@@ -37,7 +37,7 @@ class Stopping:
         Which quantities must be small, see `dadmm.admm.rule.Rule`. The rule must
         hold on all nodes in 4 iterations in a row.
     tolerance, absolute_tolerance : float
-        Tolerances of the rule. In the metric, ``tolerance`` is also that of the bound
+        Tolerances of the rule. In the metric, ``tolerance`` also limits the bound
         on the error, and there is no absolute tolerance, see `docs/accuracy.md`. With a
         ``tolerance`` of 0, the run does exactly ``max_iter`` iterations, and its status
         is "max_iter".
@@ -161,7 +161,7 @@ class Ranks:
 
 
 def as_option(kind: type[Option], given: Any) -> Option:
-    """Return an object of a class: the given one, or that of this first argument."""
+    """Return an object of a class: the given one, or one with this first argument."""
     make: Any = kind
     found: Option = given if isinstance(given, kind) else make(given)
     return found

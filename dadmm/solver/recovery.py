@@ -1,4 +1,4 @@
-"""Run the nodes of this process, and continue without those of failed ranks.
+"""Run the nodes of this process, and continue without the nodes of failed ranks.
 
 Neighbours wait for each other, so two nodes are at most as many iterations apart as a
 message needs between them. Each node keeps the states of that many iterations in
@@ -34,7 +34,7 @@ class NodeFailure(NamedTuple):
     t: int  # the iteration after which the remaining nodes continue
     lost: tuple[int, ...]  # failed nodes
     components: tuple[tuple[int, ...], ...]  # of the remaining graph
-    component: tuple[int, ...]  # that of this process
+    component: tuple[int, ...]  # the one with this process
     kept: NDArray[np.bool_]  # (degree,) edges that are left of this process's node
 
 

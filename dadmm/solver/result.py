@@ -61,8 +61,8 @@ class Result:
     """The result of a run; the same on every rank.
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
-    arrays with one row, that of their node, or with a row for each of its edges. Their
-    sums, such as ``traffic.messages``, are those of their node, and
+    arrays with one row, of their own node, or with a row for each of its edges. Their
+    sums, such as ``traffic.messages``, are about this node, and
     ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
 
     Parameters

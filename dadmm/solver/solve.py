@@ -158,7 +158,7 @@ def solve(
         problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
         Which ranks have the results of all nodes: all, rank 0 only, or none. The others
-        have those of their own node. In one process the result has all nodes.
+        have the results of their own node. In one process the result has all nodes.
 
     Returns
     -------

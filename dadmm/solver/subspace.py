@@ -12,8 +12,8 @@ C is a sum over the nodes. Of ``X P`` each node passes k shortened axes up the t
 such that ``P X' X P <= F' F + d I``: the sketch "frequent directions" (Ghashami,
 Liberty, Phillips and Woodruff 2016, SIAM J. Comput. 45). It is exact if k >= D - M.
 
-Errors of rounding are bounded by those of the rows: if they change X by at most e, they
-change s and ``|X P|_2`` by at most e, and C by at most ``e / s (1 + 1.7 b / s)``.
+Rounding counts as an error of the rows: if it changes X by at most e, it
+changes s and ``|X P|_2`` by at most e, and C by at most ``e / s (1 + 1.7 b / s)``.
 """
 
 from __future__ import annotations

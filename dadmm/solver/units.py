@@ -26,7 +26,7 @@ from dadmm.solver.subspace import bound_subspace
 if TYPE_CHECKING:
     from dadmm.solver.merged import MergedStart
 
-LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
+LEAST_NOISE = 1e-12  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
 KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
 MOST = 1e3  # times what no length exceeds at the solution
@@ -77,7 +77,7 @@ class InUnits(SolveKind):
         """Set what the run is made of.
 
         Disagreement and residual of W, mu and a are judged by lengths (2, parts), times
-        ``strictness``. The residual of the rule may be `LOOSER` times that of `slope`.
+        ``strictness``. The residual of the rule may be `LOOSER` times `slope`'s.
         """
         self.record, unit = record, float(record.unit)
         self.rule = replace(self.rule, scaled=True)
@@ -134,7 +134,7 @@ class InUnits(SolveKind):
     def slope(self, run: Run) -> Vector:
         """Return the gradient of each node's Lagrangian, over its limit, by node.
 
-        It is that of the likelihood itself. The residual of the stopping rule assumes
+        It is of the likelihood itself. The residual of the stopping rule assumes
         that the proximal step is exact, and is zero without neighbours. If the noise of
         the model is larger than the unit, gradients of W are small for that reason;
         then their limit is smaller, too.
@@ -189,7 +189,7 @@ class UnitsKind(InUnits):
     def enter(self, record: Units, strictness: float = 1.0) -> None:
         """Set what the run is made of.
 
-        Drawn parameters have an orthonormal W; those of another run have duals.
+        Drawn parameters have an orthonormal W; parameters of another run have duals.
         """
         super().enter(record, strictness)
         D, M = self.layout.shapes["W"]

@@ -2,7 +2,7 @@
 
 The rows are ping-pong messages on an idle network: ``class`` (socket, host, lan or
 wan), ``bytes`` of the payload, and ``seconds`` of half a round trip. The output is for
-``dadmm.replay --network my.toml``. It has no headers: the bandwidth is that of the
+``dadmm.replay --network my.toml``. It has no headers: the bandwidth is for the
 payload. Exit codes: 0 success, 2 invalid input.
 """
 

@@ -62,7 +62,7 @@ class Overhead:
 
     message: float = schema.entry(0.0, AMOUNT)
     packet: float = schema.entry(0.0, AMOUNT)
-    payload: float = schema.entry(1448.0, POSITIVE)  # 1500 less those of IP and TCP
+    payload: float = schema.entry(1448.0, POSITIVE)  # 1500 less headers of IP and TCP
     confirmation: float = schema.entry(16.0, AMOUNT)  # in a packet of its own
 
     def wire(self, sizes: Any) -> Any:
@@ -245,7 +245,7 @@ class Network:
     def wires(
         self, edges: Integers, n_nodes: int, recorded: Sequence[str] = ()
     ) -> Wires:
-        """Return the properties of edges (E, 2); recorded hosts are those of a run."""
+        """Return the properties of edges (E, 2); recorded hosts come from a run."""
         host, socket, site = self.place(n_nodes, recorded)
         i, j = edges.T
         leaves = host[i] != host[j]

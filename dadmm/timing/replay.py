@@ -1,6 +1,6 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
-Computing times and message sizes are those of the recorded run; its messages are
+Computing times and message sizes come from the recorded run; its messages are
 simulated. Before a node posts the messages of iteration t, it does the update of t - 1
 and the solve of t, times its straggler factor. Callbacks are left out. When node i has
 done its work, it posts messages to all neighbours in their order. Its exchange ends
