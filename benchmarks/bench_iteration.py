@@ -77,7 +77,8 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
     for graph, make in GRAPHS.items():
         topology, size = make(comm.size), problem.layout.shared_size
         exchanges = {
-            wait: MPIExchange(comm, topology, size, wait) for wait in ("auto", *WAITS)
+            wait: MPIExchange(comm, topology, size, wait=wait)
+            for wait in ("auto", *WAITS)
         }
         run = run_of(exchanges["auto"], topology, {comm.rank: problem})
         alone = run_of(exchanges["block"], topology, {comm.rank: problem})

@@ -149,7 +149,9 @@ def transports(
     """Return all transports by name and wait; what they hold is freed by the stack."""
     found: dict[tuple[str, str], Swap] = {}
     numbers = (size - wire.length(0, True)) // 8  # that fill the rows
-    exchanges = {wait: MPIExchange(comm, topology, numbers, wait) for wait in WAITS}
+    exchanges = {
+        wait: MPIExchange(comm, topology, numbers, wait=wait) for wait in WAITS
+    }
     for wait, exchange in exchanges.items():
         stack.callback(exchange.close)
         exchange.lengths[:] = size

@@ -286,7 +286,8 @@ class Run(Nodes):
     @cached_property
     def tree(self) -> TreeReduction:
         """Sums over all nodes, by messages along a spanning tree."""
-        return TreeReduction(self.topology, self.exchange.private_comm)
+        exchange = self.exchange
+        return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
     def total(
         self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
@@ -314,12 +315,11 @@ class Run(Nodes):
         The multiplier between a node and its parent is half the sum of the duals of the
         node's subtree.
         """
-        rows = self._arc_order  # by edge of the graph
+        order = self._arc_order  # by edge of the graph
         names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
-        sums = self.tree.subtotals({node: duals[name] for node, name in names})
-        for edge, total in sums.items():
-            row = rows[np.searchsorted(self.arcs, edge, sorter=rows)]
-            self.state.multipliers[row] = 0.5 * total
+        edges, sums = self.tree.subtotals({node: duals[name] for node, name in names})
+        rows = order[np.searchsorted(self.arcs, edges, sorter=order)]
+        self.state.multipliers[rows] = 0.5 * sums
         self.edges.derive()
 
     def is_solved(self) -> bool:

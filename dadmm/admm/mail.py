@@ -75,10 +75,11 @@ class Mail:
         out.header[...] = wire.IDLE
         out.eta[...] = state.penalty["eta"]
         self.incidence.spread_into(self.work.shared, out.numbers)
-        exchange.begin = 0
-        exchange.lengths[...] = wire.length(out.payload.shape[1], True)
+        exchange.begin, exchange.width = 0, out.payload.shape[1]
+        exchange.lengths[...] = wire.length(exchange.width, True)
         exchange.swap()
         exchange.begin = 0 if self._with_eta else wire.ETA
+        exchange.width = self._codec.length
         exchange.lengths[...] = self._full
         state.sent[...], state.received[...] = out.numbers, self.inbox.numbers
         state.sending |= {

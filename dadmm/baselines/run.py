@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from dadmm.baselines.algorithms import ALGORITHMS, Algorithm, shrink
-from dadmm.comm import InProcessExchange, wire
+from dadmm.comm import wire
 from dadmm.comm.codec import Coder
 from dadmm.comm.exchange import Exchange
+from dadmm.comm.world import world_of
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
 from dadmm.core.errors import ConfigError
@@ -238,7 +239,7 @@ def solve(
         choice(ALGORITHMS).check("algorithm", algorithm)
         algorithm = ALGORITHMS[algorithm]()
     sending = as_option(Sending, sending)
-    hosted = hosted_problems(problems, topology, comm)
+    hosted = hosted_problems(problems, topology, world_of(comm))
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
     plan = make_plan(all_abilities(hosted.values()), None, coordinates)
@@ -295,7 +296,7 @@ def _exchange(
 ) -> Exchange:
     size = width * next(iter(within.values())).layout.shared_size
     if comm is None:
-        return InProcessExchange(topology, size)
+        return Exchange(topology, size)
     from dadmm.comm.mpi import MPIExchange
 
     return MPIExchange(comm, topology, size)

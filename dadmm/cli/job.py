@@ -329,7 +329,9 @@ class Job:
         by_edge = len(graph.edges) if config.record_edges else 0
         stride = Stride.of(config.record_every, graph.n_nodes, by_edge)
         start = self.checkpoints.start
-        rows = RowFiles(self.folder, rank, keys, edges, self._observe, start, stride)
+        rows = RowFiles(
+            self.folder, rank, nodes, keys, edges, self._observe, start, stride
+        )
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows
@@ -368,7 +370,7 @@ class Job:
         world, config, problems = self.world, self.config, list(self.problems.values())
         options = config.options | {"record": False, "gather": "root"}
         options["comm"] = replace(options["comm"], comm=world.comm)
-        progress = Progress(config.max_iter, world.rank, config.quiet)
+        progress = Progress(config.max_iter, self.problems, config.quiet)
         self._is_alone = True
         try:
             self.result = solve(

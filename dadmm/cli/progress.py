@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import monotonic
 from typing import Any
 
@@ -98,12 +98,14 @@ def duration(seconds: float) -> str:
 class Progress(Bar):
     """A callback that shows the iteration, the residuals of node 0, and failed nodes.
 
-    ``rank`` is the rank of this process at the start.
+    ``nodes`` are those of this process.
     """
 
-    def __init__(self, max_iter: int, rank: int = 0, is_quiet: bool = False) -> None:
+    def __init__(
+        self, max_iter: int, nodes: Collection[int] = (0,), is_quiet: bool = False
+    ) -> None:
         super().__init__(max_iter, "iteration", most="at most ")  # it may converge
-        self._rank, self._is_shown = rank, rank == 0 and not is_quiet
+        self._nodes, self._is_shown = nodes, 0 in nodes and not is_quiet
         self._before: int | None = None  # iterations before a resume
 
     def __call__(self, t: int, run: Run) -> None:
@@ -118,10 +120,10 @@ class Progress(Bar):
     def rewind(self, loss: NodeFailure) -> None:
         """Print the failed nodes, and which parts of the graph continue.
 
-        The lowest rank that is left does it.
+        The rank of the first node that is left does it.
         """
         first, *others = loss.components
-        if self._rank != first[0]:
+        if first[0] not in self._nodes:
             return
         lines = [
             f"{_names(loss.lost)} failed; {_names(first)} "

@@ -5,8 +5,4 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
-from dadmm.comm.exchange import InProcessExchange
-
 WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.comm.mpi`
-
-__all__ = ["WAITS", "InProcessExchange"]

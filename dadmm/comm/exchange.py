@@ -1,9 +1,9 @@
-"""Messages between the nodes: what an exchange does, and the one in a process."""
+"""Messages between the nodes of a process; `dadmm.comm.mpi` has those to others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -15,13 +15,25 @@ from dadmm.graphs.topology import Integers, Topology
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Plan = Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
+
+class Part(NamedTuple):
+    """What is left of a graph after a failure, as one of its ranks sees it."""
+
+    nodes: Sequence[int]  # in the graph before
+    topology: Topology
+    hosts: Integers  # the rank of each node, counted anew
+    own: Integers  # nodes of this rank in the order of their rows, counted anew
+
+
+Plan = Callable[[Sequence[int]], Part]  # of the ranks that are left
 
 
 class Exchange:
     """Moves the messages of each outbox into the neighbours' inboxes.
 
-    A process hosts some nodes. It has a row for each of their directed edges.
+    A process hosts some nodes. It has a row for each of their directed edges. This
+    exchange is for a process that hosts all nodes: a swap is one gather of rows per
+    field.
 
     Parameters
     ----------
@@ -29,18 +41,23 @@ class Exchange:
     size : int
         Entries of theta in a message.
     nodes : ndarray of int, shape (n,)
-        The nodes of this process, in the order of their rows.
-    by_row : bool
-        Whether the boxes have each message as a row.
+        The nodes of this process, in the order of their rows; by default that of
+        degrees.
+    hosts : ndarray of int, shape (n_nodes,)
+        The rank of each node; by default all are here.
 
     Attributes
     ----------
     arcs : ndarray of int, shape (E,)
         The edges of the nodes, as indices of ``topology.edges``, in the order of rows.
+    peers : ndarray of int, shape (E,)
+        The rank at the other end of each edge.
     outbox, inbox : Box
         The messages to send, and those received; a row per edge.
     begin : int
         First byte of a message; 8 if messages have no eta.
+    width : int
+        Bytes of a payload.
     lengths : ndarray of int, shape (E,)
         Bytes of each message. Where it is 0, nothing is sent and nothing is received;
         both ends must have it so.
@@ -50,49 +67,86 @@ class Exchange:
 
     #: the exceptions that report a failed rank; none if a failure ends the job
     rank_failure: tuple[type[Exception], ...] = ()
+    rank = 0  #: of this process
+    #: the communicator of the messages, for use between swaps; None without MPI
+    private_comm: MPI.Comm | None = None
 
     def __init__(
-        self, topology: Topology, size: int, nodes: Integers, by_row: bool = False
+        self,
+        topology: Topology,
+        size: int,
+        nodes: Integers | None = None,
+        hosts: Integers | None = None,
     ) -> None:
+        if nodes is None:
+            nodes = np.argsort(topology.degrees, kind="stable")
+        self.hosts = np.zeros(len(topology), int) if hosts is None else hosts
         self.nodes, degrees = nodes, topology.degrees[nodes]
         first = topology.indptr[nodes] - (np.cumsum(degrees) - degrees)
         n_edges = int(degrees.sum())
         self.arcs = np.repeat(first, degrees) + np.arange(n_edges)
-        self.outbox, self.inbox = Box(n_edges, size, by_row), Box(n_edges, size, by_row)
-        self.begin, self.lengths = 0, np.zeros(n_edges, dtype=np.int64)
+        self.peers = self.hosts[topology.indices[self.arcs]]
+        self._is_here = self.peers == self.rank
+        # whether each message to another rank has one row
+        most = np.bincount(self.peers, minlength=1).max()
+        self._by_row = bool(most <= 1 and not self._is_here.any())
+        self.outbox, self.inbox = (Box(n_edges, size, self._by_row) for _ in range(2))
+        self.begin, self.width = 0, 8 * size
+        self.lengths = np.zeros(n_edges, dtype=np.int64)
         self._sent, self.collectives = counter(n_edges), counter()
+        self._node_order = np.argsort(nodes)
+        self._posted: dict[str, Matrix] = {}
+        # the row at the other end of each edge; of edges to other ranks, their own
+        row = np.empty(len(topology.indices), dtype=np.int64)
+        row[self.arcs] = own = np.arange(n_edges)
+        self._reverse = np.where(self._is_here, row[topology.reverse[self.arcs]], own)
+        self._fields = [
+            (getattr(self.outbox, name), getattr(self.inbox, name))
+            for name in ("header", "eta", "numbers")
+        ]
 
     @property
     def sent(self) -> Counter:
         """Messages and bytes sent so far, (E, 2)."""
         return self._sent
 
+    @property
+    def wire(self) -> Integers:
+        """What went to other ranks: rank, its peer, messages and bytes, (peers, 4)."""
+        return np.zeros((0, 4), dtype=np.int64)
+
     def swap(self) -> None:
         """Send every message that has a length, and receive the neighbours' messages.
 
         Rows posted before are complete afterwards.
         """
-        raise NotImplementedError
+        self._swap_here()
+        count(self._sent, self.lengths)
+
+    def _swap_here(self) -> None:
+        """Move the messages between nodes of this process.
+
+        ``mode="clip"`` lets take write into the inbox without a buffer. Bytes beyond a
+        message's length are copied too, and are not read.
+        """
+        for source, target in self._fields:
+            np.take(source, self._reverse, axis=0, out=target, mode="clip")
 
     def post(self, name: str, rows: Matrix) -> None:
         """Start to share rows, one per node of this process, with all nodes."""
-        raise NotImplementedError
+        self._posted[name] = rows[self._node_order]
+        self.collectives += 1, rows.nbytes
 
     def read(self, name: str) -> Matrix:
         """Return the rows of that name posted before the last swap, by node number."""
-        raise NotImplementedError
+        return self._posted[name]
 
-    def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
-        """Return the rows of all processes in order, on every process.
+    def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
+        """Return the numbers (k,) of all processes in order, on every process.
 
-        If not ``everywhere``, processes other than the first return no rows.
+        If not ``everywhere``, processes other than the first return none.
         """
-        return rows
-
-    @property
-    def private_comm(self) -> MPI.Comm | None:
-        """The communicator of the messages, for use between swaps; None without MPI."""
-        return None
+        return numbers
 
     def all_finished(self, finished: bool) -> bool:
         """Return whether all processes have finished and none has failed."""
@@ -106,46 +160,11 @@ class Exchange:
         """Return an exchange without the failed ranks.
 
         ``last`` is the last iteration that this process has finished. ``plan`` takes
-        the nodes that are left, and returns the nodes and the graph of this process's
-        component. Also returned are the nodes that are left, of all components, and the
+        the ranks that are left, and returns the part of the graph that this process
+        belongs to. Also returned are the ranks that are left, of all parts, and the
         last iteration that all of them have finished.
         """
         raise NotImplementedError
 
     def close(self) -> None:
         """Free what the constructor has allocated."""
-
-
-class InProcessExchange(Exchange):
-    """Swap the messages of all nodes by one gather of rows per field.
-
-    ``nodes`` is the order of the rows, by default the order of degrees.
-    """
-
-    def __init__(
-        self, topology: Topology, size: int, nodes: Integers | None = None
-    ) -> None:
-        if nodes is None:
-            nodes = np.argsort(topology.degrees, kind="stable")
-        super().__init__(topology, size, nodes)
-        self._reverse = np.argsort(self.arcs)[topology.reverse[self.arcs]]
-        self._fields = [
-            (getattr(self.outbox, name), getattr(self.inbox, name))
-            for name in ("header", "eta", "numbers")
-        ]
-        self._node_order = np.argsort(nodes)
-        self._posted: dict[str, Matrix] = {}
-
-    def swap(self) -> None:
-        # mode="clip" lets take write into the inbox without a buffer. Bytes beyond a
-        # message's length are copied too, and are not read.
-        for source, target in self._fields:
-            np.take(source, self._reverse, axis=0, out=target, mode="clip")
-        count(self._sent, self.lengths)
-
-    def post(self, name: str, rows: Matrix) -> None:
-        self._posted[name] = rows[self._node_order]
-        self.collectives += 1, rows.nbytes
-
-    def read(self, name: str) -> Matrix:
-        return self._posted[name]

@@ -120,6 +120,11 @@ def raise_difference(everyone: Sequence[Facts]) -> None:
         raise TopologyError(
             f"{who} another graph or schedule than rank 0; give all ranks the same"
         )
+    if name == "problems":
+        raise ProblemError(
+            f"{who} {theirs}, but rank 0 has {mine}; give every rank the problem of "
+            "its node, or a dict of problems by node"
+        )
     if name == "layout":
         raise ProblemError(
             f"{who} parameters {theirs} but rank 0 {mine}; give every rank data of the "

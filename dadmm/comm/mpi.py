@@ -1,4 +1,4 @@
-"""The exchange over MPI, one node per rank."""
+"""The exchange over MPI: messages between the nodes of different ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ import numpy as np
 from dadmm.comm import mpi_library
 from dadmm.comm.exchange import Exchange, Plan
 from dadmm.comm.mpi_library import MPI, agree
-from dadmm.comm.traffic import Counter, count, count_outside
+from dadmm.comm.traffic import Counter, count, count_outside, counter
+from dadmm.comm.wire import ETA, Bytes
 from dadmm.core.layout import Matrix
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology
 
 SHORT = 8192  # bytes of a message that every MPI sends eagerly
 _start = MPI.Prequest.Startall
+
+
+class Parcel(NamedTuple):
+    """What this rank and another send each other in a swap: one message each way."""
+
+    rank: int
+    sent: Integers  # rows, in the order of their edges
+    received: Integers  # rows, in the order of the edges towards them
+    begin: int  # first byte in a buffer
 
 
 class Requests(NamedTuple):
@@ -28,20 +38,26 @@ class Requests(NamedTuple):
 
 
 class MPIExchange(Exchange):
-    """One message per directed edge and swap, by persistent point-to-point requests.
+    """One message per pair of ranks and swap, by persistent point-to-point requests.
+
+    A message has what the rows of one rank send to those of the other, see `Box.pack`;
+    edges between nodes of one rank are copied. If each message has one row, as with one
+    node per rank, it is sent from the outbox itself.
 
     A swap ends when all messages are received. Sends to other hosts may complete later:
-    over TCP, MPICH waits for a confirmation of the receiver, a second latency.
-    So rows to other hosts are sent from two copies in turn, and a swap waits for the
-    sends of the swap before the last. Messages longer than `SHORT` need both ends to
-    take part; a swap waits for all of these.
+    those of MPICH over TCP wait for a confirmation of the receiver, a second latency.
+    So messages to other hosts are sent from two copies in turn, and a swap waits for
+    the sends of the swap before the last. Messages longer than `SHORT` need both ends
+    to take part; a swap waits for all of these.
 
     Parameters
     ----------
     comm : MPI.Comm
         Duplicated, so that messages of the caller do not interfere.
-    topology, size
-        As in `Exchange`, with as many nodes as the communicator has ranks.
+    topology, size, nodes
+        As in `Exchange`.
+    hosts : ndarray of int, shape (n_nodes,)
+        As in `Exchange`; by default rank i has node i.
     wait : {"auto", "block", "poll"}
         How to wait: inside MPI ("block"), which is fastest when every rank has a core,
         or by testing and sleeping in turns ("poll"), which leaves the core to other
@@ -50,104 +66,171 @@ class MPIExchange(Exchange):
         Whether to continue when other ranks fail, which needs an MPI with ULFM.
     """
 
+    private_comm: MPI.Comm
+
     def __init__(
         self,
         comm: MPI.Comm,
         topology: Topology,
         size: int,
+        nodes: Integers | None = None,
+        hosts: Integers | None = None,
         wait: str = "auto",
         survives: bool = False,
     ) -> None:
         if survives:
             mpi_library.check_fault_tolerance()
             self.rank_failure = (MPI.Exception,)
-        self._comm, rank = mpi_library.duplicate(comm), comm.rank
-        self._made_of = size, wait, survives
-        super().__init__(topology, size, np.array([rank]), by_row=True)
-        peers = topology.indices[self.arcs]
-        self._peers = peers.tolist()  # the rank at the other end of each row
-        hosts, crowded = mpi_library.find_hosts(self._comm)
+        self.private_comm = self._comm = mpi_library.duplicate(comm)
+        self._made_of, self.rank = (size, wait, survives), comm.rank
+        hosts = np.arange(len(topology)) if hosts is None else hosts
+        if nodes is None:
+            own = np.flatnonzero(hosts == comm.rank)
+            nodes = own[np.argsort(topology.degrees[own], kind="stable")]
+        super().__init__(topology, size, nodes, hosts)
+        machines, crowded = mpi_library.find_hosts(self._comm)
         self._wait = mpi_library.waiting(wait, crowded)
-        self._far = bool((hosts[peers] != hosts[rank]).any())
-        copies = [self.outbox.rows.copy() for _ in range(2 * self._far)]
-        self._buffers = (self.inbox.rows, self.outbox.rows, *copies)
+        self._far = bool((machines[self.peers] != machines[self.rank]).any())
+        self._parcels, space = self._make_parcels(topology)
+        boxes = [self.inbox.rows.reshape(-1), self.outbox.rows.reshape(-1)]
+        if not self._by_row:
+            boxes = [np.empty(space, np.uint8) for _ in boxes]
+        copies = [np.empty(space, np.uint8) for _ in range(2 * self._far)]
+        self._buffers = (*boxes, *copies)
         self._made: dict[tuple[int, ...], MPI.Prequest] = {}
-        self._planned = 0, self.lengths.tobytes()
+        self._planned = 0, 0, self.lengths.tobytes()
         self._plans = [Requests([], [], [])] * 2  # of these lengths, used in turn
-        self._started, _, self._late = self._plans[0]
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._swaps = 0  # with this plan, not yet counted
-        self._posted: dict[str, tuple[Matrix, Matrix]] = {}  # own row, all rows
+        self._parcel_bytes = np.zeros(len(self._parcels), dtype=np.int64)
+        self._parcels_sent = counter(len(self._parcels))
         self._open: list[MPI.Request] = []  # collectives under way
+        self._n_hosted = np.bincount(hosts, minlength=comm.size)
+        self._by_node = np.argsort(np.argsort(hosts, kind="stable"))
+
+    def _make_parcels(self, topology: Topology) -> tuple[list[Parcel], int]:
+        """Return a parcel for each other rank, and the bytes of a buffer for all."""
+        back, begin, parcels = topology.reverse[self.arcs], 0, []
+        away = np.flatnonzero(~self._is_here)
+        for rank in np.unique(self.peers[away]).tolist():
+            rows = away[self.peers[away] == rank]
+            sent, received = (rows[np.argsort(k[rows])] for k in (self.arcs, back))
+            if self._by_row:
+                begin = int(rows[0]) * self.inbox.rows.shape[1]
+            parcels.append(Parcel(rank, sent, received, begin))
+            begin += len(rows) * (2 * ETA + self.width)
+        return parcels, max(begin, self.inbox.rows.size)
 
     def swap(self) -> None:
-        planned = self.begin, self.lengths.tobytes()
+        planned = self.begin, self.width, self.lengths.tobytes()
         if planned != self._planned:
             self._count()
             self._planned = planned
             self._plans = [self._plan(turn) for turn in (0, 1)]
-            self._started, _, self._late = self._plans[0]
-        if self._late:
-            self._swap_late()
-        else:
-            _start(self._started)
-            self._wait(self._started)
+        turn = self._turn
+        plan = self._plans[turn]
+        if plan.late:
+            self._turn = 1 - turn
+            self._wait(self._pending[turn])  # of the swap before the last
+            self._pending[turn] = plan.late
+        if not self._by_row:
+            self._pack(self._buffers[2 + turn if plan.late else 1])
+        elif plan.late:
+            np.copyto(self._buffers[2 + turn], self._buffers[1])
+        _start(plan.started)
+        if not self._by_row:
+            self._swap_here()
+        self._wait(plan.awaited)
+        if not self._by_row:
+            self._unpack()
         self._swaps += 1
         if self._open:
             self._wait(self._open)
             self._open = []
 
-    def _swap_late(self) -> None:
-        """Send copies; wait for the receives and the sends of the swap before last."""
-        turn = self._turn = 1 - self._turn
-        plan = self._plans[turn]
-        self._wait(self._pending[turn])
-        np.copyto(self._buffers[2 + turn], self.outbox.rows)
-        self._pending[turn] = plan.late
-        _start(plan.started)
-        self._wait(plan.awaited)
+    def _pack(self, buffer: Bytes) -> None:
+        """Write the message to each rank."""
+        out, lengths, head = self.outbox, self.lengths, 2 * ETA - self.begin
+        for parcel, n in zip(self._parcels, self._parcel_bytes.tolist(), strict=True):
+            rows = parcel.sent
+            if n < len(rows) * (head + self.width):
+                rows = rows[lengths[rows] > 0]
+                due = rows[lengths[rows] > head]
+            else:
+                due = rows
+            data = buffer[parcel.begin : parcel.begin + n]
+            out.pack(rows, due, self.begin, self.width, data)
+
+    def _unpack(self) -> None:
+        """Read the message of each rank."""
+        for parcel in self._parcels:
+            rows = parcel.received
+            if not self._all_present:
+                rows = rows[self.lengths[rows] > 0]
+            data = self._buffers[0][parcel.begin :]
+            self.inbox.unpack(rows, self.begin, self.width, data)
 
     def _count(self) -> None:
         """Count the messages of this plan; counting in each swap took 3 us."""
-        count(self._sent, np.frombuffer(self._planned[1], np.int64), self._swaps)
+        count(self._sent, np.frombuffer(self._planned[2], np.int64), self._swaps)
+        count(self._parcels_sent, self._parcel_bytes, self._swaps)
         self._swaps = 0
 
     def _plan(self, turn: int) -> Requests:
         """Return the requests for the current lengths."""
-        late = self._far and self.lengths.max(initial=0) <= SHORT
-        source, width = 2 + turn if late else 1, self.inbox.rows.shape[1]
-        used = [(row, n) for row, n in enumerate(self.lengths.tolist()) if n]
-        receives = [self._request(0, row, width - self.begin) for row, _ in used]
-        sends = [self._request(source, row, n) for row, n in used]
+        lengths, most = self.lengths, 2 * ETA - self.begin + self.width
+        self._all_present = bool(lengths.all())
+        sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
+        self._parcel_bytes = np.array(sums, dtype=np.int64)
+        late = self._far and self._parcel_bytes.max(initial=0) <= SHORT
+        source = 2 + turn if late else 1
+        used = [(k, n) for k, n in enumerate(sums) if n]
+        receives = [
+            self._request(0, k, len(self._parcels[k].received) * most) for k, _ in used
+        ]
+        sends = [self._request(source, k, n) for k, n in used]
         both = receives + sends
         return Requests(both, receives, sends) if late else Requests(both, both, [])
 
-    def _request(self, buffer: int, row: int, n: int) -> MPI.Prequest:
-        """Return the request for n bytes of a buffer's row; it is made once and kept.
+    def _request(self, buffer: int, k: int, n: int) -> MPI.Prequest:
+        """Return the request for n bytes of a parcel; it is made once and kept.
 
-        Rows of the first buffer are received, rows of the others are sent.
+        Those of the first buffer are received, those of the others are sent.
         """
-        key = buffer, row, self.begin, n
+        begin = self._parcels[k].begin + self.begin * self._by_row
+        key = buffer, begin, n
         if key not in self._made:
             make = self._comm.Send_init if buffer else self._comm.Recv_init
-            data = self._buffers[buffer][row, self.begin : self.begin + n]
-            self._made[key] = make(data, self._peers[row])
+            data = self._buffers[buffer][begin : begin + n]
+            self._made[key] = make(data, self._parcels[k].rank)
         return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
-        own, everyone = rows.copy(), np.empty((self._comm.size, rows.shape[1]))
-        self._posted[name] = own, everyone  # MPI uses both until the next swap
-        self._open.append(self._comm.Iallgather(own, everyone))
+        own, counts = rows[self._node_order], self._n_hosted * rows.shape[1]
+        everyone = np.empty((len(self.hosts), rows.shape[1]))
+        self._posted[name] = everyone
+        if (counts == counts[0]).all():
+            self._open.append(self._comm.Iallgather(own, everyone))
+        else:
+            whole = [everyone, counts.tolist()]
+            self._open.append(self._comm.Iallgatherv(own, whole))
         self.collectives += 1, everyone.nbytes
 
     def read(self, name: str) -> Matrix:
-        return self._posted[name][1]
+        return self._posted[name][self._by_node]
 
-    def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
-        flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(-1)
-        found, _ = mpi_library.gather(self._comm, flat, everywhere)
-        return found.reshape(-1, rows.shape[1])
+    def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
+        own = np.ascontiguousarray(numbers, dtype=np.float64)
+        return mpi_library.gather(self._comm, own, everywhere)[0]
+
+    @property
+    def wire(self) -> Integers:
+        self._count()
+        ranks = [(self.rank, parcel.rank) for parcel in self._parcels]
+        return np.column_stack(
+            [np.array(ranks, int).reshape(-1, 2), self._parcels_sent]
+        )
 
     def all_finished(self, finished: bool) -> bool:
         if not self.rank_failure:
@@ -168,9 +251,11 @@ class MPIExchange(Exchange):
                 t = np.array([last])
                 count_outside(t)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
-                part, graph = plan(alive)
-                among = everyone.Split(part[0], key=self._comm.rank)
-                exchange = MPIExchange(among, graph, *self._made_of)
+                part, (size, wait, survives) = plan(alive), self._made_of
+                among = everyone.Split(part.nodes[0], key=self._comm.rank)
+                exchange = MPIExchange(
+                    among, part.topology, size, part.own, part.hosts, wait, survives
+                )
                 whole = True
             except MPI.Exception:  # another rank has failed meanwhile
                 everyone.Revoke()
@@ -185,10 +270,6 @@ class MPIExchange(Exchange):
         for request in (*plans, *self._open):
             with contextlib.suppress(MPI.Exception):
                 request.Wait()
-
-    @property
-    def private_comm(self) -> MPI.Comm:
-        return self._comm
 
     @property
     def sent(self) -> Counter:

@@ -46,6 +46,9 @@ class Traffic(NamedTuple):
     collective_bytes: int  #: payload that all nodes put into them
     tree_messages: np.ndarray  #: (E,) of sums over a tree in this session
     tree_bytes: np.ndarray  #: (E,)
+    #: (pairs, 4) messages of the iterations between ranks in this session: the rank
+    #: that sends, the one that receives, their number, and their bytes
+    wire: np.ndarray
 
     @property
     def messages(self) -> int:

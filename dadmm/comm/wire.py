@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Integers
 
 HEADER = np.dtype(
     [("stop_at", "u4"), ("quiet_count", "u2"), ("requests", "u1"), ("flags", "u1")]
@@ -60,3 +61,31 @@ class Box:
             self.payload = np.zeros((n_edges, 8 * size), np.uint8)
         self.fields = self.header.view(HEADER)
         self.numbers: Matrix = self.payload.view(np.float64)
+
+    def pack(
+        self, rows: Integers, due: Integers, begin: int, width: int, out: Bytes
+    ) -> None:
+        """Write messages of these rows as one: by field, payloads of ``due`` last."""
+        at = 0
+        for field in (self.eta, self.header)[begin // ETA :]:
+            part = out[at : at + ETA * len(rows)].view(field.dtype)
+            np.take(field, rows, out=part, mode="clip")
+            at += ETA * len(rows)
+        payloads = out[at : at + width * len(due)].reshape(len(due), width)
+        if width == self.payload.shape[1]:
+            np.take(self.numbers, due, 0, payloads.view(np.float64), mode="clip")
+        else:
+            payloads[...] = self.payload[due, :width]
+
+    def unpack(self, rows: Integers, begin: int, width: int, data: Bytes) -> None:
+        """Read what `pack` has written; headers say which messages have payloads."""
+        at = 0
+        for field in (self.eta, self.header)[begin // ETA :]:
+            field[rows] = data[at : at + ETA * len(rows)].view(field.dtype)
+            at += ETA * len(rows)
+        due = rows[(self.fields["flags"][rows] & PAYLOAD) > 0]
+        payloads = data[at : at + width * len(due)].reshape(len(due), width)
+        if width == self.payload.shape[1]:
+            self.numbers[due] = payloads.view(np.float64)
+        else:
+            self.payload[due, :width] = payloads

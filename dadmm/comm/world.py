@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from dadmm.comm import identity, traffic
 from dadmm.comm.launch_link import rank_and_size
-from dadmm.comm.tree import Finish, Merge, tree_of
+from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction, tree_of
 from dadmm.core import errors
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.placement import hosts_of
+from dadmm.graphs.topology import Integers, Topology
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -36,6 +38,8 @@ class World:
     size = 1  #: number of processes
     number = 0  #: rank as mpiexec numbers it; `renumber` does not change it
     comm: MPI.Comm | None = None  #: the communicator; None in a single process
+    #: the rank of each node; None if there is a rank per node, or a single process
+    hosts: Integers | None = None
     library = "none (one process)"  #: name and version of the MPI library
     shrunk = False  #: whether ranks have failed and the others have continued
 
@@ -83,7 +87,7 @@ class World:
         self,
         graph: Topology,
         values: Sequence[Any],
-        merge: Merge = np.add,
+        merge: Merge | Stacked = np.add,
         finish: Finish | None = None,
     ) -> Any:
         """Return the values of all nodes merged, by default added, on every rank.
@@ -92,9 +96,27 @@ class World:
         spanning tree of the graph, so the bits do not depend on the processes; see
         `TreeReduction.reduce`.
         """
-        hosted = range(len(graph)) if self.comm is None else (self.rank,)
-        with tree_of(graph, self.comm) as tree:
+        hosted = self.hosted(len(graph))
+        with self.tree(graph) as tree:
             return tree.reduce(dict(zip(hosted, values, strict=True)), merge, finish)
+
+    def tree(self, graph: Topology) -> AbstractContextManager[TreeReduction]:
+        """Return a tree over the nodes of all ranks, whose messages are apart."""
+        return tree_of(graph, self.comm, self.hosts)
+
+    def hosted(self, n_nodes: int) -> list[int]:
+        """Return the nodes of this process, in order."""
+        if self.comm is None:
+            return list(range(n_nodes))
+        if self.hosts is None:
+            return [self.rank]
+        return [int(i) for i in np.flatnonzero(self.hosts == self.rank)]
+
+    def share_nodes(self, own: Sequence[int], n_nodes: int) -> None:
+        """Set ``hosts``, given the nodes of this process; raise on all ranks."""
+        nodes, counts = self.joined(np.array(own, dtype=np.int64), True)
+        ranks = np.repeat(np.arange(self.size), counts)
+        self.hosts = hosts_of(nodes, ranks, n_nodes, self.size)
 
     def compare(self, facts: identity.Facts) -> None:
         """Raise a DadmmError on all ranks if their facts differ.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,38 +15,48 @@ BLOCK = 64  # rows that are decomposed at once: rounding then hardly grows with 
 
 
 def triangular(rows: Matrix) -> Matrix:
-    """Return at most D rows R with the same ``R' R`` as the given rows (n, D)."""
-    D = rows.shape[1]
+    """Return at most D rows R with the same ``R' R`` as the given rows (..., n, D)."""
+    (*stack, n, D) = rows.shape
     block = max(BLOCK, 4 * D)
-    while len(rows) > block:
-        whole = len(rows) // block * block
-        parts = np.asarray(np.linalg.qr(rows[:whole].reshape(-1, block, D), mode="r"))
-        rows = np.vstack([parts.reshape(-1, D), rows[whole:]])
-    if len(rows) <= D:
-        return rows
-    return np.asarray(np.linalg.qr(rows, mode="r"))
+    while n > block:
+        whole = n // block * block
+        blocks = rows[..., :whole, :].reshape(*stack, -1, block, D)
+        parts = np.asarray(np.linalg.qr(blocks, mode="r")).reshape(*stack, -1, D)
+        rows = np.concatenate([parts, rows[..., whole:, :]], axis=-2)
+        n = rows.shape[-2]
+    return rows if n <= D else np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def pack_factor(rows: Matrix) -> Vector:
-    """Return the upper triangle of the factor of rows (r, p), p (p + 1) / 2 numbers."""
-    p = rows.shape[1]
-    factor = np.zeros((p, p))
-    found = triangular(rows) if len(rows) > p else np.linalg.qr(rows, mode="r")
-    factor[: len(found)] = found
-    return np.asarray(factor[np.triu_indices(p)])
+    """Return the upper triangle of the factor of rows (..., r, p).
+
+    It has p (p + 1) / 2 numbers. Each matrix of a stack has the bits it has alone.
+    """
+    (*stack, r, p) = rows.shape
+    factor = np.zeros((*stack, p, p))
+    found = triangular(rows) if r > p else np.asarray(np.linalg.qr(rows, mode="r"))
+    factor[..., : found.shape[-2], :] = found
+    return np.asarray(factor[..., *_upper(p)])
 
 
 def unpack_factor(packed: Vector) -> Matrix:
-    """Return the factor (p, p) of `pack_factor`."""
-    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
-    factor = np.zeros((p, p))
-    factor[np.triu_indices(p)] = packed
+    """Return the factor (..., p, p) of `pack_factor`."""
+    (*stack, n) = packed.shape
+    p = (math.isqrt(8 * n + 1) - 1) // 2
+    factor = np.zeros((*stack, p, p))
+    factor[..., *_upper(p)] = packed
     return factor
 
 
+@cache
+def _upper(p: int) -> Any:
+    return np.triu_indices(p)
+
+
 def merge_factors(mine: Vector, other: Vector) -> Vector:
-    """Return the packed factor of the rows of two packed factors."""
-    return pack_factor(np.vstack([unpack_factor(mine), unpack_factor(other)]))
+    """Return the packed factor of the rows of two packed factors, (..., n)."""
+    both = np.concatenate([unpack_factor(mine), unpack_factor(other)], axis=-2)
+    return pack_factor(both)
 
 
 def row_lengths(rows: Matrix) -> Any:

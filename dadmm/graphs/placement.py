@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm.core.errors import ConfigError
 from dadmm.graphs.topology import Integers, Topology
 
 PLACEMENTS = ("hosts", "ranks")
@@ -32,6 +33,34 @@ def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
     nodes = np.empty(len(hosts), dtype=np.int64)
     nodes[np.argsort(plain, kind="stable")] = np.argsort(best, kind="stable")
     return np.arange(len(hosts)) if best is plain else nodes
+
+
+def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> Integers:
+    """Return the rank of each node, (n_nodes,), given pairs of a node and its rank.
+
+    Raise unless each node has one rank, and each rank at least one node.
+    """
+    if n_ranks > n_nodes:
+        raise ConfigError(
+            f"there are {n_ranks} ranks for {n_nodes} nodes; start at most {n_nodes} "
+            "ranks, or use more nodes"
+        )
+    counts = np.bincount(nodes, minlength=n_nodes)
+    if (counts != 1).any():
+        node = int(np.flatnonzero(counts != 1)[0])
+        where = "none" if not counts[node] else f"{counts[node]} of them"
+        raise ConfigError(
+            f"each node needs one rank, but node {node} is on {where}; name it once"
+        )
+    hosts = np.empty(n_nodes, dtype=np.int64)
+    hosts[nodes] = ranks
+    idle = np.flatnonzero(np.bincount(hosts, minlength=n_ranks) == 0)
+    if len(idle):
+        raise ConfigError(
+            f"rank {idle[0]} has no node; give each rank at least one, or start fewer "
+            "ranks"
+        )
+    return hosts
 
 
 def count_crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:

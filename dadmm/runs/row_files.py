@@ -259,6 +259,7 @@ class RowFiles:
         self,
         folder: RunFolder,  # without records it may be on another machine
         rank: int,
+        nodes: Collection[int],  # those of this process
         keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
@@ -271,6 +272,7 @@ class RowFiles:
         self.header = history_header(observe)
         self._stride, self._last = stride, start
         self._folder, self._rank = folder, rank
+        self._nodes = nodes
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
         with writing(folder.path):
@@ -317,7 +319,7 @@ class RowFiles:
         nodes = failure.component
         if nodes != failure.components[0]:
             source, self.home = self.home, self._folder.path / f"part-{nodes[0]:05d}"
-            if self._rank == nodes[0]:
+            if nodes[0] in self._nodes:
                 self._try(self._folder.add_component, self.home, source, nodes)
 
     def sync(self) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.linalg import norm
 from numpy.typing import NDArray
 
+from dadmm.comm.tree import Stacked
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import merge_factors, pack_factor, unpack_factor
@@ -130,20 +131,34 @@ def pooled(
 
     If each node gives numbers, too, ``finish`` takes them as well, merged.
     """
-    packed = [pack_factor(own) for own in rows]
+    packed = _packed(rows)
     if numbers is None:
-        return total(packed, merge_factors, lambda whole: finish(unpack_factor(whole)))
-    n = len(packed[0])
+        merged = Stacked(merge_factors)
+        return total(packed, merged, lambda whole: finish(unpack_factor(whole)))
+    n = packed.shape[1]
 
-    def merge_both(mine: Vector, other: Vector) -> Vector:
-        factor = merge_factors(mine[:n], other[:n])
-        return np.append(factor, merge(mine[n:], other[n:]))
+    def merge_both(mine: Matrix, other: Matrix) -> Matrix:
+        factor = merge_factors(mine[..., :n], other[..., :n])
+        more = merge(mine[..., n:], other[..., n:])
+        return np.concatenate([factor, more], axis=-1)
 
     return total(
-        [np.append(*both) for both in zip(packed, numbers, strict=True)],
-        merge_both,
+        np.column_stack([packed, np.array(numbers)]),
+        Stacked(merge_both),
         lambda whole: finish(unpack_factor(whole[:n]), whole[n:]),
     )
+
+
+def _packed(rows: Sequence[Matrix]) -> Matrix:
+    """Return the packed factors of all nodes, a row each."""
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for i, own in enumerate(rows):
+        shapes.setdefault(own.shape, []).append(i)
+    p = rows[0].shape[1]
+    packed = np.empty((len(rows), p * (p + 1) // 2))
+    for alike in shapes.values():
+        packed[alike] = pack_factor(np.array([rows[i] for i in alike]))
+    return packed
 
 
 def spectrum(

@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
-from dadmm.comm.tree import tree_of
+from dadmm.comm.world import World
 from dadmm.core.layout import Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
@@ -48,13 +48,13 @@ class SolveKind(RunKind):
     record: Any
 
     def prepare(
-        self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
+        self, topology: Topology, world: World, saved: Mapping[str, np.ndarray] | None
     ) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
         if saved:
             self.enter(self.read(saved))
             return
-        with tree_of(topology, comm) as tree:
+        with world.tree(topology) as tree:
 
             def total(rows: Sequence[Any], *how: Any, **more: Any) -> Any:
                 values = dict(zip(self.problems, rows, strict=True))

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm.loop import Run
+from dadmm.comm.tree import Stacked
+from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
@@ -145,21 +147,22 @@ def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
     """Return orthonormal axes (D, k), nearly the principal axes of all rows."""
 
     def longest(mine: Matrix) -> Matrix:
-        found = np.zeros((k, mine.shape[1]))
-        if np.isnan(mine).any():  # then `_start` raises on all nodes
-            return found
-        _, lengths, axes = np.linalg.svd(mine, full_matrices=False)
-        n = min(k, len(lengths))
-        found[:n] = lengths[:n, None] * axes[:n]
+        found = np.zeros((*mine.shape[:-2], k, mine.shape[-1]))
+        bad = np.isnan(mine).any(axis=(-2, -1), keepdims=True)
+        known = np.where(bad, 0.0, mine)  # then `_start` raises on all nodes
+        _, lengths, axes = np.linalg.svd(known, full_matrices=False)
+        n = min(k, lengths.shape[-1])
+        found[..., :n, :] = lengths[..., :n, None] * axes[..., :n, :]
         return found
 
     def finish(whole: Matrix) -> Matrix:
         return np.linalg.svd(whole, full_matrices=False)[2].T.copy()
 
     def merge(mine: Matrix, other: Matrix) -> Matrix:
-        return longest(np.vstack([mine, other]))
+        return longest(np.concatenate([mine, other], axis=-2))
 
-    return np.asarray(total([longest(own) for own in rows], merge, finish))
+    own_axes = [longest(own) for own in rows]
+    return np.asarray(total(own_axes, Stacked(merge), finish))
 
 
 def _start(
@@ -219,9 +222,9 @@ class MergedKind(InUnits):
     RECORD = Start
     record: Start
 
-    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
         """Choose the start by sums over all nodes, or use a saved one."""
-        super().prepare(topology, comm, saved)
+        super().prepare(topology, world, saved)
         self.curvature = self._curvature()
 
     def choose(self, total: Total, n_nodes: int) -> None:

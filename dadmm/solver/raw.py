@@ -30,6 +30,7 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Numbers
+from dadmm.comm.world import World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import certify
@@ -50,7 +51,7 @@ class RawKind(SolveKind):
     the run stops by its rule alone.
     """
 
-    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
         """Let a run that is judged by its model have a scaled rule."""
         if self.plan.judge is Judge.MODEL:
             self.rule = replace(self.rule, scaled=True)

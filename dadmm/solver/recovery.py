@@ -17,14 +17,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, iterate
 from dadmm.admm.state import State
 from dadmm.admm.stopping import NeighbourStopping
+from dadmm.comm.exchange import Part
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
 from dadmm.graphs import measures
+from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology
 from dadmm.solver.checkpoint import Checkpoints, restoring
 
 
@@ -34,8 +37,9 @@ class NodeFailure(NamedTuple):
     t: int  # the iteration after which the remaining nodes continue
     lost: tuple[int, ...]  # failed nodes
     components: tuple[tuple[int, ...], ...]  # of the remaining graph
-    component: tuple[int, ...]  # the one with this process
-    kept: NDArray[np.bool_]  # (degree,) edges that are left of this process's node
+    component: tuple[int, ...]  # that of this process
+    kept_nodes: NDArray[np.bool_]  # (n,) nodes of this process that are left
+    kept: NDArray[np.bool_]  # (E,) edges of these nodes that are left
 
 
 class LocalRun(NamedTuple):
@@ -134,36 +138,78 @@ def _without_failed(
 ) -> tuple[LocalRun, State, int]:
     """Return the run without the failed nodes, its state, and the iteration."""
     before, graph = local.run, local.run.topology
-    (me,) = before.nodes.tolist()
+    hosts, rank = before.exchange.hosts, before.exchange.rank
+    problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
 
-    def plan(alive: Sequence[int]) -> tuple[Sequence[int], Topology]:
-        part = next(part for part in components(graph, alive) if me in part)
-        return part, restrict(graph, local.schedule, part)[0]
+    def plan(alive: Sequence[int]) -> Part:
+        part = next(
+            part for part in components(graph, hosts, alive) if rank in hosts[[*part]]
+        )
+        topology, _ = restrict(graph, local.schedule, part)
+        own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
+        ranks = np.unique(hosts[[*part]], return_inverse=True)[1]
+        return Part(part, topology, ranks, row_order(topology, own))
 
     exchange, alive, t = before.exchange.shrink(max(buffer), plan)
-    parts, (part, topology) = components(graph, alive), plan(alive)
-    kept = np.isin(graph.neighbours[me], part)
+    parts, (part, topology, *_) = components(graph, hosts, alive), plan(alive)
 
     def named(nodes: Iterable[int]) -> tuple[int, ...]:
         return tuple(local.names[i] for i in nodes)
 
-    dead = sorted(set(range(graph.n_nodes)) - set(alive))
-    failure = NodeFailure(t, named(dead), tuple(map(named, parts)), named(part), kept)
+    dead = sorted(set(range(graph.n_nodes)).difference(*parts))
+    ends = before.by_edge(graph.edges[before.arcs])
+    kept_nodes = np.isin(before.by_node(before.nodes), part)
+    kept = np.asarray(np.isin(ends, part).all(axis=1))
+    failure = NodeFailure(
+        t, named(dead), tuple(map(named, parts)), named(part), kept_nodes, kept
+    )
     _, schedule = restrict(graph, local.schedule, part)
     run = Run(before.setup, exchange, topology, schedule, named(part))
-    state = remove_edges(buffer[t], kept, run.layout)
+    # the rows before of the nodes and edges that are left, in the order of the new rows
+    old = np.array(part)
+    node = _places(before.nodes, old[run.nodes])
+    ends, n = old[topology.edges[run.arcs]], len(graph)
+    arcs = np.searchsorted(graph.sources * n + graph.indices, ends @ [n, 1])
+    edge = _places(before.arcs, arcs)
+    state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
     # these counts include the iterations that are repeated
-    exchange.sent[...] = before.exchange.sent[kept]
+    exchange.sent[...] = before.exchange.sent[edge]
     failures = *local.failures, failure
     return LocalRun(run, schedule, named(part), failures), state, t
 
 
-def components(graph: Topology, alive: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the connected components of the remaining graph, by their first nodes."""
-    left = graph.edges[np.isin(graph.edges, alive).all(axis=1)]
-    roots = measures.components(len(graph), left)[list(alive)]
-    nodes = np.array(alive)
-    return [tuple(nodes[roots == root].tolist()) for root in np.unique(roots)]
+def _places(rows: Integers, wanted: Integers) -> Integers:
+    """Return where the wanted numbers are in rows, which are all different."""
+    order = np.argsort(rows)
+    return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
+
+
+def components(
+    graph: Topology, hosts: Integers, alive: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return the connected parts of the nodes of these ranks, by their first nodes.
+
+    If nodes of a rank are in several parts, those outside of the part that has most of
+    them are lost, too: a rank continues in one part.
+    """
+    left = np.isin(hosts, alive)
+    while True:
+        inside = graph.edges[left[graph.edges].all(axis=1)]
+        roots = measures.components(len(graph), inside)
+        best = {}
+        for rank in alive:
+            found, counts = np.unique(roots[left & (hosts == rank)], return_counts=True)
+            best[rank] = int(found[counts.argmax()])
+        chosen = np.full(int(hosts.max()) + 1, -1)
+        chosen[list(best)] = list(best.values())
+        more = left & (roots == chosen[hosts])
+        if (more == left).all():
+            break
+        left = more
+    nodes = np.flatnonzero(left)
+    return [
+        tuple(nodes[roots[nodes] == root].tolist()) for root in np.unique(roots[nodes])
+    ]
 
 
 def restrict(
@@ -181,16 +227,17 @@ def restrict(
     return Topology.from_edges(len(part), inside(graph.edges.tolist())), None
 
 
-def remove_edges(state: State, kept: NDArray[np.bool_], layout: Layout) -> State:
-    """Return the state of one node without its edges (degree,) to failed nodes.
+def reopened(left: State, incidence: Incidence, layout: Layout) -> State:
+    """Return the state of nodes without their edges to failed ones, ready to go on.
 
     The agreement on a stop begins again: it described the network before the failure.
     """
-    left = state.choose(edge=kept)
     left.header[...] = IDLE
     left.held[...] = 0
-    left.mean[...] = layout.shared(left.theta)
-    if kept.any():
-        left.mean[...] = left.received.sum(axis=0) / len(left.received)
+    left.mean[...] = 0.0
+    incidence.reduce(np.add, left.received, left.mean)
+    left.mean /= incidence.count[:, None]
+    alone = incidence.degrees == 0
+    left.mean[alone] = layout.shared(left.theta)[alone]
     left.stopping = NeighbourStopping.without_agreement(left.stopping)
     return left

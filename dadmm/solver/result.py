@@ -61,9 +61,9 @@ class Result:
     """The result of a run; the same on every rank.
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
-    arrays with one row, of their own node, or with a row for each of its edges. Their
-    sums, such as ``traffic.messages``, are about this node, and
-    ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
+    arrays with a row for each of their nodes, or for each edge of these. Their sums,
+    such as ``traffic.messages``, are those of their nodes, and ``traffic.edge_lost``
+    counts the payloads that were dropped on arrival here.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def collect(
     """Return the result of all nodes that finished.
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
-    ``gather`` leaves out returns the results of its own node.
+    ``gather`` leaves out returns the results of its own nodes.
     """
     run, work = local.run, local.run.work
     topology, own_nodes = run.topology, run.names.tolist()
@@ -222,11 +222,12 @@ def collect(
          work.disagreement, work.residual, work.lag]
     )  # fmt: skip
     history = recorder.tables()
-    tables = [run.by_node(own), history[0], _edges(run), history[1]]
+    wire = run.exchange.wire.astype(np.float64)
+    tables = [run.by_node(own), history[0], _edges(run), history[1], wire]
     whole, names = len(run.nodes) == topology.n_nodes, np.array(local.names)
     if not whole and gather != "none":
         whole, tables = _gathered(run, tables, gather == "all")
-    table, edges = tables[::2]
+    table, edges, wire = tables[::2]
     theta, rest = np.split(table, [kind.layout.size], axis=1)
     objectives, *measured = rest.T.copy()
     penalties, counts = np.split(edges.T, [len(EdgePenalties._fields)])
@@ -242,11 +243,11 @@ def collect(
         coordinates=kind.plan.name,
         residuals=Residuals(*measured[2 * phases :]),
         ending=ending,
-        traffic=_traffic(counts.astype(np.int64), run, whole),
+        traffic=_traffic(counts.astype(np.int64), wire.astype(np.int64), run, whole),
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
-        history=recorder.history(tables[1::2]),
-        nodes=names if whole else names[run.nodes],
+        history=recorder.history(tables[1:4:2]),
+        nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
         component_root=local.component_root,
         duals=dict(zip(own_nodes, duals, strict=True)),
@@ -261,21 +262,26 @@ def _gathered(
 ) -> tuple[bool, list[Matrix]]:
     """Return whether this rank has the tables of all ranks, and the tables.
 
-    The first two have a row per node, the others a row per edge. One collective call
-    gathers all.
+    The first two have a row per node, the next two a row per edge, and the last one a
+    row per pair of ranks. One collective call gathers all.
     """
     flat = np.concatenate([table.ravel() for table in tables])
-    received = run.exchange.collect(flat[:, None], everywhere)[:, 0]
+    received = run.exchange.collect(flat, everywhere)
     if not len(received):
         return False, tables
-    degrees, widths = run.topology.degrees, [table.shape[1] for table in tables]
-    ones = np.ones_like(degrees)  # a rank has one node
-    rows = np.array([ones, ones, degrees, degrees])
+    hosts, widths = run.exchange.hosts, [table.shape[1] for table in tables]
+    n_ranks, ends = 1 + int(hosts.max()), hosts[run.topology.edges]
+    pairs = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+    owners = hosts, hosts, ends[:, 0], ends[:, 0], pairs[:, 0]  # the rank of each row
+    rows = np.array([np.bincount(ranks, minlength=n_ranks) for ranks in owners])
     pieces = np.split(received, (rows.T * widths).ravel().cumsum()[:-1])
-    return True, [
-        np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), width)
-        for k, width in enumerate(widths)
-    ]
+    whole = []
+    for k, (ranks, width) in enumerate(zip(owners, widths, strict=True)):
+        table = np.concatenate(pieces[k :: len(tables)]).reshape(len(ranks), width)
+        ordered = np.empty_like(table)
+        ordered[np.argsort(ranks, kind="stable")] = table
+        whole.append(ordered)
+    return True, whole
 
 
 def _edges(run: Run) -> Matrix:
@@ -288,10 +294,10 @@ def _edges(run: Run) -> Matrix:
     return run.by_edge(np.array(columns).T)
 
 
-def _traffic(counts: np.ndarray, run: Run, whole: bool) -> Traffic:
+def _traffic(counts: np.ndarray, wire: np.ndarray, run: Run, whole: bool) -> Traffic:
     """Return the number of messages and bytes that nodes have sent."""
-    messages, data, silent, lost, *tree = counts
+    messages, data, silent, lost, sums, sum_bytes = counts
     if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
         lost = lost[run.topology.reverse]
-    counted = run.exchange.collectives.tolist()
-    return Traffic(messages, data, silent, lost, *counted, *tree)
+    calls, shared = run.exchange.collectives.tolist()
+    return Traffic(messages, data, silent, lost, calls, shared, sums, sum_bytes, wire)

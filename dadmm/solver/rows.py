@@ -111,10 +111,6 @@ class RowBuffer:
         self._sink.rewind(t, kept)
         self._first = t + 1
 
-    def rewind(self, failure: NodeFailure) -> None:
-        """Drop the iterations that the remaining nodes repeat."""
-        self.rewind_to(failure.t)
-
     def flush(self) -> None:
         """Pass all rows to the sink."""
         if self._used:
@@ -153,6 +149,10 @@ class NodeRows(RowBuffer):
         points = run.points if self._observe else ()
         for k, look in enumerate(self._observe, len(PHASES)):
             rows[k - extra] = [look(theta) for theta in points]
+
+    def rewind(self, failure: NodeFailure) -> None:
+        """Drop the iterations that are repeated, and failed nodes."""
+        self.rewind_to(failure.t, failure.kept_nodes)
 
     def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
         run, numbers = self._run, block[:, : -self._extra]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import partial
+from numbers import Integral
 from time import monotonic
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, Setup
-from dadmm.comm import InProcessExchange, identity
+from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import Checks, collectively, world_of
+from dadmm.comm.world import Checks, World, collectively, world_of
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
@@ -64,6 +65,7 @@ KINDS: dict[Kind, type[SolveKind]] = {
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
+Problems = Sequence[Problem] | Mapping[int, Problem] | Problem
 GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
 RESULT = of_type("a result of dadmm.solve", Result, type(None))
@@ -74,7 +76,7 @@ CALLBACKS = of_type("a list of functions of (t, run)", Sequence).also(
 
 
 def solve(
-    problems: Sequence[Problem] | Problem,
+    problems: Problems,
     topology: Topology,
     *,
     scheme: str | Scheme = "snap",
@@ -96,8 +98,9 @@ def solve(
 
     Parameters
     ----------
-    problems : sequence of Problem, or Problem
-        One problem per node. With ``comm``, the problem of this rank.
+    problems : sequence of Problem, dict of int to Problem, or Problem
+        One problem per node. With ``comm``, the problem of this rank, whose number is
+        that of its node, or a dict of the problems of this rank by node.
     topology : Topology
         The graph: which nodes exchange messages.
     scheme : str or Scheme
@@ -153,12 +156,12 @@ def solve(
         Where and when to save the state of the run, and whether to resume it. The
         history of a resumed run starts at the resume.
     comm : MPI.Comm or Ranks, optional
-        Run one node per rank. By default all nodes run in this process. The result is
-        the same to the last bit on machines of one type with the same BLAS, unless a
-        problem of your own uses BLAS with several threads before `solve`.
+        Run one or more nodes per rank. By default all nodes run in this process. The
+        result is the same to the last bit on machines of one type with the same BLAS,
+        unless a problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
         Which ranks have the results of all nodes: all, rank 0 only, or none. The others
-        have the results of their own node. In one process the result has all nodes.
+        have those of their own nodes. In one process the result has all nodes.
 
     Returns
     -------
@@ -216,13 +219,14 @@ def solve(
             raise ConfigError("give init or warm_start, not both")
         given.update({name: make(given[name]) for name, make in OPTIONS.items()})
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
-        hosted = hosted_problems(problems, topology, comm)
+        hosted = hosted_problems(problems, topology, world)
         return hosted, all_abilities(hosted.values())
 
     def common() -> dict[str, str]:
         hosted, able = found
         facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
         facts["graph"] = identity.of_graph(topology, schedule)
+        facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
         facts["layout"] = repr(next(iter(hosted.values())).layout)
         return facts | {"metric": "no" if able.no_metric else "yes"}
 
@@ -235,6 +239,8 @@ def solve(
     hosted, able = found
     known, judges = zip(*(own["able"] for own in everyone), strict=True)
     able = able._replace(start=Start(min(known)), judge=Judge(min(judges)))
+    if comm is not None and isinstance(problems, Mapping):
+        world.share_nodes(list(hosted), topology.n_nodes)
     policy: Scheme = given["scheme"]
     stop: Stopping = given["stopping"]
     messages: Sending = given["sending"]
@@ -257,10 +263,11 @@ def solve(
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         kind.plan = plan
         with restoring(checkpoints):
-            kind.prepare(topology, comm, saved)
+            kind.prepare(topology, world, saved)
         setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
-        run = Run(setup, _exchange(topology, kind.within, ranks), topology, schedule)
+        exchange = _exchange(topology, kind.within, ranks, world)
+        run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
         # iterate
@@ -299,49 +306,63 @@ def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
 
 
 def hosted_problems(
-    problems: Sequence[Problem] | Problem, topology: Topology, comm: Any
+    problems: Problems, topology: Topology, world: World
 ) -> dict[int, Problem]:
     """Return the problems of this process by node."""
-    if comm is not None:
-        if not isinstance(problems, Problem):
-            raise ProblemError("with comm, pass the one problem of this rank")
-        if topology.n_nodes != comm.size:
+    over_mpi, n_nodes = world.comm is not None, topology.n_nodes
+    if over_mpi and isinstance(problems, Problem):
+        if n_nodes != world.size:
             raise TopologyError(
-                f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
-                f"processes; run mpiexec -n {topology.n_nodes}"
+                f"the graph has {n_nodes} nodes but MPI started {world.size} "
+                f"processes; run mpiexec -n {n_nodes}, or pass a dict of the problems "
+                "of this rank by node"
             )
-        return {comm.rank: problems}
-    if isinstance(problems, Problem) or not np.iterable(problems):
+        return {world.rank: problems}
+    if isinstance(problems, Mapping):
+        integers = all(isinstance(i, Integral) for i in problems)
+        wrong = [i for i in problems if not integers or not 0 <= i < n_nodes]
+        if wrong or not problems:
+            raise ProblemError(
+                f"give problems by node, from 0 to {n_nodes - 1}, at least one on each "
+                f"rank; got {shown(wrong[0]) if wrong else 'none'}"
+            )
+        own = {int(i): problems[i] for i in sorted(problems)}
+    elif over_mpi or isinstance(problems, Problem) or not np.iterable(problems):
         raise ProblemError(
-            "without comm, pass a list with one problem per node; with one node per "
-            "rank, pass comm=MPI.COMM_WORLD"
+            "without comm, pass a list with one problem per node; with comm, the "
+            "problem of this rank, or a dict of its problems by node"
         )
-    problems = list(problems)
-    if len(problems) != topology.n_nodes:
+    else:
+        own = dict(enumerate(problems))
+    if not over_mpi and list(own) != list(range(n_nodes)):
         raise TopologyError(
-            f"the graph has {topology.n_nodes} nodes but {len(problems)} problems "
-            "were given; pass one per node"
+            f"the graph has {n_nodes} nodes but {len(own)} problems were given; pass "
+            "one per node"
         )
-    kinds = {type(each): (i, each) for i, each in enumerate(problems)}
+    kinds = {type(each): (i, each) for i, each in own.items()}
     for i, problem in kinds.values():
         if not isinstance(problem, Problem):
             raise ProblemError(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    hosted = dict(enumerate(problems))
-    common_layout(hosted)
-    return hosted
+    common_layout(own)
+    return own
 
 
-def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:
+def _exchange(
+    topology: Topology, hosted: Mapping[int, Problem], ranks: Ranks, world: World
+) -> Exchange:
     size = next(iter(hosted.values())).layout.shared_size
+    nodes = row_order(topology, hosted)
     if ranks.comm is None:
-        return InProcessExchange(topology, size, row_order(topology, hosted))
+        return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
 
     survives = ranks.on_failure == "continue"
-    return MPIExchange(ranks.comm, topology, size, ranks.wait, survives)
+    return MPIExchange(
+        ranks.comm, topology, size, nodes, world.hosts, ranks.wait, survives
+    )
 
 
 def _deadline(seconds: float) -> Callback:

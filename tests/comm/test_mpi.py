@@ -58,6 +58,18 @@ def test_every_way_of_sending_has_the_same_bits():
     assert int(found[2]) >= 15
 
 
+def test_any_number_of_nodes_per_rank_has_the_same_bits(tmp_path):
+    """On 1 to 7 ranks, and resumed on another number of them; see hosted.py."""
+    step = 1 if os.environ.get("DADMM_ALL") else 24
+    ended = mpiexec(7, *program("hosted.py"), tmp_path, step, timeout=500 * 24 / step)
+
+    assert ended.code == 0, ended.err
+    found = re.fullmatch(r"(\d+) runs agree, (\d+) resumed\n", ended.out)
+    assert found, ended.out
+    assert int(found[1]) >= 350 // step
+    assert int(found[2]) >= 300 // step
+
+
 def test_a_library_user_may_pass_a_communicator():
     """Results, mistakes, requests to stop and problems of one's own: see library.py."""
     ended = mpiexec(4, *program("library.py"))

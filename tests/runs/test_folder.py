@@ -368,7 +368,7 @@ def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
     with pytest.raises(OutputError, match="--on-failure abort"):
         check_unseen(replace(silent, on_failure="continue"), folder, 4)
     check_unseen(silent, folder, 4)
-    RowFiles(RunFolder(folder), 3, [], None, {}).close()
+    RowFiles(RunFolder(folder), 3, [3], [], None, {}).close()
     assert not folder.exists()
     folder.mkdir()
     with pytest.raises(OutputError, match="elsewhere"):
@@ -385,7 +385,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, itera
     """The callback asks all to stop when a block is full; closing raises the error."""
     device = lambda path, root: os.open("/dev/full", os.O_RDWR)  # noqa: E731
     monkeypatch.setattr(files, "create", device)
-    parts = RowFiles(RunFolder(fresh), 0, [(0,)], None, {})
+    parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], None, {})
     run = run_of(quadratics(1), Topology.complete(1), max_iter=1)
     said = [parts(t, run) for t in range(1, iterations + 1)]
 
@@ -399,7 +399,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, itera
 
 def test_results_come_before_rows_and_the_summary_last_of_them(fresh, monkeypatch):
     """A folder with a summary has all results; a failure leaves no draft."""
-    parts = RowFiles(RunFolder(fresh), 0, [(0,)], [(0, 1)], {})
+    parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], [(0, 1)], {})
     order, replace = [], os.replace
     parts.close()
 

@@ -105,7 +105,8 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     """Its first row is that of the iteration after the one from which it goes on."""
     run = run_of(quadratics(2), Topology.chain(2), max_iter=1)
     recorder = Recorder(run, {}, True, True, start=100)
-    loss = NodeFailure(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
+    kept = np.array([True, False])
+    loss = NodeFailure(105, (1,), ((0,),), (0,), kept, kept)
     for t in range(101, 111):
         for watch in recorder.callbacks:
             watch(t, run)
@@ -114,7 +115,7 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     history = recorder.history(recorder.tables())
 
     assert len(history) == len(history.edges) == 5
-    assert history.edges["eta"].shape == (5, 1)
+    assert history["eta"].shape == history.edges["eta"].shape == (5, 1)
 
 
 def test_rows_of_the_dead_and_lines_cut_short_are_left_out(tmp_path):

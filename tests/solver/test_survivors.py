@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Schedule, Sending, Topology
+from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.runs.row_files import EVERY_ROW, PartFile
 from dadmm.runs.stored import StoredRun
@@ -153,9 +154,10 @@ def test_lost_edges_are_forgotten(name):
         quadratics(2), Topology.chain(2), scheme=name, max_iter=5,
         sending=Sending(edge_sleep=0.5),
     )  # fmt: skip
-    before, kept = run.snapshot(), np.array([True, False])
+    before, kept = run.snapshot(), np.array([False, True])
 
-    after = recovery.remove_edges(before, kept, run.layout)
+    left = before.choose(edge=kept)
+    after = recovery.reopened(left, Incidence(np.array([0, 1])), run.layout)
 
     left = after.flatten()
     for entry, array in before.flatten().items():
@@ -187,7 +189,7 @@ def test_parts_are_the_connected_components(seed):
     graph = random_graph(rng, int(rng.integers(2, 12)))
     alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
 
-    found = recovery.components(graph, alive)
+    found = recovery.components(graph, np.arange(len(graph)), alive)
 
     left = graph.to_graph().subgraph(alive)
     components = sorted(sorted(part) for part in nx.connected_components(left))

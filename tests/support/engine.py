@@ -11,7 +11,7 @@ from dadmm.admm.loop import Run, RunKind, Setup
 from dadmm.admm.rule import Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
-from dadmm.comm.exchange import InProcessExchange
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
@@ -24,7 +24,7 @@ def build(problems, topology, scheme=None, sending=None, schedule=None, **settin
     hosted = dict(enumerate(problems))
     starts = {i: hosted[i].init(np.random.default_rng([3, i])) for i in hosted}
     size = problems[0].layout.shared_size
-    exchange = InProcessExchange(topology, size, row_order(topology, hosted))
+    exchange = Exchange(topology, size, row_order(topology, hosted))
     scheme, sending = scheme or Fixed(), sending or Sending()
     kind = RunKind(hosted, Rule(), starts)
     run = Run(Setup(kind, scheme, sending, **settings), exchange, topology, schedule)

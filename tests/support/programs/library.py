@@ -58,6 +58,19 @@ def check_mistakes_are_told_on_every_rank() -> None:
     assert "rank 2" in refusal(dadmm.ProblemError, wider, RING)
     for own, n in ((OWN, 5), (line, 3)):
         assert f"{n} nodes" in refusal(dadmm.TopologyError, own, Topology.ring(n))
+    one, me = {COMM.rank: OWN}, COMM.rank
+    other = one if me != 1 else {1: OWN, 4: wider}
+    for kind, words, given, n in (
+        (dadmm.ConfigError, "4 ranks", {me % 3: OWN}, 3),
+        (dadmm.ConfigError, "node 4", one, 5),
+        (dadmm.ConfigError, "node 2", one | {2: OWN}, 4),
+        (dadmm.ProblemError, "4", one | {4: OWN}, 4),
+        (dadmm.ProblemError, "rank 3", one if me < 3 else {}, 4),
+        (dadmm.ProblemError, "node 4", other, 5),
+        (dadmm.ProblemError, "rank 2", one if me != 2 else OWN, 4),
+        (dadmm.ProblemError, "'a'", {"a": OWN}, 4),
+    ):
+        assert words in refusal(kind, given, Topology.ring(n))
     compare(*both(scheme="vp", max_iter=5))
 
 

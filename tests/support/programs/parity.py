@@ -92,6 +92,8 @@ def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
         assert_array_equal(getattr(ours, name), getattr(alone, name), err_msg=name)
     theirs = alone.traffic._asdict()
     for name, mine in ours.traffic._asdict().items():
+        if name == "wire":  # of the ranks
+            continue
         if not since or not name.startswith("tree_"):  # set-up is of the first session
             assert_array_equal(mine, theirs[name], err_msg=name)
     assert_array_equal(ours.ending.trail, alone.ending.trail)

@@ -24,6 +24,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Checkpoints, Schedule, Sending, Topology
 from dadmm.admm.state import State
+from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.solver import recovery
@@ -106,13 +107,12 @@ def alone(problems, graph, schedule, losses, settings):
                 for row, i in enumerate(rows)
             }
         part = [names.index(i) for i in loss.component]
-        layout = problems[0].layout
-        states = {
-            k: recovery.remove_edges(
-                states[i], np.isin(graph.neighbours[i], part), layout
-            )
-            for k, i in enumerate(part)
-        }
+        layout, left = problems[0].layout, {}
+        for k, i in enumerate(part):
+            kept = np.isin(graph.neighbours[i], part)
+            degrees = Incidence(np.array([kept.sum()]))
+            left[k] = recovery.reopened(states[i].choose(edge=kept), degrees, layout)
+        states = left
         graph, schedule = recovery.restrict(graph, schedule, part)
         names, since = list(loss.component), loss.t
     return solve(
