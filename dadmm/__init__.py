@@ -26,7 +26,13 @@ Examples
 3
 """
 
+# ruff: noqa: E402 (a first line is printed before numpy is imported)
+
 from typing import TYPE_CHECKING, Any
+
+from dadmm.core.ranks import say_start
+
+say_start()
 
 from dadmm import penalty, problems
 from dadmm.admm.loop import Callback, Run

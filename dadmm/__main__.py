@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from dadmm.comm.launch_link import rank_and_size
 from dadmm.comm.world import connect
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
 from dadmm.core.errors import DadmmError
+from dadmm.core.ranks import rank_and_size
 from dadmm.core.version import __version__
 
 # by name: a module with a function main(argv), what it does, and an example

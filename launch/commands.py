@@ -18,9 +18,9 @@ from launch.console import (
     whole_number,
 )
 from launch.environment import PROJECT
-from launch.job import has_results, run_job
+from launch.job import run_job
 
-HELP = {"-h", "--help"}
+HELP = {"-h", "--help", "--help-all"}
 BATCH_STALL = 300  # seconds after which a stopped or frozen rank ends a batch job
 # Two files at a time: most tests keep one core busy, those over MPI all of them.
 WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -44,7 +44,6 @@ def local(arguments: list[str]) -> int:
     name, job = take_option(job, ("--mpi",), "")
     stall, job = take_option(job, ("--stall-seconds",), "0")
     stall_seconds = whole_number("--stall-seconds", stall)
-    reports, job = "--report" in job, [word for word in job if word != "--report"]
     n = None if ranks is None else whole_number("-n", ranks, 1)
     hosts = None if file is None else mpi.read_hosts(file, n)
     runtime = mpi.prepare(name, own=True)
@@ -56,28 +55,22 @@ def local(arguments: list[str]) -> int:
     runtime.check()
     given = {"--hostfile": file, "-n": ranks, "--mpi": name}
     options = [part for option in given.items() if option[1] for part in option]
-    options += ["--report"] * reports + [*same_problem(job), "--resume"]
+    options += [*same_problem(job), "--resume"]
     resume = shlex.join([mpi.script_path("launch/local"), *map(str, options)])
-    report = [runtime.python, "-P", "-m", "dadmm.report"]
     shown = [os.path.relpath(runtime.python), "-m", "dadmm", "report"]
     variables = runtime.variables | {  # rank 0 prints these
         "DADMM_RESUME_COMMAND": resume,
-        "DADMM_REPORT_COMMAND": "" if reports else shlex.join(shown),
+        "DADMM_REPORT_COMMAND": shlex.join(shown),
     }
     job_options = (job, None, stall_seconds, hosts is not None)
     if hosts is None:
         options = mpi.fault_tolerance(runtime.mpiexec, command)
         options += ["-n", str(n or mpi.DEFAULT_RANKS)]
         command = [runtime.mpiexec, *options, *command]
-        code, folder = run_job(command, variables, resume, *job_options)
-    else:
-        on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
-        with on_hosts as command:
-            code, folder = run_job(command, variables, resume, *job_options)
-    if reports and has_results(folder):
-        made = subprocess.call([*report, str(folder)], env=runtime.variables)
-        code = code or made
-    return code
+        return run_job(command, variables, resume, *job_options)[0]
+    on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
+    with on_hosts as command:
+        return run_job(command, variables, resume, *job_options)[0]
 
 
 def setup(arguments: list[str]) -> int:

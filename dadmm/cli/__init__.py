@@ -2,5 +2,5 @@
 
 `job` has the stages of a run, and `compare` many runs. The other modules hold the
 set-up of graph and data, what results are compared with, the results, and progress. It
-may import every room but `sklearn` and `show`.
+may import every room but `sklearn`.
 """

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.cli import setup
-from dadmm.cli.progress import Progress, Signals
+from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.cli.targets import find_targets
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
@@ -124,6 +124,8 @@ class Job:
         if given.dry_run:
             self.preview()
             return OK
+        if self.config.report:
+            from_rank_0(self.world, check_report)
         self.build_graph()
         self.load_data()
         try:
@@ -133,6 +135,8 @@ class Job:
         finally:
             if hasattr(self, "folder"):  # else it could not be opened
                 self.folder.release()
+        if self.config.report:
+            print_out(from_rank_0(self.world, lambda: _report(self.rows.home)))
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
 
@@ -447,7 +451,22 @@ class Job:
 
         collectively(world, write_all)
         if world.rank == 0 and not config.quiet:
-            print_out(f"{summary.text(config, home)}\n")
+            print_out(f"{laid_out(summary.text(config, home))}\n")
+
+
+def check_report() -> str:
+    """Raise if a page cannot be written, before the run begins."""
+    from dadmm.show.report import check_plotly  # only where a page is asked for
+
+    check_plotly()
+    return ""
+
+
+def _report(folder: Path) -> str:
+    """Write the page of a run, on rank 0, and return its address as a line."""
+    from dadmm.show.report import write_page
+
+    return f"{write_page([folder])[0].resolve().as_uri()}\n"
 
 
 def _checksum(rows: Rows) -> str:

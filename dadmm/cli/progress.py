@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -10,20 +11,23 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.loop import Run
-from dadmm.comm.launch_link import rank_and_size
 from dadmm.core.arguments import print_out
+from dadmm.core.ranks import rank_and_size
 from dadmm.solver.recovery import NodeFailure
 
 LIVE, LOG = 0.2, 60.0  # seconds between two lines, on a terminal and elsewhere
 WIDEST, NARROWEST = 20, 8  # characters of a bar
+SEEN = 20  # lines from which the rate of the worst criterion is computed
+COMMANDS = ("results in ", "a page for ", "resume with: ")  # lines that stay whole
+COLOURS = {"certified": 32, "stationary": 32, "stopped": 33, "NOT": 31}
 
 
 class Bar:
     """Progress with its rate, the time so far and the time that is left.
 
     On a terminal it is a line that is rewritten, in a log a line a minute. ``total`` is
-    the most there is to do, ``what`` the name of one unit in a log, and ``most`` what
-    is said before the time left, which is computed by the mean rate so far.
+    what there is to do, and ``what`` the name of one unit in a log. The time left is
+    computed by the mean rate so far.
 
     Notes
     -----
@@ -31,9 +35,9 @@ class Bar:
     if it has one.
     """
 
-    def __init__(self, total: int, what: str, most: str = "about ") -> None:
+    def __init__(self, total: int, what: str) -> None:
         self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
-        self._total, self._what, self._most = total, what, most
+        self._total, self._what = total, what
         self._period = LIVE if self._live else LOG
         self._start = monotonic()
         self._next = self._start + self._period
@@ -53,17 +57,17 @@ class Bar:
         self._next = now + self._period
         return True
 
-    def show(self, done: int, *details: str, before: int = 0) -> None:
-        """Print a line: what is done, of it `before` the start, and details."""
-        seconds, share = monotonic() - self._start, done / self._total
-        rate = max(done - before, 1) / max(seconds, 1e-9)
-        speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
-        numbers = [
-            f"{done}/{self._total} {share:.0%} in {duration(seconds)}",
-            speed if rate >= 1 else f"{1 / rate:.1f} s each",
-            f"{self._most}{duration((self._total - done) / rate)} left",
-            *details,
-        ]
+    def show(self, done: int) -> None:
+        """Print a line: what is done, how fast, and the time left."""
+        seconds = monotonic() - self._start
+        rate, share = max(done, 1) / max(seconds, 1e-9), done / self._total
+        left = f"about {duration((self._total - done) / rate)} left"
+        self.write(share, f"{done}/{self._total} {share:.0%} in {duration(seconds)}",
+                   speed(rate), left)  # fmt: skip
+
+    def write(self, share: float, *words: str) -> None:
+        """Print a line: a bar if there is room, and as many words as fit."""
+        numbers = list(words)
         if not self._live:
             print_out(f"{self._what} {', '.join(numbers)}\n", sys.stderr)
             return
@@ -86,6 +90,13 @@ class Bar:
             self._rewrite("")
 
 
+def speed(rate: float) -> str:
+    """Return a rate as 120/s, 3.5/s or 26.7 s each."""
+    if rate < 1:
+        return f"{1 / rate:.1f} s each"
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
 def duration(seconds: float) -> str:
     """Return a time as 0:05, 12:34 or 1:02:03."""
     minutes, seconds = divmod(int(seconds), 60)
@@ -96,26 +107,52 @@ def duration(seconds: float) -> str:
 
 
 class Progress(Bar):
-    """A callback that shows the iteration, the residuals of node 0, and failed nodes.
+    """A callback that shows how far the nodes are from their limits, and failed nodes.
 
-    ``nodes`` are those of this process.
+    The bar is the way of the worst criterion of the nodes of this process to its limit,
+    on a logarithmic scale, and the time left follows from how fast it falls. With
+    tolerance 0 there is no limit: the bar is the way to ``max_iter``. ``nodes`` are the
+    nodes of this process.
     """
 
     def __init__(
         self, max_iter: int, nodes: Collection[int] = (0,), is_quiet: bool = False
     ) -> None:
-        super().__init__(max_iter, "iteration", most="at most ")  # it may converge
+        super().__init__(max_iter, "iteration")
         self._nodes, self._is_shown = nodes, 0 in nodes and not is_quiet
         self._before: int | None = None  # iterations before a resume
+        self._top = 0.0  # the largest logarithm of the worst
+        self._seen: list[tuple[int, float]] = []  # iterations, and logs of the worst
 
     def __call__(self, t: int, run: Run) -> None:
         if self._before is None:
             self._before = t - 1
-        if self._is_shown and self.due():
-            rows = run.work.primal, run.work.dual, run.work.objective
-            primal, dual, objective = (float(run.by_node(row)[0]) for row in rows)
-            words = f"primal {primal:.1e} dual {dual:.1e}", f"f {objective:.6g}"
-            self.show(t, *words, before=self._before)
+        if not self._is_shown or not self.due():
+            return
+        seconds = monotonic() - self._start
+        rate = (t - self._before) / max(seconds, 1e-9)
+        verdict = run.stopping.verdict(run.work.numbers)[:3]
+        known = [x for row in verdict for x in row.tolist() if x == x]
+        worst = max(known, default=math.inf)
+        words = [f"{t} in {duration(seconds)}", speed(rate)]
+        if not 0.0 < worst < math.inf:  # tolerance 0, or a criterion without a limit
+            share = t / self._total
+            words[0] = f"{t}/{self._total} {share:.0%} in {duration(seconds)}"
+            most = duration((self._total - t) / rate)
+            self.write(share, *words, f"at most {most} left")
+            return
+        self._seen = [*self._seen[-SEEN:], (t, math.log(worst))]
+        (first, above), (now, level) = self._seen[0], self._seen[-1]
+        self._top = max(self._top, level)
+        fall = (above - level) / max(now - first, 1)  # of the logarithm, an iteration
+        left = min(level / fall, self._total - t) if fall > 0 else self._total - t
+        about = "about" if fall > 0 and left < self._total - t else "at most"
+        words.append(
+            f"{worst:.2g} times its limit" if worst > 1 else "within its limit"
+        )
+        if level > 0:
+            words.append(f"{about} {duration(left / rate)} left")
+        self.write(1 - max(level, 0.0) / max(self._top, 1e-9), *words)
 
     def rewind(self, loss: NodeFailure) -> None:
         """Print the failed nodes, and which parts of the graph continue.
@@ -149,6 +186,29 @@ def _names(nodes: Sequence[int]) -> str:
             runs.append([i])
     words = ", ".join("-".join(map(str, run)) for run in runs)
     return f"node{'s' * (len(nodes) > 1)} {words}"
+
+
+def laid_out(text: str) -> str:
+    """Return what a run prints as a terminal shows it: whole words, and a colour.
+
+    Elsewhere it is the text itself. ``NO_COLOR`` and ``TERM=dumb`` leave colours out.
+    """
+    if not sys.stdout.isatty():
+        return text
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    width, lines = get_terminal_size().columns, []
+    for line in text.split("\n"):
+        if len(line) > width > 20 and not line.startswith((" ", *COMMANDS)):
+            line = fill(line, width, subsequent_indent="  ", break_long_words=False,
+                        break_on_hyphens=False)  # fmt: skip
+        word = line.partition(" ")[0]
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        if word in COLOURS and not plain:
+            line = f"\x1b[1;{COLOURS[word]}m{word}\x1b[0m{line[len(word) :]}"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 class Signals:

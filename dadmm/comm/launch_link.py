@@ -17,24 +17,9 @@ from array import array
 from types import FrameType
 from typing import Any
 
+from dadmm.core.ranks import rank_and_size
+
 BEAT = 2.0  # seconds
-
-# variables of (rank, size): MPICH and Intel MPI, Open MPI, PMIx, Slurm
-LAUNCHERS = (
-    ("PMI_RANK", "PMI_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMIX_RANK", "PMIX_SIZE"),
-    ("PMIX_RANK", "SLURM_NTASKS"),
-)
-
-
-def rank_and_size() -> tuple[int, int] | None:
-    """Return the rank and the number of processes; None without a launcher."""
-    for rank, size in LAUNCHERS:
-        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
-            return int(os.environ[rank]), int(os.environ[size])
-    return None
-
 
 _launcher: int | None = None  # the connection to the launch command
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.comm import identity, traffic
-from dadmm.comm.launch_link import rank_and_size
 from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction, tree_of
 from dadmm.core import errors
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
+from dadmm.core.ranks import rank_and_size
 from dadmm.graphs.placement import hosts_of
 from dadmm.graphs.topology import Integers, Topology
 

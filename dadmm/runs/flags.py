@@ -17,6 +17,7 @@ from dadmm.core.schema import from_text, from_toml
 from dadmm.core.version import __version__
 
 COMMON = "most used"
+OF_TABLES = ("weight", "on_missing")  # that the short help has, too
 PRESETS = {  # settings that have a name
     file.stem: file for file in sorted(Path(__file__).parent.glob("presets/*.toml"))
 }
@@ -42,6 +43,8 @@ def find_settings(name: str) -> Path:
 def parse(settings: type, argv: Sequence[str]) -> Table:
     """Return the values of a command line by name, ``config`` and others included."""
     parser = _parser(settings)
+    if {"-h", "--help"} & {*argv}:
+        _shorten(parser, settings, argv)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
         flag = unknown[0].partition("=")[0]
@@ -99,8 +102,35 @@ def _parser(settings: type) -> Parser:
         "whose code is then run, and to set overwrite",
     )  # fmt: skip
     add("--version", action="version", version=f"dadmm {__version__}")
-    add("-h", "--help", action="help", help="print this text and exit")
+    add("-h", "--help", action="help", help="print the settings that fit the problem "
+        "and the data of the same command; then exit",
+    )  # fmt: skip
+    add("--help-all", action="help", help="print all settings; then exit")
     return parser
+
+
+def _shorten(parser: Parser, settings: type, argv: Sequence[str]) -> None:
+    """Leave out of the help what does not fit the problem and data of a command."""
+    from dadmm.runs.settings import PROBLEM, Settings, takes  # the base of `settings`
+
+    words = dict(zip(argv, [*argv[1:], ""], strict=True))
+    words |= dict(word.split("=", 1) for word in argv if "=" in word)
+    run = Settings(problem=words.get("--problem", "ppca"), data=words.get("--data"))
+    shown = {"config", "help", "help_all"}
+    for item in fields(settings):
+        facts = item.metadata
+        usual = facts["common"] or facts["group"] == PROBLEM or item.name in OF_TABLES
+        fits = not facts["argument"] or takes(run.problem, facts["argument"])
+        if item.name == "problem_settings":
+            fits = run.is_plugin
+        elif facts["argument"] in ("y", "sample_weight"):
+            fits = fits and run.data is not None
+        if usual and fits and facts["applies"](run):
+            shown.add(item.name)
+    for action in parser._actions:
+        if action.dest not in shown:
+            action.help = argparse.SUPPRESS
+    parser.epilog = f"--help-all has all {len(fields(settings))} settings."
 
 
 def _flag(item: Field[Any]) -> str:

@@ -370,6 +370,9 @@ class Settings:
         "rank 0 gathers a summary of each node's rows (default: only without --data, "
         "where each rank generates all rows)", applies=lambda run: run.has_subspace,
         only=SUBSPACES, decides=False)
+    report: bool = setting(
+        RESULTS, False, "at the end write report.html, a page for a browser (needs "
+        "plotly)", decides=False, resume=True)
     quiet: bool = setting(
         RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
     # fmt: on

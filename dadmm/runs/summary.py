@@ -180,7 +180,7 @@ class Summary(dict[str, Any]):
             )
         yield f"results in {folder}"
         page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
-        if page and config.data is None and config.record_edges:
+        if page and not config.report and config.data is None and config.record_edges:
             yield f"a page for your browser: {page} {quote(str(folder))}"
         over = self["converged"] or reason == "no_minimum" or self["lost_nodes"]
         if config.checkpoint and not over:

@@ -6,9 +6,11 @@ a page that cannot be written.
 
 from __future__ import annotations
 
+import sys
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from dadmm.core import files
@@ -42,11 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given = parser.parse_args(argv)
         folders = run_folders(given.runs)
-        going = _write(given, folders)
-        print_out(f"{_place(given, folders).resolve().as_uri()}\n")
-        while going:
+        out, is_going = write_page(folders, given.out, given.every)
+        print_out(f"{out.resolve().as_uri()}\n")
+        while given.every and is_going:
             time.sleep(given.every)
-            going = _write(given, folders)
+            _, is_going = write_page(folders, given.out, given.every)
         return 0
     except DadmmError as error:
         return report_error(error)
@@ -68,35 +70,37 @@ def _seconds(text: str) -> float:
     return found
 
 
-def _place(given: Namespace, folders: Sequence[Path]) -> Path:
-    """Return the file of the page."""
-    name = REPORT if len(folders) == 1 else f"compare-{REPORT}"
-    return Path(given.out) if given.out else folders[0] / name
-
-
-def _write(given: Namespace, folders: Sequence[Path]) -> bool:
-    """Write the page, and return whether it will be written again."""
-    try:
-        from dadmm.show.document import build
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "plotly":
-            raise
+def check_plotly() -> None:
+    """Raise if plotly, which draws in the browser, is missing."""
+    if sys.modules.get("plotly", find_spec) is None or find_spec("plotly") is None:
         raise ConfigError(
             "the report needs plotly; pip install plotly, or run ./launch/setup in a "
             "clone, which adds it to its .venv"
-        ) from None
-    out = _place(given, folders)
-    _check(out)
+        )
+
+
+def write_page(
+    folders: Sequence[Path], out: str | None = None, every: float = 0.0
+) -> tuple[Path, bool]:
+    """Write the page of some runs; return its path, and whether one is going on.
+
+    Then an open page loads itself again after ``every`` seconds.
+    """
+    check_plotly()
+    from dadmm.show.document import build
+
+    name = REPORT if len(folders) == 1 else f"compare-{REPORT}"
+    place = Path(out) if out else folders[0] / name
+    _check(place)
     runs = [read_run(folder) for folder in folders]
-    live = any(run.summary.get("status") == "still going" for run in runs)
-    every = given.every if live else 0.0
-    page = START + build(runs, every).encode()
-    made = [out.name] if _check(out) else []
-    if not given.out and not RunFolder.is_live(folders[0]):  # else it is listed
-        RunFolder(folders[0]).add_figures([out.name], made)
-    with writing(out.parent), files.replacing(out) as file:
+    is_going = any(run.summary.get("status") == "still going" for run in runs)
+    page = START + build(runs, every if is_going else 0.0).encode()
+    made = [name] if _check(place) else []
+    if not out and not RunFolder.is_live(folders[0]):  # else it is listed
+        RunFolder(folders[0]).add_figures([name], made)
+    with writing(place.parent), files.replacing(place) as file:
         file.write(page)
-    return every > 0
+    return place, is_going
 
 
 def _check(out: Path) -> bool:

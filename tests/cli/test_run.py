@@ -17,7 +17,8 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm.cli import progress
 from dadmm.cli.progress import Progress, Signals
-from dadmm.comm import launch_link, world
+from dadmm.comm import world
+from dadmm.core import ranks
 from dadmm.run import main
 from tests.support.processes import Job, variables
 from tests.support.runs import arrays_of, assert_same_arrays, history_of, summary_of
@@ -30,7 +31,7 @@ SHORT = (*SMALL, "--max-iter", 12, "--init", "shared")
 def alone(tmp_path, monkeypatch):
     """Every run starts in an empty folder, and no launcher is about."""
     monkeypatch.chdir(tmp_path)
-    for name in {name for pair in launch_link.LAUNCHERS for name in pair}:
+    for name in {name for pair in ranks.LAUNCHERS for name in pair}:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -291,14 +292,14 @@ def test_output_that_cannot_grow_ends_the_run(tmp_path):
     assert summary_of(tmp_path / "run")["reason"] == "output"
 
 
-@pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)
+@pytest.mark.parametrize(("rank", "size"), ranks.LAUNCHERS)
 def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     monkeypatch.setenv(rank, "2")
     monkeypatch.setenv(size, "many")
-    assert launch_link.rank_and_size() is None
+    assert ranks.rank_and_size() is None
     assert isinstance(world.connect(), world.World)
     monkeypatch.setenv(size, "20")
-    assert launch_link.rank_and_size() == (2, 20)
+    assert ranks.rank_and_size() == (2, 20)
 
 
 def test_data_without_noise_are_no_reason_to_lose_the_results():

@@ -36,7 +36,6 @@ def started(monkeypatch):
 
     monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
     monkeypatch.setattr(commands, "run_job", run_job)
-    monkeypatch.setattr(commands, "has_results", lambda folder: True)
     monkeypatch.setattr(commands.subprocess, "call", call)
     monkeypatch.chdir(PROJECT)
     return started
@@ -61,13 +60,10 @@ def test_other_arguments_are_those_of_the_run(started, arguments, ranks, others)
 
 
 def test_ranks_know_the_command_that_resumes_the_run(started):
-    """With --report, a page is made of the folder with the results."""
-    assert commands.local(["-n", "4", "--report", "--quiet"]) == 2
-    (_, variables, _), (page, _) = started
+    assert commands.local(["-n", "4", "--quiet"]) == 0
+    ((_, variables, _),) = started
 
-    resume = variables["DADMM_RESUME_COMMAND"]
-    assert resume == "./launch/local -n 4 --report --resume"
-    assert page == [sys.executable, "-P", "-m", "dadmm.report", "a run"]
+    assert variables["DADMM_RESUME_COMMAND"] == "./launch/local -n 4 --resume"
     for ranks in ("0", "-3", "many", ""):
         with pytest.raises(UsageError, match="-n must"):
             commands.local(["-n", ranks])

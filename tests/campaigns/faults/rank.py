@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dadmm.comm.launch_link import rank_and_size
+from dadmm.core.ranks import rank_and_size
 
 VARIABLE = "DADMM_FAULTS_PLAN"
 

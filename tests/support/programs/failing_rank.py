@@ -13,8 +13,8 @@ import sys
 from itertools import count
 
 import dadmm.run
-from dadmm.comm.launch_link import rank_and_size
 from dadmm.core.errors import OutputError, ProblemError
+from dadmm.core.ranks import rank_and_size
 from dadmm.problems import PPCA
 from dadmm.runs import folder
 
