@@ -16,9 +16,9 @@ from dadmm.baselines.algorithms import ALGORITHMS, Algorithm, shrink
 from dadmm.comm import wire
 from dadmm.comm.codec import Coder
 from dadmm.comm.exchange import Exchange
-from dadmm.comm.world import world_of
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
+from dadmm.comm.world import world_of
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
