@@ -18,7 +18,7 @@ from dadmm.comm.codec import Coder
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import world_of
+from dadmm.comm.world import World, world_of
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -91,7 +91,7 @@ class BaselineRun:
         self.start: Matrix = np.array([kind.starts[i] for i in own])
         none = np.zeros(self.start.shape[1])
         self.l1 = np.array([getattr(own, "l1", none) for own in self.problems])
-        self.tree = TreeReduction(topology, exchange.private_comm)
+        self.tree = TreeReduction(topology, exchange.private_comm, exchange.hosts)
         if kind.sent is not None:
             self.tree.sent += kind.sent
         size, n_edges = algorithm.width * self.start.shape[1], len(self.arcs)
@@ -239,7 +239,10 @@ def solve(
         choice(ALGORITHMS).check("algorithm", algorithm)
         algorithm = ALGORITHMS[algorithm]()
     sending = as_option(Sending, sending)
-    hosted = hosted_problems(problems, topology, world_of(comm))
+    world = world_of(comm)
+    hosted = hosted_problems(problems, topology, world)
+    if comm is not None and isinstance(problems, Mapping):
+        world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
     plan = make_plan(all_abilities(hosted.values()), None, coordinates)
@@ -248,9 +251,9 @@ def solve(
         starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)
         kind = KINDS[plan.kind](hosted, Stopping(tolerance=0.0).criteria, starts, None)
         kind.plan = plan
-        kind.prepare(topology, comm, None)
+        kind.prepare(topology, world, None)
         run = BaselineRun(
-            algorithm, kind, _exchange(topology, kind.within, algorithm.width, comm),
+            algorithm, kind, _exchange(topology, kind.within, algorithm.width, world),
             topology, sending, schedule,
         )  # fmt: skip
         run.iterate(max_iter, callbacks)
@@ -292,11 +295,11 @@ def check_suited(
 
 
 def _exchange(
-    topology: Topology, within: Mapping[int, Problem], width: int, comm: Any
+    topology: Topology, within: Mapping[int, Problem], width: int, world: World
 ) -> Exchange:
     size = width * next(iter(within.values())).layout.shared_size
-    if comm is None:
+    if world.comm is None:
         return Exchange(topology, size)
     from dadmm.comm.mpi import MPIExchange
 
-    return MPIExchange(comm, topology, size)
+    return MPIExchange(world.comm, topology, size, hosts=world.hosts)

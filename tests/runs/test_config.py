@@ -223,7 +223,7 @@ def test_a_setting_that_such_a_run_does_not_have_is_named(given):
 
 def test_help_names_settings_choices_and_what_may_change_on_resuming(capsys):
     with pytest.raises(SystemExit) as left:
-        parse("--help")
+        parse("--help-all")
     text = " ".join(capsys.readouterr().out.split())
     text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
 
