@@ -20,7 +20,7 @@ from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.files import Names, read_frame
 from dadmm.data.patterns import remove_entries
-from dadmm.graphs.placement import PLACEMENTS, assign, hosts_of
+from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.models.predictions import check_score_names
@@ -58,13 +58,21 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
 def share_placement(
     world: World, config: RunConfig, graph: Topology, machines: Sequence[str]
 ) -> Integers:
-    """Return the rank of each node, which rank 0 finds, given the host of each rank."""
+    """Return the rank of each node, given the host of each rank.
+
+    Rank 0 finds it for all unless it is in order of number.
+    """
+    how = config.placement
+    if how == "hosts" and len(graph) == world.size and len(set(machines)) == 1:
+        how = "blocks"
+    if how == "blocks":
+        return assign(graph, machines, how)
 
     def find() -> Integers:
         if world.rank:
             return np.empty(0, np.int64)
-        if config.placement in PLACEMENTS:
-            return assign(graph, machines, config.placement)
+        if how == "hosts":
+            return assign(graph, machines)
         if not Path(config.placement).suffix:
             raise ConfigError(
                 f"placement must be hosts, blocks, or the path of a table such as "
@@ -103,7 +111,7 @@ def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
     if rank:
         return []
     if config.labels is not None:
-        raise ShardError("labels go neither with one file per rank nor with sfm")
+        raise ShardError("labels cannot be used with one file per node, nor with sfm")
     return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
 
