@@ -282,10 +282,8 @@ class LogisticRegression(GeneralisedLinear):
     --------
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.classification(80, 2, noise_variance=2.0)
-    >>> problems = [
-    ...     dadmm.problems.LogisticRegression(X[i::4], y[i::4], alpha=0.25)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.LogisticRegression
+    >>> problems = [kind(X[i::4], y[i::4], alpha=0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.status, result.solution.round(2)
     ('certified', array([ 0.05, -0.09, -0.39]))
@@ -341,10 +339,8 @@ class PoissonRegression(GeneralisedLinear):
     --------
     >>> import dadmm
     >>> X, y, coef = dadmm.datasets.counts(400, 3)
-    >>> problems = [
-    ...     dadmm.problems.PoissonRegression(X[i::4], y[i::4], alpha=0.0)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.PoissonRegression
+    >>> problems = [kind(X[i::4], y[i::4], alpha=0.0) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.parts(0).coef.round(1), coef.round(1)
     (array([0.1, 0. , 0.5]), array([0.1, 0. , 0.4]))

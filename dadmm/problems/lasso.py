@@ -43,10 +43,8 @@ class ElasticNet(LeastSquares):
     --------
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [
-    ...     dadmm.problems.ElasticNet(X[i::4], y[i::4], alpha=3.0, l1_ratio=0.8)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.ElasticNet
+    >>> problems = [kind(X[i::4], y[i::4], 3.0, l1_ratio=0.8) for i in range(4)]
     >>> dadmm.solve(problems, dadmm.Topology.ring(4)).solution.round(2)
     array([ 0.01,  0.  ,  0.4 , -0.04])
     """
@@ -69,7 +67,6 @@ class ElasticNet(LeastSquares):
         self.needs_inverse = l1 > 0.0
 
     def within(self, T: Matrix) -> LinearProblem:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         if not self.needs_inverse:
             return super().within(T)
         if T.shape[0] != T.shape[1]:
@@ -89,14 +86,12 @@ class ElasticNet(LeastSquares):
         return theta
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         if not self.needs_inverse:
             return super().prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
         return _minimise(gram, self._moment + weight * centre, self.l1, theta)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         return super().objectives(thetas, None) + np.abs(thetas) @ self.l1
 
 
@@ -145,7 +140,6 @@ class _Transformed(LeastSquares):
         self._metric = self._inverse.T @ self._inverse
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
         gram = self._gram + weight * self._metric
         # this makes a singular system solvable; `_refined` removes its effect
         gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
@@ -212,7 +206,6 @@ class _Transformed(LeastSquares):
         return np.asarray(smooth + force @ self._forward)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = self._original.theta_of(self._T, thetas)
         absolute = np.abs(points) @ self._original.l1
         return super().objectives(thetas, None) + absolute

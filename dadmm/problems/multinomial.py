@@ -61,10 +61,8 @@ class MultinomialLogistic(GeneralisedLinear):
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(90) % 3
     >>> X = rng.normal(size=(90, 2)) + 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    >>> problems = [
-    ...     dadmm.problems.MultinomialLogistic(X[i::4], y[i::4], 3, alpha=0.25)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.MultinomialLogistic
+    >>> problems = [kind(X[i::4], y[i::4], 3, alpha=0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.parts(0).coef.round(1)  # a row for each class; they sum to zero
     array([[-0.5, -0.3],
