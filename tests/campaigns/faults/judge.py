@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
 from tests.campaigns.faults.cases import Case
-from tests.campaigns.faults.jobs import MPI, Ended, Job, sweep
+from tests.campaigns.faults.jobs import HERE, MPI, Ended, Job, sweep
 from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
 from tests.support.runs import history_of, summary_of
 from tests.support.solving import solve
@@ -73,19 +74,25 @@ class Play:
         self.newest = -1  # complete checkpoint that was seen
 
     def verdict(self) -> Verdict:
-        if self.case.kind == "full_disk":
-            mount(self.disk)
-        else:
-            self.disk.mkdir()
+        self._open()
         try:
             outcome = self._lose() if self.case.kind == "loss" else self._play()
         except Fall as fall:
             outcome = str(fall.args[0])
             self.story.append(str(fall.args[1]))
         finally:
-            if self.case.kind == "full_disk":
-                subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
+            self._close()
         return Verdict(outcome, self.struck, self.starts, " | ".join(self.story))
+
+    def _open(self) -> None:
+        if self.case.kind == "full_disk":
+            mount(self.disk)
+        else:
+            self.disk.mkdir()
+
+    def _close(self) -> None:
+        if self.case.kind == "full_disk":
+            subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
 
     def _play(self) -> str:
         reference(self.case, self.folder / "whole")
@@ -121,10 +128,10 @@ class Play:
         if self.pace:
             ranks = map(str, range(self.case.ranks))
             plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
-        job = Job(
-            self.mpi, self.case.ranks, [*arguments, "--quiet"], self.folder, self.name,
-            plan, options,
-        )  # fmt: skip
+        main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
+        command = [self.mpi.mpiexec, *options, "-n", str(self.case.ranks)]
+        command += [sys.executable, *main, *arguments, "--quiet"]
+        job = Job(self.mpi, command, self.folder, self.name, plan)
         try:
             hit = fault.strike(job, self.run)
             ended = job.outcome()
