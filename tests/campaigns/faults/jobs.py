@@ -93,12 +93,12 @@ class Job(processes.Job):
             time.sleep(0.01)
         return False
 
-    def outcome(self) -> Ended:
+    def outcome(self, grace: float = GRACE) -> Ended:
         """Wait for the end of all processes, or end them when their time is up."""
         hung, left = False, 0
         try:
             self.process.wait(max(0.0, self.began + LIMIT - time.monotonic()))
-            end = time.monotonic() + GRACE
+            end = time.monotonic() + grace
             while (found := marked(self.mark)) and time.monotonic() < end:
                 time.sleep(0.05)
             left = len(found)

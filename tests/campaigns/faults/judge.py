@@ -280,7 +280,12 @@ def differences(whole: Path, again: Path) -> list[str]:
     found = []
     for path in sorted(whole.iterdir()):
         name, mine = path.name, again / path.name
-        if name != "config.toml" and not mine.exists():
+        if name == "config.toml":
+            continue
+        if name.endswith(".csv") and not mine.exists():
+            with contextlib.suppress(ValueError):
+                merge_parts(again, path.stem, path.read_text().partition("\n")[0])
+        if not mine.exists():
             found.append(f"{name} (missing)")
         elif name.endswith(".npz"):
             found += [f"{name}:{key}" for key in _arrays_apart(mine, path)]
@@ -291,6 +296,16 @@ def differences(whole: Path, again: Path) -> list[str]:
         elif name == "summary.json":
             found += [f"{name}:{key}" for key in _facts_apart(again, whole)]
     return found
+
+
+def merge_parts(run: Path, kind: str, header: str) -> None:
+    """Write the rows that a run left in parts, for want of room, into one file."""
+    files = [path.read_text() for path in (run / "parts").glob(f"{kind}-*.csv")]
+    lines = [line for text in files for line in text.splitlines(keepends=True)]
+    if lines:
+        keys = 3 if kind == "edges" else 2
+        lines.sort(key=lambda line: [int(word) for word in line.split(",")[:keys]])
+        (run / f"{kind}.csv").write_text("".join([header, "\n", *lines]))
 
 
 def _arrays_apart(mine: Path, theirs: Path) -> list[str]:

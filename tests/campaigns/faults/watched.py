@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +68,7 @@ class Trouble:
     victim: int | None = None  # the rank that must be named if the job fails
     during: Callable[["Watched", Job], bool] | None = None  # returns whether it hit
     hangs: bool = False  # the job goes on until two signals end it
+    cuts: bool = False  # the second host cannot be reached until the end
     says: str = ""  # what the message must have, if the job fails
     hurt: Callable[["Watched"], str] | None = None  # what its files suffer afterwards
     heal: Callable[["Watched"], None] | None = None  # undoes it, after a refusal
@@ -114,12 +114,13 @@ def cut(case: Case, rng: Rng) -> Trouble:
         play.on_host(0, here)
         if seconds:
             job.comes_to(later(seconds))
-            play.on_host(1, HEALED)
-            play.on_host(0, "ip route del blackhole 10.77.0.2/32")
+            play.join_hosts()
         return True
 
     lasts = f"for {seconds:.1f} s" if seconds else "for good"
-    return Trouble(f"{how} of host1 {when}, {lasts}", during=during, says="host1")
+    found = Trouble(f"{how} of host1 {when}, {lasts}", during=during, says="host1")
+    found.cuts = not seconds
+    return found
 
 
 def lag(case: Case, rng: Rng) -> Trouble:
@@ -293,6 +294,11 @@ class Watched(Play):
             words = self.network.command(host, ["sh", "-c", command])
             subprocess.run(words, capture_output=True, timeout=60, check=False)
 
+    def join_hosts(self) -> None:
+        """Undo what cut the second host off."""
+        self.on_host(1, HEALED)
+        self.on_host(0, "ip route del blackhole 10.77.0.2/32")
+
     def arguments(self, resume: bool = False) -> list[str]:
         """Return the arguments of the run, or those that resume it."""
         if resume:
@@ -343,9 +349,10 @@ class Watched(Play):
                 for _ in range(2):
                     job.signal(signal.SIGTERM)
                     job.comes_to(later(1))
-            ended = job.outcome()
+            ended = job.outcome(grace=1 if trouble.cuts else jobs.GRACE)
         finally:
             jobs.sweep(job.mark)
+            self.join_hosts()
         how = "resumed" if resume else "started"
         said = [f"code {ended.code}", *ended.said]
         self.story.append(f"{how}, {trouble.words}: {'; '.join(said)}")
@@ -358,7 +365,7 @@ class Watched(Play):
     ) -> tuple[bool, bool]:
         """Judge an end; return whether there is a result, and whether to resume."""
         tail = ended.err[-2500:]
-        if ended.hung or ended.left:
+        if ended.hung or (ended.left and not trouble.cuts):  # which nobody can end
             raise Fall(HANG, f"still running after its time: {tail}")
         if (
             "Traceback" in ended.err
