@@ -158,7 +158,8 @@ class Play:
         if "Traceback" in ended.err and (not interrupted or ", in main\n" in ended.err):
             raise Fall(UNCLEAR, f"a traceback: {tail}")
         errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
-        if len(errors) > 1 or (errors and ended.code != 2):
+        code = 1 if self.case.kind == "loss" and "outside" in str(errors) else 2
+        if len(errors) > 1 or (errors and ended.code != code):
             raise Fall(UNCLEAR, f"code {ended.code}: {errors}")
 
     def _after(
@@ -282,7 +283,7 @@ def differences(whole: Path, again: Path) -> list[str]:
         name, mine = path.name, again / path.name
         if name == "config.toml":
             continue
-        if name.endswith(".csv") and not mine.exists():
+        if name.endswith(".csv"):
             with contextlib.suppress(ValueError):
                 merge_parts(again, path.stem, path.read_text().partition("\n")[0])
         if not mine.exists():
@@ -301,11 +302,14 @@ def differences(whole: Path, again: Path) -> list[str]:
 def merge_parts(run: Path, kind: str, header: str) -> None:
     """Write the rows that a run left in parts, for want of room, into one file."""
     files = [path.read_text() for path in (run / "parts").glob(f"{kind}-*.csv")]
-    lines = [line for text in files for line in text.splitlines(keepends=True)]
+    lines = [line.rpartition(",")[0] for text in files for line in text.splitlines()]
     if lines:
-        keys = 3 if kind == "edges" else 2
-        lines.sort(key=lambda line: [int(word) for word in line.split(",")[:keys]])
-        (run / f"{kind}.csv").write_text("".join([header, "\n", *lines]))
+        keys, whole = 3 if kind == "edges" else 2, run / f"{kind}.csv"
+        key = lambda line: [int(word) for word in line.split(",")[:keys]]  # noqa: E731
+        first = min(map(key, lines))[0]
+        before = whole.read_text().splitlines()[1:] if whole.exists() else []
+        lines += [line for line in before if key(line)[0] < first]
+        whole.write_text("\n".join([header, *sorted(lines, key=key), ""]))
 
 
 def _arrays_apart(mine: Path, theirs: Path) -> list[str]:

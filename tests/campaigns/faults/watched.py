@@ -126,7 +126,7 @@ def cut(case: Case, rng: Rng) -> Trouble:
 def lag(case: Case, rng: Rng) -> Trouble:
     """Hosts with a delay between them, where a rank may die or stop."""
     if rng.random() < 0.4:
-        return Trouble("a delay between hosts")
+        return Trouble("a delay between hosts", during=lambda play, job: True)
     found = act(case, rng, ("kill", "stop", "Exception"))
     found.words = f"a delay between hosts, {found.words}"
     return found
