@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
+import numpy as np
+
 from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
 from dadmm.comm import identity
@@ -42,13 +44,13 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
         graph, schedule = build_graph(config, _count(world, config))
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
-        return json.dumps([edges.tolist(), rounds])
+        places = None if graph.positions is None else graph.positions.tolist()
+        return json.dumps([edges.tolist(), graph.names, places, rounds])
 
-    edges, rounds = json.loads(from_rank_0(world, read))
-    if rounds is None:
-        return Topology.from_edges(world.size, edges), None
-    schedule = Schedule(world.size, rounds)
-    return schedule.union, schedule
+    edges, names, places, rounds = json.loads(from_rank_0(world, read))
+    positions = None if places is None else np.array(places)
+    graph = Topology.from_edges(world.size, edges, names, positions)
+    return graph, None if rounds is None else Schedule(world.size, rounds)
 
 
 def _count(world: World, config: RunConfig) -> int | None:
