@@ -291,6 +291,9 @@ def test_a_file_must_fit_the_run(tmp_path):
             build(name, n)
 
 
+TOWNS = ("Ulm", "Bonn", "Kiel")
+
+
 def test_nodes_may_have_names_and_positions(tmp_path):
     """Edge lists keep the order of first appearance, nodes.csv its own order."""
     (tmp_path / "a.edges").write_text("Ulm Bonn 3.5 road  # far\nBonn Kiel 2 rail\n")
@@ -298,7 +301,7 @@ def test_nodes_may_have_names_and_positions(tmp_path):
     (tmp_path / "my-links.csv").write_text(links)
     (tmp_path / "bare.csv").write_text(links)
     (tmp_path / "my-nodes.csv").write_text("id,y,x\nUlm,1,2\nBonn,3,4\nKiel,5,6.5\n")
-    named = nx.relabel_nodes(nx.path_graph(3), {0: "Ulm", 1: "Bonn", 2: "Kiel"})
+    named = nx.relabel_nodes(nx.path_graph(3), dict(enumerate(TOWNS)))
     nx.set_node_attributes(named, {"Ulm": 2.0, "Bonn": 4.0, "Kiel": 6.5}, "x")
     nx.set_node_attributes(named, {"Ulm": 1.0, "Bonn": 3.0, "Kiel": 5.0}, "y")
     nx.write_graphml(named, tmp_path / "a.graphml")
@@ -310,16 +313,14 @@ def test_nodes_may_have_names_and_positions(tmp_path):
     } | {"networkx": Topology.from_graph(named)}
 
     for name, graph in found.items():
-        order = (
-            ("Bonn", "Kiel", "Ulm") if name == "bare.csv" else ("Ulm", "Bonn", "Kiel")
-        )
-        assert graph.names == order, name
+        first = ("Bonn", "Kiel", "Ulm") if name == "bare.csv" else TOWNS
+        assert graph.names == first, name
         middle = graph.names.index("Bonn")
         assert graph.degrees.tolist() == [1 + (i == middle) for i in range(3)]
         if name not in ("a.edges", "bare.csv"):
             assert graph.positions.tolist() == [[2, 1], [4, 3], [6.5, 5]], name
     found["a.edges"].write(tmp_path / "b.edges")
-    assert Topology.read(tmp_path / "b.edges").names == ("Ulm", "Bonn", "Kiel")
+    assert Topology.read(tmp_path / "b.edges").names == TOWNS
 
 
 @pytest.mark.parametrize(

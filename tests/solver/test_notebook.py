@@ -58,22 +58,10 @@ def test_a_saved_result_is_the_folder_of_a_run(result, tmp_path, capsys):
 
 
 def test_a_replay_is_that_of_the_saved_run(result, tmp_path):
-    result.save(tmp_path / "a")
-    main(
-        [
-            "replay",
-            str(tmp_path / "a"),
-            "--network",
-            "wan",
-            "--out",
-            str(tmp_path / "b"),
-        ]
-    )
+    a, b = result.save(tmp_path / "a"), tmp_path / "b"
+    main(["replay", str(a), "--network", "wan", "--out", str(b)])
 
-    assert (
-        result.replay("wan").seconds
-        == json.loads((tmp_path / "b").read_text())[0]["seconds"]
-    )
+    assert result.replay("wan").seconds == json.loads(b.read_text())[0]["seconds"]
 
 
 def test_figures_are_drawn(result):
