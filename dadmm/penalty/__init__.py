@@ -27,32 +27,8 @@ from typing import Any
 
 from dadmm.core.classes import check_place, import_class, place_of
 from dadmm.core.errors import ConfigError, shown
-from dadmm.penalty.schemes import (
-    AP,
-    NAP,
-    VP,
-    VPAP,
-    VPNAP,
-    Fixed,
-    GlobalBalance,
-    Scheme,
-)
+from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, GlobalBalance, Scheme
 from dadmm.penalty.snap import SNAP
-
-__all__ = [
-    "AP",
-    "NAP",
-    "SCHEMES",
-    "SNAP",
-    "VP",
-    "VPAP",
-    "VPNAP",
-    "Fixed",
-    "GlobalBalance",
-    "Scheme",
-    "build",
-    "name_of",
-]
 
 SCHEMES: dict[str, type[Scheme]] = {
     "snap": SNAP,
@@ -64,6 +40,8 @@ SCHEMES: dict[str, type[Scheme]] = {
     "vp_nap": VPNAP,
     "global_balance": GlobalBalance,
 }
+__all__ = ["AP", "NAP", "SCHEMES", "SNAP", "VP", "VPAP", "VPNAP", "Fixed"]
+__all__ += ["GlobalBalance", "Scheme", "build", "name_of"]
 
 
 def build(scheme: str | Scheme, **settings: Any) -> Scheme:
@@ -75,8 +53,7 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
         A key of `SCHEMES`, or a class as ``package.module:Class``; or an object, which
         is returned unchanged.
     **settings
-        Fields of `Scheme`. None is the default of the scheme. With an object all must
-        be None, because the object has its own.
+        Fields of `Scheme`. None is the default; with an object all must be None.
 
     Returns
     -------
@@ -88,16 +65,15 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     >>> dadmm.penalty.build("nap", budget0=2.0).budget0
     2.0
     """
+    given = {name: value for name, value in settings.items() if value is not None}
     if isinstance(scheme, Scheme):
-        for name, value in settings.items():
-            if value is not None:
-                raise ConfigError(
-                    f"scheme is an object with its own {name}; pass "
-                    f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
-                )
+        for name, value in given.items():
+            raise ConfigError(
+                f"scheme is an object with its own {name}; pass "
+                f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
+            )
         return scheme
     check_name(scheme)
-    given = {name: value for name, value in settings.items() if value is not None}
     if scheme in SCHEMES:
         return SCHEMES[scheme](**given)
     found: Scheme = import_class("scheme", scheme, (Scheme,))(**given)
