@@ -25,34 +25,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dadmm.core.errors import ConfigError
-from dadmm.core.schema import choice
-from dadmm.penalty.schemes import (
-    AP,
-    NAP,
-    VP,
-    VPAP,
-    VPNAP,
-    Fixed,
-    GlobalBalance,
-    Scheme,
-)
+from dadmm.core.classes import check_place, import_class, place_of
+from dadmm.core.errors import ConfigError, shown
+from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, GlobalBalance, Scheme
 from dadmm.penalty.snap import SNAP
-
-__all__ = [
-    "AP",
-    "NAP",
-    "SCHEMES",
-    "SNAP",
-    "VP",
-    "VPAP",
-    "VPNAP",
-    "Fixed",
-    "GlobalBalance",
-    "Scheme",
-    "build",
-    "name_of",
-]
 
 SCHEMES: dict[str, type[Scheme]] = {
     "snap": SNAP,
@@ -64,6 +40,8 @@ SCHEMES: dict[str, type[Scheme]] = {
     "vp_nap": VPNAP,
     "global_balance": GlobalBalance,
 }
+__all__ = ["AP", "NAP", "SCHEMES", "SNAP", "VP", "VPAP", "VPNAP", "Fixed"]
+__all__ += ["GlobalBalance", "Scheme", "build", "name_of"]
 
 
 def build(scheme: str | Scheme, **settings: Any) -> Scheme:
@@ -72,10 +50,10 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     Parameters
     ----------
     scheme : str or Scheme
-        A key of `SCHEMES`; or an object, which is returned unchanged.
+        A key of `SCHEMES`, or a class as ``package.module:Class``; or an object, which
+        is returned unchanged.
     **settings
-        Fields of `Scheme`. None is the default of the scheme. With an object all must
-        be None, because the object has its own.
+        Fields of `Scheme`. None is the default; with an object all must be None.
 
     Returns
     -------
@@ -87,21 +65,34 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     >>> dadmm.penalty.build("nap", budget0=2.0).budget0
     2.0
     """
-    if isinstance(scheme, Scheme):
-        for name, value in settings.items():
-            if value is not None:
-                raise ConfigError(
-                    f"scheme is an object with its own {name}; pass "
-                    f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
-                )
-        return scheme
-    choice(SCHEMES).check("scheme", scheme)
     given = {name: value for name, value in settings.items() if value is not None}
-    return SCHEMES[scheme](**given)
+    if isinstance(scheme, Scheme):
+        for name, value in given.items():
+            raise ConfigError(
+                f"scheme is an object with its own {name}; pass "
+                f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
+            )
+        return scheme
+    check_name(scheme)
+    if scheme in SCHEMES:
+        return SCHEMES[scheme](**given)
+    found: Scheme = import_class("scheme", scheme, (Scheme,))(**given)
+    return found
+
+
+def check_name(name: str) -> None:
+    """Raise unless a name is a known scheme or has the form of a class's place."""
+    if ":" in str(name):
+        check_place("scheme", name)
+    elif name not in SCHEMES:
+        raise ConfigError(
+            f"unknown scheme {shown(name)}; choose one of {', '.join(SCHEMES)}, or a "
+            "class of your own as package.module:Class"
+        )
 
 
 def name_of(scheme: Scheme) -> str:
-    """Return the key of a scheme in `SCHEMES`, or else the name of its class.
+    """Return the key of a scheme in `SCHEMES`, or else the place of its class.
 
     Parameters
     ----------
@@ -118,4 +109,4 @@ def name_of(scheme: Scheme) -> str:
     'vp_nap'
     """
     kind = type(scheme)
-    return next((name for name in SCHEMES if SCHEMES[name] is kind), kind.__name__)
+    return next((name for name in SCHEMES if SCHEMES[name] is kind), place_of(kind))
