@@ -17,7 +17,7 @@ from dadmm.solver.recovery import NodeFailure
 
 LIVE, LOG = 0.2, 60.0  # seconds between two lines, on a terminal and elsewhere
 WIDEST, NARROWEST = 20, 10  # characters of a bar
-INDENT = 14  # of the second line of an entry
+INDENT = 15  # of the second line of an entry
 SEEN = 10  # lines from which the rate of the worst criterion is computed
 COLOURS = {"certified": 32, "stationary": 32, "stopped": 33, "NOT": 31}
 
@@ -143,8 +143,8 @@ class Progress(Bar):
         verdict = run.stopping.verdict(run.work.numbers)[:3]
         worst = max((x for row in verdict for x in row.tolist() if x == x), default=0)
         if not 0.0 < worst < math.inf:  # tolerance 0, or a criterion without a limit
-            words = f"at most {duration(most / rate)} left"
-            self.write(t / self._total, f"{t} of {self._total}", words, *ending)
+            left = f"at most {duration(most / rate)} left"
+            self.write(t / self._total, f"{t} of {self._total}", left, *ending)
             return
         self._seen = [*self._seen[1 - SEEN :], (t, math.log(worst))]
         (first, above), (_, level) = self._seen[0], self._seen[-1]
