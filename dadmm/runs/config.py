@@ -16,11 +16,12 @@ from dadmm.core import files
 from dadmm.core.documents import Table, read_toml, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields
+from dadmm.data.shard import has_node
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
 from dadmm.solver.options import Record, grouped
-from dadmm.solver.plan import Plan, abilities, all_abilities, make_plan
+from dadmm.solver.plan import Plan, abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
@@ -100,8 +101,8 @@ class RunConfig(Settings):
         usual: Table = {
             "topology": "cluster" if drawn else "complete",
             "bound_angle": not synthetic,
-            # a rank's file may exist only on its host
-            "placement": "ranks" if "{rank}" in (self.data or "") else "hosts",
+            # a node's file may exist only on the host of its rank
+            "placement": "blocks" if has_node(self.data or "") else "hosts",
         }
         if drawn and self.has_subspace and not self.missing_fraction:
             usual["init"] = "independent"  # as in the paper's synthetic experiment
@@ -149,8 +150,8 @@ class RunConfig(Settings):
         kind = PROBLEMS.get(self.problem, object)
         if self.missing_fraction:
             kind = getattr(kind, "with_gaps", kind)
-        able = all_abilities(list(problems)) if problems else abilities(kind)
         constant = penalty.SCHEMES[self.scheme].is_constant
+        able = abilities(problems or [kind])
         return make_plan(able, self.init, self.coordinates, constant)
 
     @property
