@@ -9,8 +9,8 @@ missing: at random, or other columns at each node, for all or half of its rows. 
 blocks, for each camera a run of points of its own in all of its frames.
 
 A case is right if all nodes are within 1 degree, and W W' of a table within 1e-2, of EM
-in one place. How far the gaps themselves move the result say the angles of the worst
-node, and of EM in one place, to the solution without gaps.
+in one place. The angles of the worst node, and of EM in one place, to the solution
+without gaps show how far the gaps themselves move the result.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dadmm
+from benchmarks.paper_tracks import CAMERAS, check
 from benchmarks.shared.commands import parser_of, print_markdown
-from benchmarks.shared.tracks import CAMERAS, check
 from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
@@ -43,7 +43,7 @@ SYNTHETIC = {  # columns, components, rows, noise
 }  # fmt: skip
 LOSSES = (0.0, 0.05, 0.1, 0.3)  # of tracks
 HEAD = ("case", "status", "angle to EM", "error of W W'", "angle to no gaps",
-        "that of EM", "iterations", "rounds")  # fmt: skip
+        "the same of EM", "iterations", "rounds")  # fmt: skip
 
 
 class Case(NamedTuple):
@@ -165,12 +165,12 @@ def lost_tracks(folder: Path) -> Iterator[Case]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--init", help="default: that of the problem")
+    parser.add_argument("--init", help="default: what the problem chooses")
     parser.add_argument("--data", type=Path, help="folder of tracks, .mat files")
     given = parser.parse_args()
     if given.data:
         names = sorted(file.stem for file in given.data.glob("*.mat"))
-        check(given.data, names, "dataset/caltech")
+        check(given.data, names, "caltech")
     lines, right, said = [], 0, 0
     for name, problems, em, full in lost_tracks(given.data) if given.data else tables():
         ring, stop = dadmm.Topology.ring(len(problems)), dadmm.Stopping(max_iter=MOST)

@@ -1,6 +1,6 @@
 """What does an iteration cost beyond what it must?
 
-    python -m benchmarks.bench_iteration [--quick] [--json FILE]
+    python -m benchmarks.bench_iteration [--quick] [--csv FILE]
 
 Prints ratios, each measured within one run: timings of a busy machine move together, so
 candidates are interleaved and medians compared.
@@ -19,7 +19,15 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
+from benchmarks.shared.commands import (
+    THREADS,
+    medians,
+    on_ranks,
+    parser_of,
+    print_markdown,
+    seconds_of,
+)
+from benchmarks.shared.experiment import write_rows, written
 from dadmm.admm.loop import Run, RunKind, Setup, iterate
 from dadmm.admm.rule import Rule
 from dadmm.comm.exchange import Exchange
@@ -106,7 +114,7 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
         floor = times["local"] + times[f"bare {best}"]
         shared = times["local in turns"] + times[f"bare {best}"]
         what = f"{graph}, {comm.size} ranks: iteration over"
-        detail = {"microseconds": {k: round(v, 1) for k, v in times.items()}}
+        detail = {f"{name}, us": round(v, 1) for name, v in times.items()}
         rows += [
             {"what": f"{what} local solve plus bare exchange",
              "ratio": times["iteration"] / floor, "aim": 1.25, **detail},
@@ -142,14 +150,14 @@ def start_up(repeats: int) -> dict:
         "what": f"start-up of {RANKS} ranks over a bare import of mpi4py and numpy",
         "ratio": times["job"] / times["bare"],
         "aim": 1.5,
-        "seconds": {k: round(v, 2) for k, v in times.items()},
+        **{f"{name}, us": round(1e6 * v) for name, v in times.items()},
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("--csv", type=Path, help="write the rows here, too")
     parser.add_argument("--on-ranks", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     iterations, repeats = (50, 3) if chosen.quick else (200, 9)
@@ -165,14 +173,10 @@ def main() -> None:
     found = on_ranks(RANKS, *child, timeout=900, stdout=subprocess.PIPE)
     rows = json.loads(found.stdout)
     rows.append(start_up(max(3, repeats // 2)))
-    for row in rows:
-        aim = f"aim {row['aim']}" if row["aim"] else "no aim"
-        detail = row.get("microseconds") or row.get("seconds")
-        unit = "us" if "microseconds" in row else "s"
-        parts = ", ".join(f"{k} {v}" for k, v in detail.items())
-        print(f"{row['ratio']:7.2f}  ({aim})  {row['what']}  [{unit}: {parts}]")
-    if chosen.json:
-        Path(chosen.json).write_text(json.dumps(rows, indent=2) + "\n")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    print_markdown(names, ([written(row.get(k)) for k in names] for row in rows))
+    if chosen.csv:
+        write_rows(rows, chosen.csv)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,6 @@ as it was.
 
 from __future__ import annotations
 
-import csv
 import subprocess
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
@@ -63,7 +62,7 @@ import numpy as np
 import dadmm
 from benchmarks.shared import pooled, tables
 from benchmarks.shared.commands import ROOT, parser_of, say
-from benchmarks.shared.experiment import read_rows, written
+from benchmarks.shared.experiment import read_rows, write_rows
 from benchmarks.shared.real_report import CASE, print_report
 from dadmm.data.shard import bounds
 
@@ -298,23 +297,6 @@ def measure(case: Case, commit: str) -> Row:
     }  # fmt: skip
 
 
-COLUMNS = (
-    "commit", *CASE, "role", "rows", "columns", "status", "reason", "near",
-    "right", "false", "fit_error", "entry_error", "determined", "gap", "true_gap",
-    "optimum", "iterations", "loop_bytes", "tree_bytes", "once_bytes", "seconds",
-)  # fmt: skip
-
-
-def add_row(row: Row, path: Path) -> None:
-    """Add a row to a file of rows; numbers to six digits."""
-    new = not path.exists()
-    with open(path, "a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow({name: written(value) for name, value in row.items()})
-
-
 def chosen(text: str) -> dict[str, str]:
     """Return the words of --only by name."""
     words = dict(part.partition("=")[::2] for part in text.split(","))
@@ -362,7 +344,7 @@ def main() -> None:
             told = f"{row['status']}, near: {row.get('near')}"
             say(f"{k} of {len(wanted)}: {' '.join(case)}: {told}")
             if given.csv:
-                add_row(row, given.csv)
+                write_rows(rows, given.csv)
     print_report(rows)
 
 

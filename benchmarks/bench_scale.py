@@ -1,8 +1,8 @@
 """What do networks of 20 to 100,000 nodes cost in one process?
 
-    python -m benchmarks.bench_scale [--quick] [--csv FILE] [--figure STEM]
+    python -m benchmarks.bench_scale [--quick] [--csv FILE]
 
-Least squares with 5 coefficients and 12 rows per node, with metric "none". Grids and
+Least squares with 5 coefficients and 12 rows per node, in raw coordinates. Grids and
 random geometric graphs run until they stop; a ring runs 200 iterations. Each case is a
 process of its own. Times are processor time; the samples and the problems are made
 before, and do not count. With --csv, cases that are in the file are kept, and each new
@@ -16,7 +16,7 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -137,51 +137,11 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     print_markdown(head, lines)
 
 
-def draw(rows: Sequence[Mapping[str, Any]], stem: Path) -> None:
-    """Draw set-up, iterations and memory against the number of nodes."""
-    from matplotlib.figure import Figure
-
-    from dadmm.show.style import CYCLE
-    from dadmm.show.to_matplotlib import log_axis, save, styled
-
-    panels: dict[str, tuple[Callable[[Mapping[str, Any]], float], float]] = {
-        "Graph and set-up (s)": (setup_seconds, 60.0),
-        "Per node and iteration (\u00b5s)": (
-            lambda row: float(row["node_iteration_us"]),
-            10.0,
-        ),
-        "Memory beyond the data (MB)": (lambda row: float(row["memory_mb"]), 2000.0),
-    }
-
-    @styled
-    def drawn() -> Figure:
-        figure = Figure(figsize=(9.0, 3.1), layout="constrained")
-        for axis, (title, (value, aim)) in zip(
-            figure.subplots(1, len(panels)), panels.items(), strict=True
-        ):
-            for graph, look in zip(GRAPHS, CYCLE, strict=False):
-                own = [row for row in rows if row["graph"] == graph]
-                nodes, values = [int(row["nodes"]) for row in own], map(value, own)
-                axis.plot(nodes, list(values), label=graph.replace("_", " "), **look)
-            style = {"color": "0.3", "markersize": 14, "linestyle": ""}
-            axis.plot(SIZES[-1], aim, marker="_", label="aim", **style)
-            axis.set(title=title, xlabel="Nodes", xscale="log")
-            log_axis(axis)
-            axis.grid()
-        handles, labels = axis.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        return figure
-
-    for path in save(drawn(), stem, ("png",)):
-        say(f"wrote {path}")
-
-
 def main() -> None:
-    """Measure all cases, print the table, write rows and figure."""
+    """Measure all cases, print the table, write the rows."""
     parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="only 20 and 200 nodes")
     parser.add_argument("--csv", type=Path, help="write the rows here, too")
-    parser.add_argument("--figure", type=Path, help="draw STEM.png from the rows")
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
@@ -204,8 +164,6 @@ def main() -> None:
     print_table(rows)
     if given.csv:
         write_rows(rows, given.csv)
-    if given.figure:
-        draw(rows, given.figure)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Without --data the samples are drawn with seed 0, and no file is needed. The authors'
 own samples are a .mat file with X (20, 500) and GT (20, 5); PAPER.md says where to get
-it. Writes rows.csv and, with matplotlib, figures.
+it. Writes rows.csv and, with matplotlib, figures; `paper_claims` prints tables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.shared.experiment import (
     readable,
     run_case,
 )
-from benchmarks.shared.report import draw_angles, print_table
+from benchmarks.shared.report import draw_angles
 from dadmm.data import datasets
 from dadmm.data.shard import split
 from dadmm.problems import PPCA, metrics
@@ -68,7 +68,6 @@ def main() -> None:
     work = partial(outcome, data=data)
     rows, out = conduct(chosen, f"synthetic-{name}", todo, work)
     for setting in SETTINGS:
-        print_table(rows, setting, "truth")
         draw_angles(rows, setting, "truth", out)
 
 

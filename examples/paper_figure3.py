@@ -6,8 +6,8 @@ Compare the paper's penalty schemes on affine structure from motion with five ca
 
 The paper uses objects of the Caltech Turntable. Those files are not part of this
 project, so the object here is a synthetic one: points on a cube, filmed in 30 frames on
-a turntable. With the files, ``python -m benchmarks.paper_caltech --data DIR`` makes the
-figures for all five objects.
+a turntable. With the files, ``python -m benchmarks.paper_tracks caltech --data DIR``
+makes the figures for all five objects.
 """
 
 import matplotlib.pyplot as plt

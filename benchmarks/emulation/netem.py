@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from benchmarks.emulation.hosts import OVER_TCP, spread
 from benchmarks.emulation.network import AGENT, EmulatedNetwork, NetworkError
 from launch.console import (
     UsageError,
@@ -55,6 +54,22 @@ namespaces.
 Ctrl-C stops a run at a common iteration; a second one ends it at once. The exit code
 is that of the job, or 2 if an option is wrong or the network cannot be created.
 """
+# Make each MPI use only TCP and the agent that replaces ssh. MPICH uses UCX, because
+# the TCP of libfabric waits for an answer to each message of more than 128 bytes,
+# which adds a delay.
+OVER_TCP = {
+    "MPIR_CVAR_CH4_NETMOD": "ucx",  # MPICH
+    "UCX_TLS": "tcp",
+    "UCX_NET_DEVICES": "eth0",
+    "I_MPI_FABRICS": "shm:ofi",  # Intel MPI
+    "FI_PROVIDER": "tcp",
+    "FI_TCP_IFACE": "eth0",
+    "I_MPI_PIN": "off",  # else each host uses the same first cores
+    "OMPI_MCA_pml": "ob1",  # Open MPI
+    "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "PRTE_MCA_plm_ssh_agent": str(AGENT),
+    "OMPI_MCA_plm_rsh_agent": str(AGENT),  # before version 5
+}
 RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -133,6 +148,12 @@ def place(
                 f"the hosts of ./benchmarks/netem are host0, host1, ..., got {name!r}"
             )
     return 1 + max(int(name.removeprefix("host")) for name in places), places
+
+
+def spread(ranks: int, hosts: int, cyclic: bool = False) -> list[str]:
+    """Return the host of each rank: r * hosts // ranks, or r % hosts if cyclic."""
+    numbers = (r % hosts if cyclic else r * hosts // ranks for r in range(ranks))
+    return [f"host{number}" for number in numbers]
 
 
 def quantity(name: str, text: str, units: Mapping[str, float]) -> float:

@@ -1,7 +1,7 @@
 """Who is faster per iteration, and who sends less? dadmm beside its peers.
 
-    python -m benchmarks.peers.compare [--rounds 15] [--cache DIR] [--dadmm DIR]
-                                       [--csv FILE] [--no-wire] [--quick]
+    python -m benchmarks.peers.compare [--rounds 15] [--cache DIR] [--csv FILE]
+                                       [--no-wire] [--quick]
 
 Makes an environment for each program under the cache, runs all of them in turns on the
 same problem, prints a table with versions and commands, and writes a row for each.
@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -26,10 +25,11 @@ from benchmarks.peers.rows import COLUMNS, compare, row_of
 from benchmarks.shared.commands import (
     RESULTS,
     ROOT,
-    THREADS,
+    on_hosts,
     parser_of,
     print_markdown,
     say,
+    variables,
 )
 from benchmarks.shared.experiment import write_rows
 
@@ -66,18 +66,16 @@ ENTRIES = (
 class Bench:
     """Starts programs, and keeps the commands."""
 
-    def __init__(self, pythons: dict[str, Path], dadmm: Path) -> None:
-        self.pythons, self.dadmm = pythons, dadmm
+    def __init__(self, pythons: dict[str, Path]) -> None:
+        self.pythons = pythons
         self.commands: dict[str, None] = {}
 
     def start(self, command: Sequence[str], timeout: float = 1200) -> list[dict]:
         """Run a command; return the rows that it printed."""
         self.commands.setdefault(shlex.join(command).replace(f"{ROOT}/", ""))
-        path = f"{self.dadmm}{os.pathsep}{ROOT}"
         ended = subprocess.run(
-            command, env={**os.environ, **THREADS, "PYTHONPATH": path},
-            timeout=timeout, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            text=True, check=True,
+            command, env=variables(), timeout=timeout, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
         return [json.loads(line) for line in lines]
@@ -106,15 +104,11 @@ class Bench:
         difference of a long run and a short one.
         """
         python = str(self.python(entry.program))
+        words = ["--hosts", str(nodes), "-n", str(nodes), "--command"]
         sent = []
         for iterations in entry.wired:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder, "counters.json")
-                words = ["--hosts", str(nodes), "-n", str(nodes), "--python", python]
-                words += ["--counters", str(file), "--command", "--", python]
-                words += [*TURNS, entry.word(iterations)]
-                self.start([str(ROOT / "benchmarks" / "netem"), *words])
-                hosts = json.loads(file.read_text()).values()
+            job = [python, *TURNS, entry.word(iterations)]
+            hosts = on_hosts(words, job, 1200, python).values()
             sent.append([sum(h[k] for h in hosts) for k in ("tx_bytes", "tx_packets")])
         span = entry.wired[1] - entry.wired[0]
         size, packets = ((b - a) / span for a, b in zip(*sent, strict=True))
@@ -176,7 +170,6 @@ def main() -> None:
     add = parser.add_argument
     add("--rounds", type=int, default=15, help="of timed blocks in turns")
     add("--cache", type=Path, default=cache / "dadmm-peers", help="of environments")
-    add("--dadmm", type=Path, default=ROOT, help="folder that holds dadmm")
     add("--csv", type=Path, default=RESULTS / "peers.csv")
     add("--no-wire", action="store_true", help="do not count what interfaces send")
     add("--quick", action="store_true", help="a look: three rounds, 20 ranks only")
@@ -187,7 +180,7 @@ def main() -> None:
             pythons[name] = ensure(environment, chosen.cache)
         except Missing as reason:
             say(f"without {name}: {reason}")
-    bench = Bench(pythons, chosen.dadmm)
+    bench = Bench(pythons)
     rounds = 3 if chosen.quick else chosen.rounds
     rows = []
     if {"dadmm", "ranks"} <= set(pythons):

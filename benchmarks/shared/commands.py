@@ -81,12 +81,13 @@ class HostsError(Exception):
 
 
 def on_hosts(
-    words: Sequence[str], job: Sequence[str], timeout: float = 300
-) -> dict[str, dict[str, int]]:
+    words: Sequence[str], job: Sequence[str], timeout: float = 300,
+    python: str = sys.executable,
+) -> dict[str, dict[str, int]]:  # fmt: skip
     """Run `benchmarks/netem`; return what each host's interface sent and received."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "counters.json")
-        netem = [sys.executable, str(NETEM), "--python", sys.executable, *words]
+        netem = [sys.executable, str(NETEM), "--python", python, *words]
         done = subprocess.run(
             [*netem, "--counters", str(file), "--", *job], env=variables(),
             timeout=timeout, capture_output=True, text=True,

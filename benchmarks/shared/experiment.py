@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import io
 import json
 import os
 import sys
@@ -32,7 +33,7 @@ from benchmarks.shared.observers import (
     PaperRule,
     SecondRule,
 )
-from dadmm.core import documents
+from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
@@ -203,20 +204,20 @@ def run_all(
 
 
 def _outcome(work: Callable[[Any], dict], case: Any, folder: Path) -> None:
-    draft = folder / f".{case.name}.{os.getpid()}"
-    draft.write_text(json.dumps(work(case)))
-    draft.replace(folder / f"{case.name}.json")
+    with files.replacing(folder / f"{case.name}.json") as file:
+        file.write(json.dumps(work(case)).encode())
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write rows without their curves as CSV; numbers to six digits."""
     plain = [{k: v for k, v in row.items() if k != "curves"} for row in rows]
     columns = list(dict.fromkeys(name for row in plain for name in row))
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for row in plain:
-            writer.writerow({k: written(v) for k, v in row.items()})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: written(v) for k, v in row.items()} for row in plain)
+    with files.replacing(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def written(value: Any) -> str:
@@ -261,9 +262,13 @@ def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
     return table
 
 
-def arguments(description: str | None, data: str | None = None) -> argparse.Namespace:
-    """Return the options that all experiments share."""
+def arguments(
+    description: str | None, data: str | None = None, names: Sequence[str] = ()
+) -> argparse.Namespace:
+    """Return the options that all experiments share; ``names`` are experiments."""
     parser = parser_of(description)
+    if names:
+        parser.add_argument("experiment", choices=names)
     if data is not None:
         parser.add_argument("--data", type=Path, help=data)
     parser.add_argument("--quick", action="store_true", help="a small slice")

@@ -56,19 +56,6 @@ def grouped(rows: Iterable[Row], setting: str) -> dict[str, list[Row]]:
     return groups
 
 
-def print_table(rows: Rows, setting: str, target: str, title: str = "") -> None:
-    """Print medians over the starts: iterations, angle, and first below 5 degrees."""
-
-    def cell(own: Rows) -> str:
-        ends = f"{middle(own, 'iterations'):.0f} ({middle(own, 'both_rules'):.0f})"
-        angle, first = middle(own, f"angle_{target}"), middle(own, f"first_{target}_5")
-        return f"{ends}, {angle:.2f}, {whole(first)}"
-
-    print(f"\n{title}{setting}: iterations (both rules), ", end="")
-    print(f"angle to {target}, first below 5 degrees")
-    print_groups("median", grouped(rows, setting), cell)
-
-
 def draw_angles(
     rows: Rows, setting: str, target: str, out: Path, name: str = ""
 ) -> None:

@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from benchmarks import paper_claims, paper_hopkins, paper_synthetic, paper_variants
-from benchmarks.shared import experiment, tracks
+from benchmarks import paper_claims, paper_synthetic, paper_tracks, paper_variants
+from benchmarks.shared import experiment
 from tests.support.processes import mpiexec
 from tests.support.solving import solve
 
@@ -62,7 +62,9 @@ def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
     )  # fmt: skip
 
     patient = experiment_name == "caltech"
-    assert_same(row, tracks.outcome(experiment.case_of(row), folder, 300, patient))
+    assert_same(
+        row, paper_tracks.outcome(experiment.case_of(row), folder, 300, patient)
+    )
 
 
 @pytest.mark.slow
@@ -159,11 +161,11 @@ def test_readings_of_the_filter_differ():
                  "angle_centralised": off}
             )  # fmt: skip
 
-    found = {k: v["vp"] for k, v in paper_hopkins.readings(rows).items()}
+    found = {k: v["vp"] for k, v in paper_claims.readings(rows).items()}
 
     assert found["no filter"] == pytest.approx(100 * 20 / 55)
     assert found["each scheme's own runs below 15 degrees"] == pytest.approx(65.0)
     assert found["runs where all six are below"] == pytest.approx(50.0)
-    none = paper_hopkins.readings([r for r in rows if r["start"] == 1])
+    none = paper_claims.readings([r for r in rows if r["start"] == 1])
     assert none["no filter"]["vp"] == -100.0
     assert np.isnan(none["runs where all six are below"]["vp"])

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from benchmarks.emulation import netem
-from benchmarks.emulation.hosts import spread
+from benchmarks.emulation.netem import spread
 from benchmarks.emulation.network import EmulatedNetwork, NetworkError
 from tests.support.emulation import network, start_netem
 

@@ -215,8 +215,8 @@ def test_the_citation_has_the_paper():
 @pytest.mark.parametrize(
     ("program", "culprit"),
     [
-        ("paper_caltech", "--data"),
-        ("paper_hopkins --data .", "--data"),
+        ("paper_tracks caltech", "--data"),
+        ("paper_tracks hopkins --data .", "--data"),
         ("bench_gaps --data none", "--data"),
         ("paper_synthetic --data x.mat", "x.mat"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.emulation.hosts import OVER_TCP
+from benchmarks.emulation.netem import OVER_TCP
 from benchmarks.emulation.network import EmulatedNetwork, NetworkError
 from tests.support.processes import ROOT, Job, find_mpiexec, variables
 
