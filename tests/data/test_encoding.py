@@ -255,7 +255,7 @@ def test_a_column_can_be_left_out():
     encoding = agreed([table, table], leave_out=["id", "1"])
     assert encoding.feature_names == ("a",)
     assert encoding.encode(Frame.of(table)).X.tolist() == [[1], [2]]
-    with pytest.raises(ShardError, match="'id' .*leave_out"):
+    with pytest.raises(ShardError, match="leave_out"):
         agreed([table], leave_out=["id"], features=["id"])
 
 
