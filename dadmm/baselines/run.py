@@ -29,7 +29,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
-from dadmm.solver.plan import Kind, all_abilities, find_starts, make_plan
+from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
 from dadmm.solver.solve import KINDS, hosted_problems
 
 Callback = Callable[[int, Any], str | None]
@@ -245,7 +245,7 @@ def solve(
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    plan = make_plan(all_abilities(hosted.values()), None, coordinates)
+    plan = make_plan(abilities(hosted.values()), None, coordinates)
     check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)

@@ -23,17 +23,15 @@ def check_place(what: str, place: str) -> None:
 def import_class(
     what: str,
     place: str,
-    bases: tuple[type, ...] = (),
-    like: str = "",
+    bases: tuple[type, ...] = (object,),
+    like: str = "__init__",
     installed: bool = False,
 ) -> type[Any]:
-    """Return the class at ``package.module:Class``.
+    """Return the class at ``package.module:Class``, derived from one of the bases.
 
-    Unless it must be ``installed``, it may also be in the current folder.
-
-    It must be derived from one of the bases, if there are any. If there is no such
-    class, the error names those of the module that have the attribute ``like`` or such
-    a base. ``what`` is the setting that named it.
+    Unless it must be ``installed``, it may also be in the current folder. If it is not
+    there, the error names the classes of the module that have the attribute ``like``.
+    ``what`` is the setting that named it.
     """
     check_place(what, place)
     module, _, path = place.partition(":")
@@ -43,27 +41,28 @@ def import_class(
         found: Any = importlib.import_module(module)
     except Exception as error:  # importing a module can raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        reason = f"{module} cannot be imported, {reason}"
+        first = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        reason = f"{module} cannot be imported, {first}"
         if missing is not None and f"{module}.".startswith(f"{missing}."):
-            reason = f"there is no module {missing!r}; install it, or start in the "
-            reason += "folder that has it"
+            reason = (
+                f"there is no module {missing!r}; install it, or start in its folder"
+            )
         raise ConfigError(f"{what} {place!r}: {reason}") from None
 
     def fits(value: object) -> bool:
-        derived = isinstance(value, type) and issubclass(value, bases or object)
-        return derived and hasattr(value, like or "__init__")
+        return isinstance(value, type) and issubclass(value, bases)
 
     for word in path.split("."):
         if not hasattr(found, word):
-            kinds = [k for k, v in vars(found).items() if fits(v) and v not in bases]
+            known = [(k, v) for k, v in vars(found).items() if fits(v)]
+            kinds = [k for k, v in known if hasattr(v, like) and v not in bases]
             raise ConfigError(
                 f"{what} {place!r}: {module} has no {word!r}; there is "
                 f"{', '.join(kinds) or 'none that could be meant'}"
             )
         found = getattr(found, word)
-    if not (isinstance(found, type) and issubclass(found, bases or object)):
+    if not fits(found):
         names = " or ".join(f"{base.__module__}.{base.__name__}" for base in bases)
-        derived = f" derived from {names}" if bases else ""
-        raise ConfigError(f"{what} {place!r} is not a class{derived}")
-    return found
+        raise ConfigError(f"{what} {place!r} is not a class (a {names})")
+    kind: type[Any] = found
+    return kind

@@ -9,11 +9,9 @@ class DadmmError(ValueError):
     Examples
     --------
     >>> import dadmm
-    >>> try:
-    ...     dadmm.Stopping(max_iter=0)
-    ... except dadmm.DadmmError as error:
-    ...     print(error)
-    max_iter must be at least 1, got 0
+    >>> dadmm.Stopping(max_iter=0)
+    Traceback (most recent call last):
+    dadmm.core.errors.ConfigError: max_iter must be at least 1, got 0
     """
 
 
@@ -25,7 +23,6 @@ class ConfigError(DadmmError):
     >>> import dadmm
     >>> dadmm.Sending(send_every=0)
     Traceback (most recent call last):
-        ...
     dadmm.core.errors.ConfigError: send_every must be at least 1, got 0
     """
 
@@ -38,7 +35,6 @@ class TopologyError(DadmmError):
     >>> import dadmm
     >>> dadmm.Topology.from_edges(3, [(0, 3)])
     Traceback (most recent call last):
-        ...
     dadmm.core.errors.TopologyError: edge (0, 3) leaves the nodes 0..2; number the 3
     nodes from 0 to 2
     """
@@ -52,9 +48,7 @@ class ShardError(DadmmError):
     >>> import dadmm, numpy as np
     >>> dadmm.shard.split(np.eye(2), 3)
     Traceback (most recent call last):
-        ...
-    dadmm.core.errors.ShardError: 2 samples are too few for 3 nodes; use at most 2
-    nodes
+    dadmm.core.errors.ShardError: 2 samples are too few for 3 nodes; use at most 2 nodes
     """
 
 
@@ -66,7 +60,6 @@ class ProblemError(DadmmError):
     >>> import dadmm, numpy as np
     >>> dadmm.problems.Ridge(np.eye(2), np.ones(3), alpha=1.0)
     Traceback (most recent call last):
-        ...
     dadmm.core.errors.ProblemError: Ridge needs y of shape (2,), got (3,)
     """
 
@@ -81,7 +74,6 @@ class OutputError(DadmmError):
     >>> result = dadmm.solve([problem, problem], dadmm.Topology.chain(2))
     >>> dadmm.Model.of(result, "least_squares").save("/no such folder/model.json")
     Traceback (most recent call last):
-        ...
     dadmm.core.errors.OutputError: cannot write to /no such folder: No such file or
     directory; choose another --out
     """
@@ -97,7 +89,6 @@ class CheckpointError(DadmmError):
     >>> resume = dadmm.Checkpoints("no such folder", resume=True)
     >>> dadmm.solve([problem] * 2, dadmm.Topology.chain(2), checkpoints=resume)
     Traceback (most recent call last):
-        ...
     dadmm.core.errors.CheckpointError: there is no checkpoint in no such folder, so
     there is nothing to resume; start a new run
     """

@@ -65,13 +65,11 @@ class TransformableProblem(Problem, Protocol):
     -----
     These members are optional. ``margins(theta)`` are the least and the largest margin
     of the rows: if the least margin of all nodes is positive, the sum of all f_i falls
-    along ``theta`` for ever, so it has no minimum. ``separated`` is a str: what can be
-    separated then, "the classes" by default. A certificate needs subgradients: either
-    ``exact`` is True, which states that `prox` is exact to rounding, or there is a
-    method ``subgradient(theta, near)`` (size,), which returns a subgradient at theta,
-    that nearest to ``near`` if there are several. ``l1`` (size,) are the weights of
-    absolute values, and ``assumed`` is a str: what a certificate assumes of the
-    problem.
+    along ``theta`` for ever. ``separated`` is a str: what is separated then, "the
+    classes" by default. A certificate needs subgradients: either ``exact`` is True,
+    which states that `prox` is exact to rounding, or ``subgradient(theta, near)``
+    returns a subgradient at theta, near to ``near``. ``l1`` (size,) are the weights of
+    absolute values, and ``assumed`` is a str: what a certificate assumes.
     """
 
     convex: bool

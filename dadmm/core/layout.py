@@ -26,12 +26,10 @@ class Layout:
     shapes : dict of str to tuple of int
         Shape of each part, in the order in which the parts are laid out.
     private : sequence of str
-        Parts that each node has for itself. Messages to neighbours do not contain
-        them, and they have no penalty. `Result.theta` contains them, on all ranks. They
-        must be the last parts.
+        The last parts, if each node has them for itself: they are not sent to
+        neighbours, and have no penalty.
     scales : dict of str to float
-        Factors by part. The penalty of a part is the penalty of the edge times its
-        factor. Use it for parts in other units.
+        Factors of the penalty by part, for parts in other units.
 
     Examples
     --------
@@ -60,23 +58,15 @@ class Layout:
                 f"got {', '.join(self.private)}"
             )
         for name, scale in self.scales.items():
-            if name not in shared:
+            if name not in shared or not 0 < scale < inf:
                 raise ProblemError(
-                    f"only shared parts can have a scale ({', '.join(shared)}), "
-                    f"got one for {name!r}"
-                )
-            if not 0 < scale < inf:
-                raise ProblemError(
-                    f"the scale of {name!r} must be positive, got {scale!r}"
+                    f"scales must be positive factors of {', '.join(shared)}, got "
+                    f"{scale!r} for {name!r}"
                 )
         sizes = {name: prod(shape) for name, shape in self.shapes.items()}
         ends: list[int] = np.cumsum([0, *sizes.values()]).tolist()
-        self._parts = [
-            (slice(start, stop), tuple(shape))
-            for start, stop, shape in zip(
-                ends, ends[1:], self.shapes.values(), strict=False
-            )
-        ]
+        parts = zip(ends, ends[1:], self.shapes.values(), strict=False)
+        self._parts = [(slice(i, j), tuple(shape)) for i, j, shape in parts]
         self.size, self.shared_size = ends[-1], ends[len(shared)]
         pull = [np.full(n, self.scales.get(name, 1.0)) for name, n in sizes.items()]
         self.pull: Vector = np.concatenate([np.empty(0), *pull])

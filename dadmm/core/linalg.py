@@ -84,7 +84,6 @@ def principal_axes(W: Matrix) -> tuple[Matrix, Vector]:
 def subspace_angle(A: Matrix, B: Matrix) -> Any:
     """Return the largest principal angle between column spaces, in degrees.
 
-    A is (..., D, M) and B is (D, M). The result is a float, or an array of shape (...).
     The sine is computed from the component of one basis outside the other, so that
     small angles are accurate (Knyazev and Argentati, 2002).
 

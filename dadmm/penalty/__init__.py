@@ -27,32 +27,8 @@ from typing import Any
 
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import choice
-from dadmm.penalty.schemes import (
-    AP,
-    NAP,
-    VP,
-    VPAP,
-    VPNAP,
-    Fixed,
-    GlobalBalance,
-    Scheme,
-)
+from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, GlobalBalance, Scheme
 from dadmm.penalty.snap import SNAP
-
-__all__ = [
-    "AP",
-    "NAP",
-    "SCHEMES",
-    "SNAP",
-    "VP",
-    "VPAP",
-    "VPNAP",
-    "Fixed",
-    "GlobalBalance",
-    "Scheme",
-    "build",
-    "name_of",
-]
 
 SCHEMES: dict[str, type[Scheme]] = {
     "snap": SNAP,
@@ -64,6 +40,8 @@ SCHEMES: dict[str, type[Scheme]] = {
     "vp_nap": VPNAP,
     "global_balance": GlobalBalance,
 }
+__all__ = ["AP", "NAP", "SCHEMES", "SNAP", "VP", "VPAP", "VPNAP", "Fixed"]
+__all__ += ["GlobalBalance", "Scheme", "build", "name_of"]
 
 
 def build(scheme: str | Scheme, **settings: Any) -> Scheme:
@@ -74,8 +52,7 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     scheme : str or Scheme
         A key of `SCHEMES`; or an object, which is returned unchanged.
     **settings
-        Fields of `Scheme`. None is the default of the scheme. With an object all must
-        be None, because the object has its own.
+        Fields of `Scheme`. None is the default; with an object all must be None.
 
     Returns
     -------
@@ -87,16 +64,15 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     >>> dadmm.penalty.build("nap", budget0=2.0).budget0
     2.0
     """
+    given = {name: value for name, value in settings.items() if value is not None}
     if isinstance(scheme, Scheme):
-        for name, value in settings.items():
-            if value is not None:
-                raise ConfigError(
-                    f"scheme is an object with its own {name}; pass "
-                    f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
-                )
+        for name, value in given.items():
+            raise ConfigError(
+                f"scheme is an object with its own {name}; pass "
+                f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
+            )
         return scheme
     choice(SCHEMES).check("scheme", scheme)
-    given = {name: value for name, value in settings.items() if value is not None}
     return SCHEMES[scheme](**given)
 
 

@@ -27,10 +27,9 @@ ETA0 = schema.Kind(
 class Observation:
     """What the nodes of a process know after an iteration.
 
-    A scheme computes penalties from it. Arrays have one row per node (n, ...) or per
-    directed edge (E, ...), and change in the next iteration: copy what you keep. Both
-    ends of an edge know the same numbers of the edge; ``sent`` and ``received`` are
-    exchanged at the other end, and the multiplier has the opposite sign.
+    Arrays have one row per node (n, ...) or per directed edge (E, ...), and change in
+    the next iteration: copy what you keep. At the other end of an edge, ``sent`` and
+    ``received`` are exchanged, and the multiplier has the opposite sign.
     """
 
     t: int  #: iteration, counted from 1
@@ -59,13 +58,14 @@ class Observation:
 class Scheme:
     """The base of all schemes: their settings and default methods.
 
+    `uses` of a class names the numbers that it needs, beside ``relaxation``.
+
     Parameters
     ----------
     eta0 : float or "auto", optional
-        Penalty of the first iteration, and after a reset. "auto" has a value for each
-        edge, from the curvature at its ends and from the graph, see
-        `dadmm.admm.first`. The default is "auto" in chosen coordinates ("units" or
-        "metric"), and the paper's 10 in raw ones, where `snap` has "auto", too.
+        Penalty of the first iteration, and after a reset. "auto" computes it from the
+        curvature at the ends of an edge and from the graph. It is the default in chosen
+        coordinates ("units" or "metric"), and of `snap`; else it is the paper's 10.
     t_max : int
         `vp`, `ap`, `vp_ap` and `global_balance` adapt the penalty of iteration t + 1
         while t < t_max.
@@ -74,17 +74,16 @@ class Scheme:
         (the paper's mu).
     budget0, budget_decay, budget_trigger : float
         First budget of an edge (the paper's T), factor of each further raise (alpha),
-        and the change of f_i above which a spent budget is raised (beta). `snap` has
-        its own defaults.
+        and the change of f_i above which a spent budget is raised (beta).
     relaxation : float, optional
         Over-relaxation of every step, between 0 and 2. The default is 1.6 in chosen
-        coordinates, and 1 in raw ones, where `snap` has 1.6, too.
+        coordinates and for `snap`, else 1.
     probe : {"midpoint", "neighbour"}
         Where a node evaluates its objective to rate a neighbour: halfway between their
         parameters, or at the neighbour's parameters.
     coupling : {"symmetric", "own"}
-        Use one penalty per edge, which converges to the optimum, or one per end of an
-        edge, as printed in the paper, which in general does not.
+        One penalty per edge, which converges to the optimum, or one per end of an edge,
+        as printed in the paper, which in general does not.
 
     Examples
     --------
@@ -166,11 +165,10 @@ class Scheme:
         anchors: Matrix,
         multipliers: Matrix,
     ) -> PenaltyState:
-        """Return the state for the next iteration, given the neighbours' proposals.
+        """Return the state before iteration 1, or after a change of coordinates.
 
-        It is called before iteration 1, and after a change of coordinates. An edge gets
-        the larger of both proposals. They are NaN where an end knows no curvature; if
-        both are, the penalty is only a guess.
+        An edge gets the larger of both ends' proposals. They are NaN where an end knows
+        no curvature; if both are, the penalty is only a guess.
         """
         eta0 = np.fmax(state["eta"], eta_neighbours)
         unknown = np.isnan(eta0)
@@ -213,12 +211,9 @@ class Scheme:
 class Fixed(Scheme):
     """Plain ADMM: the penalty never changes.
 
-    Its settings are ``eta0`` and ``relaxation``.
-
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.Fixed(eta0=20.0)  # for dadmm.solve
+    >>> scheme = Fixed(eta0=20.0)  # for dadmm.solve
     """
 
     is_symmetric = True
@@ -231,14 +226,11 @@ class Fixed(Scheme):
 class VP(Scheme):
     """Varying penalty: balance the residuals of the node until t_max; then reset.
 
-    Section 3.1: equation (4) for each node, with the residuals of equation (5). Its
-    settings are ``eta0``, ``t_max``, ``residual_ratio``, ``relaxation`` and
-    ``coupling``.
+    Section 3.1: equation (4) for each node, with the residuals of equation (5).
 
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.VP(eta0=20.0, t_max=20)  # for dadmm.solve
+    >>> scheme = VP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -253,13 +245,11 @@ class VP(Scheme):
 class AP(Scheme):
     """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
 
-    Section 3.2: equation (6). Its settings are ``eta0``, ``t_max``, ``relaxation``,
-    ``probe`` and ``coupling``.
+    Section 3.2: equation (6).
 
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.AP(eta0=20.0, t_max=20)  # for dadmm.solve
+    >>> scheme = AP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max")
@@ -273,14 +263,11 @@ class AP(Scheme):
 class NAP(Scheme):
     """Network adaptive penalty: adapt each edge until its budget is spent.
 
-    Section 3.3: equations (9) and (10). Its settings are ``eta0``, ``budget0``,
-    ``budget_decay``, ``budget_trigger``, ``relaxation``, ``probe`` and
-    ``coupling``.
+    Section 3.3: equations (9) and (10).
 
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.NAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
+    >>> scheme = NAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", *BUDGET)
@@ -295,13 +282,9 @@ class NAP(Scheme):
 class VPAP(Scheme):
     """VP and AP together, until t_max: equation (12).
 
-    Its settings are ``eta0``, ``t_max``, ``residual_ratio``, ``relaxation``,
-    ``probe`` and ``coupling``.
-
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.VPAP(eta0=20.0, t_max=20)  # for dadmm.solve
+    >>> scheme = VPAP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -317,16 +300,12 @@ class VPNAP(Scheme):
     """VP and NAP together, each edge until its budget is spent.
 
     Section 3.4: equation (12) while the condition of equation (9) holds. The budget
-    is charged ``|tau_ij|`` only, not the factors 2 and 1/2. An edge with tau = 0
-    never spends its budget and could double and halve without end, which may
-    diverge. So all edges reset after iteration `LAST`. Its settings are ``eta0``,
-    ``residual_ratio``, ``budget0``, ``budget_decay``, ``budget_trigger``,
-    ``relaxation``, ``probe`` and ``coupling``.
+    is charged ``|tau_ij|`` only. An edge with tau = 0 never spends its budget and could
+    double and halve without end. So all edges reset after iteration `LAST`.
 
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.VPNAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
+    >>> scheme = VPNAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)
@@ -344,16 +323,13 @@ class VPNAP(Scheme):
 class GlobalBalance(Scheme):
     """Balance the residuals of the whole network until t_max; then keep the penalty.
 
-    The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state
-    it. It is a centralised baseline, not a scheme of the paper: every iteration has
-    a collective over all nodes, and its bytes are counted. The residuals are those
-    of the previous iteration. Its settings are ``eta0``, ``t_max``,
-    ``residual_ratio`` and ``relaxation``.
+    The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it,
+    with the residuals of the previous iteration. It is a centralised baseline, not a
+    scheme of the paper: every iteration has a collective, whose bytes are counted.
 
     Examples
     --------
-    >>> import dadmm
-    >>> scheme = dadmm.penalty.GlobalBalance(eta0=20.0)  # for dadmm.solve
+    >>> scheme = GlobalBalance(eta0=20.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")

@@ -30,19 +30,16 @@ class SNAP(Scheme):
     Every `PERIOD` iterations an edge asks for ``1/2 log2(wanted / eta)``, where
     ``wanted`` is its spectral ratio. It gets the share ``left / budget0`` of it, at
     most all, where ``left`` is what is left of the part of its budget that it has
-    earned, see `earned`. A budget is in bits: one bit pays for doubling or halving the
+    earned, see `earned`. One bit of the budget pays for doubling or halving the
     penalty. If the edge asks for more than is left of the whole budget and still moves,
-    its budget is raised as in (10). The bits that it can spend are bounded as in (11),
-    by ``budget0 / (1 - budget_decay)``, 64 by default. If the changes of the logarithm
-    of a penalty have a bounded sum, ADMM converges (He, Yang and Wang, 2000).
+    its budget is raised as in (10). So it spends less than ``budget0 / (1 -
+    budget_decay)``, see (11); with this bound ADMM converges (He, Yang and Wang, 2000).
 
     Parameters
     ----------
     **settings
-        Fields of `Scheme`; those that have an effect are ``eta0``, ``relaxation``,
-        ``budget0`` (by default 32 bits), ``budget_decay`` and ``budget_trigger``. An
-        edge still moves if its last move exceeds ``budget_trigger``, by default 0.01,
-        times its largest one.
+        Fields of `Scheme`. ``budget0`` is 32 bits by default. An edge still moves if
+        its last move exceeds ``budget_trigger``, by default 0.01, times its largest.
 
     Examples
     --------
@@ -123,11 +120,9 @@ def earned(travelled: Vector, multipliers: Vector) -> Vector:
     """Return the part of its budget that each edge may use, (E,), at most 1.
 
     It is ``(p / |lambda|)^2``, where p is the length of the way that lambda has gone,
-    ``travelled``: the sum of |lambda - lambda_old| over the updates.
-    From lambda = 0 it is 1 at once. If a run starts from multipliers that are nearly
-    right, they hardly change while the parameters do. Then the ratio is small, and
-    would lower penalties by so much that nodes drift apart. So the edge nearly keeps
-    its first penalty until its multiplier has gone a good part of its length.
+    ``travelled``: the sum of |lambda - lambda_old| over the updates. From lambda = 0 it
+    is 1 at once. If a run starts from multipliers that are nearly right, they hardly
+    change, and the ratio would lower penalties by so much that nodes drift apart.
     """
     share = np.ones_like(travelled)
     np.divide(travelled, multipliers, out=share, where=travelled < multipliers)

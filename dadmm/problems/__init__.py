@@ -40,20 +40,7 @@ PROBLEMS: dict[str, type[Any]] = {
     "huber": Huber,
 }
 
-__all__ = [
-    "PPCA",
-    "PROBLEMS",
-    "Cvxpy",
-    "ElasticNet",
-    "Huber",
-    "IncompletePPCA",
-    "Lasso",
-    "LeastSquares",
-    "LogisticRegression",
-    "LostTracks",
-    "MultinomialLogistic",
-    "PoissonRegression",
-    "Ridge",
-    "Smooth",
-    "StructureFromMotion",
-]
+__all__ = ["PPCA", "PROBLEMS", "Cvxpy", "ElasticNet", "Huber", "IncompletePPCA"]
+__all__ += ["Lasso", "LeastSquares", "LogisticRegression", "LostTracks"]
+__all__ += ["MultinomialLogistic", "PoissonRegression", "Ridge", "Smooth"]
+__all__ += ["StructureFromMotion"]

@@ -13,7 +13,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.data.datasets import regression
 
 T = TypeVar("T")
-Array = NDArray[np.float64]
+Scalars = Any  # a float of one problem, or an array (n,) of a stack
 
 
 class Traits(NamedTuple):
@@ -21,7 +21,7 @@ class Traits(NamedTuple):
 
     predicts: str | None = None  # "regression", "classification", "counts", "subspace"
     has_errors: bool = False  # whether coefficients have standard errors if alpha is 0
-    draw: Callable[..., Any] = regression  # synthetic X and y
+    draw: Callable[..., tuple[Matrix, ...]] = regression  # synthetic X and y
     adds: str = ""  # what it sends at checks, beside parameters, gradients, objectives
     sends: str = "the parameters"  # the words for theta
     title: str = ""  # in figures; else the name of the problem
@@ -35,6 +35,7 @@ class WithStart:
     """A problem with a point to start from, and a value; no latent variables."""
 
     _start: Vector
+    _value: Callable[[Vector], float]
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return the start, shape (size,)."""
@@ -48,16 +49,13 @@ class WithStart:
         values = np.array([self._value(theta) for theta in thetas])
         return np.where(np.isnan(values), np.inf, values)
 
-    def _value(self, theta: Vector) -> float:
-        raise NotImplementedError
-
 
 def checked_array(
     problem: str, name: str, values: Any, shape: tuple[int, ...] | None = None
 ) -> Any:
-    """Return a contiguous copy of an argument; if it is sparse, in scipy's CSR format.
+    """Return a copy of an argument, dense or in CSR format; raise unless it is finite.
 
-    Raise unless it has finite numbers, and this shape if one is given.
+    If a shape is given, it must have this shape.
     """
     sparse = hasattr(values, "tocsr")
     try:
@@ -78,7 +76,11 @@ def checked_array(
 
 
 def check_entries(
-    problem: str, what: str, values: Array, bad: Any, places: Any = None
+    problem: str,
+    what: str,
+    values: Matrix,
+    bad: NDArray[np.bool_],
+    places: NDArray[np.intp] | None = None,
 ) -> None:
     """Raise if an entry is bad, and name the first; ``places`` are its indices."""
     if bad.any():
@@ -90,31 +92,36 @@ def check_entries(
         )
 
 
-def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
-    """Return the first problem with the named attributes of all, stacked."""
+def stack_attributes(
+    kind: type[T],
+    problems: Sequence[T],
+    names: Iterable[str],
+    join: Callable[..., object] = np.array,
+) -> T:
+    """Return the first problem with the named attributes of all, joined."""
     stacked = object.__new__(kind)
     vars(stacked).update(vars(problems[0]))
     for name in names:
-        setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
+        setattr(stacked, name, join([getattr(p, name) for p in problems]))
     return stacked
 
 
 # Arithmetic for one problem or a stack of problems, with the same bits
 
 
-def as_scalar(scalars: Any) -> Any:
+def as_scalar(scalars: Vector) -> Scalars:
     """Return a single scalar as a float, which is faster; arrays unchanged."""
     return scalars if scalars.ndim else scalars.item()
 
 
-def with_axes(scalars: Any, n_axes: int) -> Any:
+def with_axes(scalars: Scalars, n_axes: int) -> Scalars:
     """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
     if isinstance(scalars, float):
         return scalars
     return scalars[(..., *[None] * n_axes)]
 
 
-def inner_product(A: Matrix, B: Matrix) -> Any:
+def inner_product(A: Matrix, B: Matrix) -> Scalars:
     """Return the inner products of matrices (..., m, n), shape (...)."""
     flat = A.shape[-2] * A.shape[-1]
     lead, other = A.shape[:-2], B.shape[:-2]

@@ -1,8 +1,7 @@
 """Construction of problems from a name, the rows of a node, and settings.
 
-The constructor of a problem class takes the rows first. An argument named ``y`` is the
-target, and settings are passed by name. The class is one of `PROBLEMS`, an entry point
-of an installed package in the group ``dadmm.problems``, or ``package.module:Class``.
+The class is one of `PROBLEMS`, an entry point of an installed package in the group
+``dadmm.problems``, or ``package.module:Class``. Its constructor takes the rows first.
 """
 
 from __future__ import annotations
@@ -104,16 +103,12 @@ def n_classes(name: str) -> int:
 
 
 def build(
-    name: str,
-    rows: Rows,
-    flags: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    name: str, rows: Rows, flags: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Any:
     """Return the problem of a node with these rows.
 
-    Flags are passed on if the class has such an argument and they are not None.
-    Settings are passed on; the class must have these arguments. Sparse rows are passed
-    as they are to linear problems, and otherwise as a dense matrix.
+    Flags are passed on if the class has such an argument and they are not None. The
+    class must have the arguments in ``settings``. Only linear problems get sparse rows.
     """
     kind = find(name)
     takes = arguments(kind)
@@ -126,27 +121,22 @@ def build(
         kind_of = annotated(takes.annotations.get(key, ""))
         if kind_of is not None:  # the class itself may check other types
             kind_of.check(f"{name}: {key}", value)
+    data = {"y": rows.y, "sample_weight": rows.weight}
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
-    given |= settings
-    X = rows.X
-    if rows.y is not None:
-        given["y"] = rows.y
-    if rows.weight is not None:
-        if not takes.takes("sample_weight"):
-            raise ConfigError(
-                f"weight cannot be used with {name}, whose constructor has no argument "
-                "sample_weight"
-            )
-        given["sample_weight"] = rows.weight
-    linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-    if hasattr(X, "tocsr") and not linear:
-        X = X.toarray()
-    for argument in takes.required:
-        if argument not in given:
-            raise ConfigError(
-                f"{name} needs a setting {argument!r}; give it as --problem-settings "
-                f"'{{\"{argument}\": ...}}'"
-            )
+    given |= {**settings, **{k: v for k, v in data.items() if v is not None}}
+    weighted = takes.takes("sample_weight")
+    if rows.weight is not None and not weighted:
+        raise ConfigError(
+            f"weight cannot be used with {name}, whose constructor has no argument "
+            "sample_weight"
+        )
+    dense = not (issubclass(kind, LinearProblem) and weighted)
+    X = rows.X.toarray() if hasattr(rows.X, "tocsr") and dense else rows.X
+    for argument in (a for a in takes.required if a not in given):
+        raise ConfigError(
+            f"{name} needs a setting {argument!r}; give it as --problem-settings "
+            f"'{{\"{argument}\": ...}}'"
+        )
     problem = kind(X, **given)
     check_members(problem, name)
     return problem

@@ -6,7 +6,7 @@ an error of one sentence at the first violation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -52,10 +52,9 @@ def check_problem(
     -----
     Slopes are one-sided finite differences of `objectives`, in coordinate and random
     directions and towards other points that the problem has visited. No slope may be
-    negative. Where f is smooth, the gradient is then zero; the condition also holds at
-    corners of f and at the border of its domain, outside which f is infinite. The parts
-    may be optimal together, or one after the other in any order, each with the later
-    ones at their old values.
+    negative. This also holds at corners of f and at the border of its domain, outside
+    which f is infinite. The parts may be optimal together, or one after the other in
+    any order, each with the later ones at their old values.
 
     Examples
     --------
@@ -82,7 +81,6 @@ def check_problem(
                     part += (size or 1.0) * rng.standard_normal(part.shape)
             step = check.take(theta, centre, weight)
             check.objectives(np.array([*visited, step.result]), step.stats)
-            check.descent(step)
             check.optimality(step, visited)
             theta = step.result
             visited.append(theta)
@@ -91,12 +89,10 @@ def check_problem(
             check.stack(visited)
         if hasattr(problem, "rows") and stacks(type(problem), "within"):
             inside = _Contract(check.within(visited), (), rng, rtol)
-            zero = np.zeros(inside.problem.layout.size)
+            zero = np.zeros(inside.layout.size)
             for weight in WEIGHTS:
                 centre = rng.standard_normal(len(zero))
-                step = inside.take(zero, centre, weight)
-                inside.descent(step)
-                inside.optimality(step, [zero, centre])
+                inside.optimality(inside.take(zero, centre, weight), [zero, centre])
 
 
 class _Step(NamedTuple):
@@ -114,11 +110,7 @@ class _Contract:
     """The checks of one problem; each raises an error at the first violation."""
 
     def __init__(
-        self,
-        problem: Any,
-        fixed: Sequence[str],
-        rng: np.random.Generator,
-        rtol: float,
+        self, problem: Any, fixed: Sequence[str], rng: np.random.Generator, rtol: float
     ) -> None:
         self.problem, self.layout, self.fixed = problem, problem.layout, fixed
         self.rng, self.rtol = rng, rtol
@@ -150,17 +142,13 @@ class _Contract:
         if found.dtype != np.float64:
             self.fail(method, "float64", str(found.dtype), "convert it")
         for name, span in self.spans.items():
-            bad = found[span][~np.isfinite(found[span])]
-            if len(bad):
+            for bad in found[span][~np.isfinite(found[span])]:
                 advice = "guard the division or logarithm there"
-                self.fail(method, "finite numbers", f"{bad[0]} in part {name}", advice)
+                self.fail(method, "finite numbers", f"{bad} in part {name}", advice)
 
-    def _untouched(self, method: str, **arrays: tuple[Matrix, Matrix]) -> None:
-        """Check that arrays are as before."""
-        for name, (now, before) in arrays.items():
-            if _differ(now, before):
-                wanted = f"{name} not to change"
-                self.fail(method, wanted, "it modified", "make a copy")
+    def _untouched(self, method: str, name: str, now: Matrix, before: Matrix) -> None:
+        if _differ(now, before):
+            self.fail(method, f"{name} not to change", "it modified", "make a copy")
 
     def init(self, seed: int) -> Vector:
         """Return the start."""
@@ -175,11 +163,11 @@ class _Contract:
         """Return a proximal step, which is checked without using f."""
         problem, old, aim = self.problem, theta.copy(), centre.copy()
         stats = problem.expect(theta)
-        self._untouched("expect", theta=(theta, old))
+        self._untouched("expect", "theta", theta, old)
         result = problem.prox(theta, stats, centre, weight)
-        self._untouched("prox", theta=(theta, old), centre=(centre, aim))
         self._vector(f"prox with weight {weight:g}", result)
-        for name, array in (("theta", theta), ("centre", centre)):
+        for name, array, before in (("theta", theta, old), ("centre", centre, aim)):
+            self._untouched("prox", name, array, before)
             if np.shares_memory(result, array):
                 found = f"one that shares memory with {name}"
                 self.fail("prox", "a new array", found, "return a copy")
@@ -201,34 +189,31 @@ class _Contract:
 
     def objectives(self, rows: Matrix, stats: Any) -> None:
         """Check that the value of each row depends on this row alone."""
-        problem, given = self.problem, rows.copy()
-        values = problem.objectives(rows, stats)
-        self._untouched("objectives", thetas=(rows, given))
+        ask, given = self.problem.objectives, rows.copy()
+        values = ask(rows, stats)
+        self._untouched("objectives", "thetas", rows, given)
         advice = "return f of each row of thetas"
         self._shape("objectives", values, (len(rows),), advice)
-        bad = values[~np.isfinite(values)]
-        if len(bad):
+        for bad in values[~np.isfinite(values)]:
             wanted = "finite values at the results of init and prox"
             advice = "look for a logarithm or a division"
-            self.fail("objectives", wanted, str(bad[0]), advice)
-        calls: dict[str, Callable[[], Any]] = {
-            "alone": lambda: [problem.objectives(row[None], stats)[0] for row in rows],
-            "in another order": lambda: problem.objectives(rows[::-1], stats)[::-1],
-            "when asked again": lambda: problem.objectives(rows, stats),
-        }
-        for how, ask in calls.items():
-            again = np.array(ask())
+            self.fail("objectives", wanted, str(bad), advice)
+        for how, again in (
+            ("alone", np.array([ask(row[None], stats)[0] for row in rows])),
+            ("in another order", ask(rows[::-1], stats)[::-1]),
+            ("when asked again", ask(rows, stats)),
+        ):
             far = np.abs(again - values) > 1e-9 * (1.0 + np.abs(values))
             if far.any():
-                self.fail(
-                    "objectives",
-                    f"the value {values[far][0]:.6g} of a row whatever the other rows",
-                    f"{again[far][0]:.6g} {how}",
-                    "sum over the last axis only, and keep no state",
-                )
+                wanted = f"{values[far][0]:.6g} of a row whatever the other rows"
+                advice = "sum over the last axis only, and keep no state"
+                self.fail("objectives", wanted, f"{again[far][0]:.6g} {how}", advice)
 
-    def descent(self, step: _Step) -> None:
-        """Check that the step does not raise the proximal objective."""
+    def optimality(self, step: _Step, visited: Sequence[Vector]) -> None:
+        """Check that the step does not raise the proximal objective, and is optimal.
+
+        Parts are optimal together, or with later ones at old values.
+        """
         rows = np.array([step.theta, step.result])
         values = self.problem.objectives(rows, step.stats)
         pull = 0.5 * ((rows - step.centre) ** 2 @ step.weights)
@@ -238,14 +223,9 @@ class _Contract:
             advice = "check signs, and that objectives has all terms that prox has"
             if after - before < SLIGHT * size:
                 advice = "make it more accurate, or return theta if that is no worse"
-            self.fail(
-                "prox", f"{PROXIMAL} not to rise from theta to the result",
-                f"{before:.6g} and then {after - before:.3g} more with weight "
-                f"{step.weight:g}", advice,
-            )  # fmt: skip
-
-    def optimality(self, step: _Step, visited: Sequence[Vector]) -> None:
-        """Check that parts are optimal together, or with later ones at old values."""
+            wanted = f"{PROXIMAL} not to rise from theta to the result"
+            more = f"{before:.6g} and then {after - before:.3g} more"
+            self.fail("prox", wanted, f"{more} with weight {step.weight:g}", advice)
         spans = {k: v for k, v in self.spans.items() if k not in self.fixed}
         known: dict[tuple[str, frozenset[str]], float | None] = {}
 
@@ -271,15 +251,12 @@ class _Contract:
         names = list(spans)
         for k, name in enumerate(names):
             moved = frozenset(names[: k + 1])
-            found = descent(name, moved)
-            if found is not None:
-                self.fail(
-                    "prox",
-                    f"no descent of {PROXIMAL} at the result with weight "
-                    f"{step.weight:g}",
-                    f"a slope of {found:.3g} in part {name}",
-                    self._hint(step, point(moved), spans[name]),
-                )
+            slope = descent(name, moved)
+            if slope is not None:
+                at = f"at the result with weight {step.weight:g}"
+                found = f"a slope of {slope:.3g} in part {name}"
+                advice = self._hint(step, point(moved), spans[name])
+                self.fail("prox", f"no descent of {PROXIMAL} {at}", found, advice)
 
     def _slopes(
         self, step: _Step, point: Vector, ways: Matrix, length: float, order: int = 2
@@ -310,10 +287,8 @@ class _Contract:
         ways = self._directions(point, span, visited)
         if not len(ways):
             return None
-        scale = max(
-            float(np.sqrt(np.mean(part[span] ** 2)))
-            for part in (point, point - step.centre, step.theta)
-        )
+        near = point, point - step.centre, step.theta
+        scale = max(float(np.sqrt(np.mean(part[span] ** 2))) for part in near)
         worst, excess = np.full((2, len(ways)), -np.inf)
         for size, order in STEPS:
             length = size * (scale or 1.0)
@@ -333,12 +308,10 @@ class _Contract:
 
         Directions towards visited points stay inside a convex domain.
         """
-        size, rng = span.stop - span.start, self.rng
-        axes = np.arange(size)
-        if size > MOST:
-            axes = rng.choice(size, MOST, replace=False)
+        size = span.stop - span.start
+        axes = self.rng.choice(size, min(size, MOST), replace=False)
         n_mixed = min(size, MOST // 4) if size > 1 else 0
-        mixed = rng.standard_normal((n_mixed, size))
+        mixed = self.rng.standard_normal((n_mixed, size))
         rows = np.vstack([np.eye(size)[axes], mixed])
         rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
         lengths = row_lengths(rows)
@@ -356,12 +329,11 @@ class _Contract:
         length = 1e-5 * (float(np.abs(point[span]).max(initial=0.0)) or 1.0)
         up, pull, _ = self._slopes(step, point, ways, length)
         force = 0.5 * (up - self._slopes(step, point, -ways, length)[0])
-        against = (step.weights * (point + step.centre))[entries]
         faults = {
             "ignore the weight": 0.0 * pull,
             "take the proximal term 0.5 times": 0.5 * pull,
             "take the proximal term 2 times": 2.0 * pull,
-            "take -centre for centre": against,
+            "take -centre": (step.weights * (point + step.centre))[entries],
         }
         for fault, its_pull in faults.items():
             if np.linalg.norm(force + its_pull) <= 0.01 * np.linalg.norm(pull):
@@ -378,11 +350,8 @@ class _Contract:
             apart = float(off.max(initial=0.0))
             if apart <= 1e-6 * (float(np.abs(centre).max()) or 1.0):
                 return
-        self.fail(
-            "prox", "the result to approach centre as weight grows",
-            f"it {apart:.3g} away with weight {HUGE[-1]:g}",
-            "scale the proximal term by weight",
-        )  # fmt: skip
+        wanted, advice = "the result to approach centre as weight grows", "use weight"
+        self.fail("prox", wanted, f"it {apart:.3g} away at {HUGE[-1]:g}", advice)
 
     def stack(self, visited: Sequence[Vector]) -> None:
         """Check that a stack of two gives the same bits as each problem alone."""
@@ -397,14 +366,11 @@ class _Contract:
         for k in range(2):
             own = problem.expect(thetas[k])
             alone = problem.prox(thetas[k], own, centres[k], weights[k])
-            for method, same in (
-                ("prox", not _differ(results[k], alone)),
-                (
-                    "objectives",
-                    not _differ(values[k], problem.objectives(rows[k], own)),
-                ),
+            for method, together, single in (
+                ("prox", results[k], alone),
+                ("objectives", values[k], problem.objectives(rows[k], own)),
             ):
-                if not same:
+                if _differ(together, single):
                     wanted = f"the same bits from {method} of a stack and alone"
                     self.fail("stack", wanted, "others")
 
@@ -450,6 +416,6 @@ class _Contract:
                 self.fail("rows", wanted, found)
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(one: Matrix, other: Matrix) -> bool:
     """Return whether two arrays differ in shape or bits."""
     return not np.array_equal(one, other, equal_nan=True)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.errors import ProblemError
+from dadmm.core.errors import ProblemError, shown
 from dadmm.core.layout import Layout, Vector
 from dadmm.problems.base import WithStart
 
@@ -45,29 +45,24 @@ class Cvxpy(WithStart):
     """f is a problem of cvxpy, with private variables if it has more than are shared.
 
     ``theta`` holds the shared variables and then the private ones, by the names that
-    they were given in cvxpy; those without a name are ``x0``, ``x1``, ... and
-    ``private0``, ``private1``, ... This class needs the extra ``dadmm[cvxpy]``.
+    they have in cvxpy; those without a name are ``x0``, ``x1``, ... and ``private0``,
+    ``private1``, ... This class needs the extra ``dadmm[cvxpy]``.
 
     Parameters
     ----------
     problem : cvxpy.Problem
-        To minimise; convex by the rules of cvxpy (DCP), with real variables. It is
-        compiled here, with the present values of its parameters.
+        To minimise; convex by the rules of cvxpy (DCP), with real variables. Its
+        parameters keep their present values.
     variables : sequence of cvxpy.Variable, or dict of str to cvxpy.Variable
         The variables on which the nodes agree; a dict gives them names. All others are
-        private to the node. All nodes must have the same names and shapes, also of
-        private variables.
+        private to the node. All nodes must have the same names and shapes.
 
     Notes
     -----
     Proximal steps are as accurate as the solver, Clarabel: about 1e-8 for quadratic
     programs and 1e-5 for other cones. They give no exact subgradient, so a run is not
-    certified.
-
-    `objectives` evaluates the objective without the constraints. Nodes agree up to a
-    tolerance, so a common point satisfies the constraints up to a tolerance only, and
-    the point between two nodes may satisfy neither's. An infinite value there would
-    hide the objective and stop the schemes that compare objectives.
+    certified. `objectives` evaluates the objective without the constraints: nodes agree
+    up to a tolerance, and an infinite value would stop schemes that compare objectives.
 
     Examples
     --------
@@ -86,6 +81,8 @@ class Cvxpy(WithStart):
         self, problem: Any, variables: Sequence[Any] | Mapping[str, Any]
     ) -> None:
         cvxpy, clarabel = _solvers()
+        from scipy import sparse
+
         _check_problem(cvxpy, problem)
         shared = _shared(problem, variables)
         known = {variable.id for variable in shared.values()}
@@ -102,7 +99,11 @@ class Cvxpy(WithStart):
         self._objective, self._variables = problem.objective.expr, [*parts.values()]
         self._parameters = [(p, p.value) for p in problem.parameters()]
         self._program = _eliminate(_compile(cvxpy, problem, self._variables))
-        self._upper = self._with_diagonal()
+        # the upper triangle of P, with the diagonal of the shared entries
+        places = self._program.columns[: self.layout.shared_size]
+        E = _embedding(places, len(self._program.q))
+        self._upper = sparse.triu(self._program.P + E @ E.T).tocsc()
+        self._upper.sort_indices()
         self._solver = _new_solver(clarabel, self._program, self._upper)
         self._start, status = self._solve(np.zeros(self.layout.size), 1.0)
         if status not in SOLVED:
@@ -127,16 +128,6 @@ class Cvxpy(WithStart):
         for variable, part in zip(self._variables, parts, strict=True):
             variable.save_value(np.array(part))
         return float(np.reshape(self._objective.value, ()))
-
-    def _with_diagonal(self) -> Any:
-        """Return the upper triangle of P with the diagonal of the shared entries."""
-        from scipy import sparse
-
-        shared = self._program.columns[: self.layout.shared_size]
-        E = _embedding(shared, len(self._program.q))
-        upper = sparse.triu(self._program.P + E @ E.T).tocsc()
-        upper.sort_indices()
-        return upper
 
     def _solve(self, centre: Vector, weight: float) -> tuple[Vector, str]:
         """Return the proximal step and Clarabel's status."""
@@ -169,43 +160,35 @@ def _check_problem(cvxpy: ModuleType, problem: Any) -> None:
     """Raise unless a problem can be compiled."""
     if not isinstance(problem, cvxpy.Problem):
         raise ProblemError(f"Cvxpy needs a cvxpy.Problem, got {type(problem).__name__}")
+    faults = []
     if isinstance(problem.objective, cvxpy.Maximize):
-        raise ProblemError(
-            "Cvxpy minimises, but the problem is to maximise; write Minimize(-...)"
-        )
+        faults.append("a problem to minimise, but it maximises; write Minimize(-...)")
     if not problem.variables():
-        raise ProblemError("Cvxpy needs a problem with variables, but it has none")
+        faults.append("a problem with variables, but it has none")
     for parameter in problem.parameters():
         if parameter.value is None:
-            raise ProblemError(
-                "Cvxpy needs a value of each parameter, but "
-                f"{parameter.name()} has none"
-            )
+            faults.append(f"values of parameters, but {parameter.name()} has none")
     for variable in problem.variables():
-        attributes = variable.attributes
-        if attributes["boolean"] or attributes["integer"] or variable.is_complex():
-            raise ProblemError(
-                "Cvxpy needs continuous real variables, but "
-                f"{variable.name()} is boolean, integer or complex"
-            )
-    if not problem.is_dcp():
-        raise ProblemError(
-            "Cvxpy needs a problem that is convex by the rules of cvxpy, but "
+        has = variable.attributes
+        if has["boolean"] or has["integer"] or variable.is_complex():
+            what = f"{variable.name()} is boolean, integer or complex"
+            faults.append(f"continuous real variables, but {what}")
+    if not faults and not problem.is_dcp():
+        faults.append(
+            "a problem that is convex by the rules of cvxpy, but "
             "problem.is_dcp() is False; see https://www.cvxpy.org/tutorial/dcp"
         )
+    for fault in faults:
+        raise ProblemError(f"Cvxpy needs {fault}")
 
 
 def _shared(problem: Any, variables: Any) -> dict[str, Any]:
     """Return the shared variables by name."""
+    found: dict[str, Any] = {}
     if isinstance(variables, Mapping):
         found = dict(variables)
     elif isinstance(variables, Sequence):
         found = {_name(v, f"x{k}"): v for k, v in enumerate(variables)}
-    else:
-        raise ProblemError(
-            "Cvxpy needs a list of variables or a dict from names to variables, got "
-            f"{type(variables).__name__}"
-        )
     inside = {variable.id: variable.name() for variable in problem.variables()}
     for name, variable in found.items():
         if not (isinstance(name, str) and _is_valid(name)):
@@ -220,8 +203,8 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
             )
     if not found or len({v.id for v in found.values()}) < len(variables):
         raise ProblemError(
-            "Cvxpy needs at least one of variables, each once and with a name of its "
-            f"own, got {', '.join(found) or 'none'} for {len(variables)} variables"
+            "Cvxpy needs variables, a list or a dict of at least one, each once and "
+            f"with a name of its own, got {shown(variables)}"
         )
     return found
 
@@ -284,7 +267,8 @@ def _eliminate(program: Program) -> Program:
     gone = gone[A.indices[A.indptr[gone]] < dims.zero][first]
     if not len(gone):
         return program
-    left, others = _complement(gone, len(q)), _complement(rows, len(b))
+    left = np.setdiff1d(np.arange(len(q)), gone)
+    others = np.setdiff1d(np.arange(len(b)), rows)
     factors = 1.0 / A.data[A.indptr[gone]]
     by_row = A.tocsr()
     S = _embedding(left, len(q)) - _embedding(gone, len(q)) @ (
@@ -299,10 +283,6 @@ def _eliminate(program: Program) -> Program:
     dims.zero -= len(rows)
     places = np.searchsorted(left, columns)
     return Program(smaller, S.T @ (q + P @ shift), rest, b[others], dims, places)
-
-
-def _complement(some: NDArray[np.intp], size: int) -> NDArray[np.intp]:
-    return np.setdiff1d(np.arange(size), some)
 
 
 def _embedding(places: NDArray[np.intp], size: int) -> Any:

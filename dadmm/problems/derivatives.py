@@ -2,9 +2,9 @@
 
 The check is independent of the units. Each entry k of a direction is +-1 / |g_k|, so
 that all entries change the function equally, and one wrong entry is seen. Step sizes
-span many decades: with one of them a right gradient agrees with the differences,
-whatever the length on which the function changes. A gradient is called wrong only where
-the differences of two successive step sizes agree with each other and not with it.
+span many decades: with one of them a right gradient agrees with the differences. A
+gradient is called wrong only where the differences of two successive step sizes agree
+with each other and not with it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def find_wrong_slope(function: ValueAndGradient, start: Vector) -> Wrong | None:
         zeros = np.where(gradient == 0.0, signs[0], 0.0)
         steepest = gradient / max(float(gradient @ gradient), TINY)
         for way in (steepest, *signs * _units(gradient), zeros):
-            wrong = _narrow(function, point, way)
-            if wrong is not None:
+            if (wrong := _narrow(function, point, way)) is not None:
                 return wrong
     return None
 
@@ -74,11 +73,10 @@ def _move(
     value, gradient = function(start)
     way = rng.choice([-1.0, 1.0], len(start)) * rng.uniform(0.5, 1.0, len(start))
     way *= _units(gradient)
-    slope, step = float(way @ gradient), _first_step(value)
-    reached = start
+    slope, step, reached = float(way @ gradient), _first_step(value), start
     for _ in range(DECADES):
         ahead, slopes = function(start + step * way)
-        if not (np.isfinite(ahead) and np.isfinite(slopes).all()):
+        if not np.isfinite([ahead, *slopes]).all():
             break
         reached = start + step * way
         if abs(ahead - value - step * slope) > 0.5 * step * abs(slope):
@@ -93,8 +91,7 @@ def _mismatch(
     """Return the slope along ``way`` and the difference; None if they agree.
 
     The change of f from one side to the other is compared with the integral of the
-    slopes by Simpson's rule, which is also accurate for long steps, whose noise is
-    small. Without a reliable difference the result is None.
+    slopes by Simpson's rule, which is also accurate for long steps.
     """
     value, gradient = function(point)
     slope = float(gradient @ way)
@@ -131,9 +128,7 @@ def _narrow(function: ValueAndGradient, point: Vector, way: Vector) -> Wrong | N
         unit = float(way[entries[0]])
         return Wrong(entries, wrong[0] / unit, wrong[1] / unit, point)
     for half in np.array_split(entries, 2):
-        part = np.zeros_like(way)
-        part[half] = way[half]
-        found = _narrow(function, point, part)
-        if found is not None:
+        part = np.where(np.isin(np.arange(len(way)), half), way, 0.0)
+        if (found := _narrow(function, point, part)) is not None:
             return found
     return Wrong(entries, *wrong, point)

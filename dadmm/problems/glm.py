@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.core.schema import FINITE, entry
 from dadmm.data.datasets import classification, counts
-from dadmm.problems.base import Traits
+from dadmm.problems.base import Scalars, Traits, stack_attributes
 from dadmm.problems.linear import Design, LinearProblem
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
@@ -75,10 +75,6 @@ class GeneralisedLinear(LinearProblem):
             found = f"{y[bad][0]:g}; choose another target or problem"
             raise ProblemError(f"{type(self).__name__} needs {what}, got {found}")
 
-    def _free_fits(self, theta: Vector) -> Vector:
-        """Return x' theta (n,), where penalised entries of theta count as zero."""
-        return np.asarray(self._data @ (self._free @ theta))
-
     def _losses(self, fits: Matrix) -> Matrix:
         """Return the sum of losses (m, s) of fits (m, s, n)."""
         raise NotImplementedError
@@ -91,9 +87,13 @@ class GeneralisedLinear(LinearProblem):
         """Return roots (n,) of the least curvatures of the losses within a radius."""
         raise NotImplementedError
 
-    def _margins(self, theta: Vector) -> Vector:
-        """Return the margin of each row."""
+    def _margins(self, fits: Vector) -> Vector:
+        """Return the margins of all rows, given the fits of theta."""
         raise NotImplementedError
+
+    def _free_fits(self, theta: Vector) -> Vector:
+        """Return x' theta (n,), where penalised entries of theta count as zero."""
+        return np.asarray(self._data @ (self._free @ theta))
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
@@ -109,7 +109,7 @@ class GeneralisedLinear(LinearProblem):
         Penalised entries of ``theta`` count as zero. If the least margin of all nodes
         is positive, their sum has no minimum: f falls along ``theta`` for ever.
         """
-        found = self._margins(theta)
+        found = self._margins(self._free_fits(theta))
         return float(found.min()), float(found.max())
 
     def _fits(self, points: Matrix) -> Matrix:
@@ -124,10 +124,9 @@ class GeneralisedLinear(LinearProblem):
         """Return the Hessian of the losses, (m, p, p)."""
         return np.asarray((self._rows * model.curvature.mT).mT @ self._rows)
 
-    def _row_lengths(self) -> tuple[Matrix, Matrix]:
-        """Return the lengths of the rows and their squares, (m, 1, n)."""
-        squares = np.vecdot(self._rows, self._rows)[:, None, :]
-        return np.sqrt(squares), squares
+    def _row_squares(self) -> Matrix:
+        """Return the squared lengths of the rows, (m, 1, n)."""
+        return np.asarray(np.vecdot(self._rows, self._rows)[:, None, :])
 
     def _span(self, k: int) -> Matrix:
         """Return rows (r, p) that span all directions that problem k determines."""
@@ -135,7 +134,8 @@ class GeneralisedLinear(LinearProblem):
 
     def _prepare(self) -> None:
         self._penalty = self._held.mT @ self._held  # (m, p, p)
-        self._lengths, self._squares = self._row_lengths()
+        self._squares = self._row_squares()
+        self._lengths = np.sqrt(self._squares)
         self._least = EPS**2 * self._squares.sum(axis=2) + TINY  # (m, 1)
         self._penalty_trace = self._penalty.trace(axis1=1, axis2=2)[:, None]  # (m, 1)
         self._eye = np.eye(self.layout.size)
@@ -149,10 +149,7 @@ class GeneralisedLinear(LinearProblem):
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:
         """Return m problems of one kind as one problem, see `LeastSquares.stack`."""
-        found = object.__new__(cls)
-        found.layout = problems[0].layout
-        for name in cls.stacked:
-            setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
+        found = stack_attributes(cls, problems, cls.stacked, np.concatenate)
         found._prepare()
         return found
 
@@ -160,14 +157,18 @@ class GeneralisedLinear(LinearProblem):
         """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         return self._mapped(type(self), T)
 
-    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
+    def prox(
+        self, theta: Vector, stats: None, centre: Vector, weight: Scalars
+    ) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here = theta.reshape(len(self._held), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
         centre = centre.reshape(here.shape)
         anchor = Anchor(weight, centre, 4.0 * EPS * row_lengths(weight * centre))
         here = self._descend(here, anchor)
-        here = here if weight.all() else self._leastrow_lengths(here, weight)
+        for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
+            span = self._span(int(k))  # of all points with this f, that of least norm
+            here[k, 0] = np.linalg.lstsq(span, span @ here[k, 0])[0]
         return here.reshape(theta.shape)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
@@ -253,14 +254,6 @@ class GeneralisedLinear(LinearProblem):
         hessian += (anchor.weight + least[..., None]) * self._eye
         return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
 
-    def _leastrow_lengths(self, here: Matrix, weight: Matrix) -> Matrix:
-        """Return points of least norm with the same f, where nothing is penalised."""
-        here = here.copy()
-        for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
-            rows = self._span(int(k))
-            here[k, 0] = np.linalg.lstsq(rows, rows @ here[k, 0])[0]
-        return here
-
 
 def padded(rows: Matrix, count: int) -> Matrix:
     """Return ``count`` rows (1, count, p): the given ones, and zeros."""
@@ -274,8 +267,7 @@ class LogisticRegression(GeneralisedLinear):
 
     ``f = sum over rows of v log(1 + exp(-s u)) + alpha/2 |coef|^2`` with
     ``u = x' coef + intercept``; v and ``theta`` are as in `LeastSquares`. A node may
-    have rows of one class only. If the classes are separable, f has no minimiser, and
-    `prox` with weight 0 returns the last of `MAX_STEPS` Newton steps.
+    have rows of one class only. If the classes are separable, f has no minimiser.
 
     Parameters
     ----------
@@ -290,10 +282,8 @@ class LogisticRegression(GeneralisedLinear):
     --------
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.classification(80, 2, noise_variance=2.0)
-    >>> problems = [
-    ...     dadmm.problems.LogisticRegression(X[i::4], y[i::4], alpha=0.25)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.LogisticRegression
+    >>> problems = [kind(X[i::4], y[i::4], alpha=0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.status, result.solution.round(2)
     ('certified', array([ 0.05, -0.09, -0.39]))
@@ -314,8 +304,8 @@ class LogisticRegression(GeneralisedLinear):
         roots = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
         return np.asarray(roots * np.sqrt(self._weights[0, 0]))
 
-    def _margins(self, theta: Vector) -> Vector:
-        return -self._free_fits(theta)  # s x' theta
+    def _margins(self, fits: Vector) -> Vector:
+        return -fits  # s x' theta
 
     def _losses(self, fits: Matrix) -> Matrix:
         return np.asarray((self._weights * np.logaddexp(0.0, fits)).sum(axis=2))
@@ -333,9 +323,8 @@ class PoissonRegression(GeneralisedLinear):
 
     ``f = sum over rows of v (m - y log m + y log y - y) + alpha/2 |coef|^2``. Here m is
     ``exp(x' coef + intercept)``, the expected count; v and ``theta`` are as in
-    `LeastSquares`. The sum is half of the deviance. If f has no minimiser, as for y = 0
-    with an intercept, `prox` with weight 0 returns the last of `MAX_STEPS` Newton
-    steps.
+    `LeastSquares`. The sum is half of the deviance. With y = 0 in all rows and an
+    intercept, f has no minimiser.
 
     Parameters
     ----------
@@ -350,10 +339,8 @@ class PoissonRegression(GeneralisedLinear):
     --------
     >>> import dadmm
     >>> X, y, coef = dadmm.datasets.counts(400, 3)
-    >>> problems = [
-    ...     dadmm.problems.PoissonRegression(X[i::4], y[i::4], alpha=0.0)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.PoissonRegression
+    >>> problems = [kind(X[i::4], y[i::4], alpha=0.0) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.parts(0).coef.round(1), coef.round(1)
     (array([0.1, 0. , 0.5]), array([0.1, 0. , 0.4]))
@@ -377,8 +364,7 @@ class PoissonRegression(GeneralisedLinear):
             expected = 0.5 * (expected + self._y[0, 0])
         return np.asarray(np.sqrt(self._weights[0, 0] * expected))
 
-    def _margins(self, theta: Vector) -> Vector:
-        fits = self._free_fits(theta)
+    def _margins(self, fits: Vector) -> Vector:
         return -np.where(self._y[0, 0] > 0.0, np.abs(fits), fits)
 
     def _losses(self, fits: Matrix) -> Matrix:

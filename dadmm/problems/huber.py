@@ -38,8 +38,7 @@ class Huber(LinearProblem):
 
     ``f = sum over rows of v h(x' coef + intercept - y) + alpha/2 |coef|^2``. Here h(r)
     is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond; v and ``theta``
-    are as in `LeastSquares`. With weight 0 and alpha 0 there may be several minimisers;
-    `prox` returns one in the span of the rows.
+    are as in `LeastSquares`.
 
     Parameters
     ----------
@@ -78,8 +77,8 @@ class Huber(LinearProblem):
         self._eye = np.eye(self.layout.size)
         self._lengths = row_lengths(self._X)
         # rounding of the misfits changes a gradient by EPS of these
-        bend = self._lengths @ self._lengths + self._penalty.trace()
-        self._terms = self._lengths @ np.abs(self._y), bend
+        self._fixed = self._lengths @ np.abs(self._y)
+        self._bend = self._lengths @ self._lengths + self._penalty.trace()
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (r, p) with F'F at most the Hessian within a positive radius.
@@ -103,10 +102,13 @@ class Huber(LinearProblem):
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here, stiffness = theta.copy(), self._penalty + weight * self._eye
         least = self._least + weight
-        model, weighted_centre = self._evaluate(here, centre, weight), weight * centre
+        model, aim = self._evaluate(here, centre, weight), np.abs(weight * centre).max()
         kept = 0  # steps in a row that changed no side; the second reduces rounding
         for _ in range(MAX_STEPS):
-            if kept == 2 or self._converged(here, model, weighted_centre):
+            terms = np.abs(model.force) @ self._lengths + np.abs(model.pull).max()
+            rounding = self._fixed + self._bend * np.abs(here).max() + aim
+            noise = TOLERANCE * terms + 2.0 * EPS * rounding
+            if kept == 2 or np.abs(model.gradient).max() <= noise:
                 break
             step, whole = self._step(model, stiffness, least)
             new = self._evaluate(here + step, centre, weight)
@@ -179,13 +181,3 @@ class Huber(LinearProblem):
         if bends[last] <= 0.0:  # f is constant from here on
             return float(corners[last])
         return float(corners[last] - slopes[last] / bends[last])
-
-    def _converged(
-        self, here: Vector, model: LocalModel, weighted_centre: Vector
-    ) -> bool:
-        """Return whether the gradient is zero within rounding."""
-        terms = np.abs(model.force) @ self._lengths + np.abs(model.pull).max()
-        fixed, slope = self._terms
-        rounding = fixed + slope * np.abs(here).max() + np.abs(weighted_centre).max()
-        noise = TOLERANCE * terms + 2.0 * EPS * rounding
-        return bool(np.abs(model.gradient).max() <= noise)

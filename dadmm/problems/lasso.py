@@ -1,11 +1,9 @@
 """Lasso and elastic net of one node's rows, solved exactly.
 
 Given the signs of its entries, the minimum is the solution of a linear system in the
-entries that are not zero. Entries without a penalty, such as the intercept, always
-belong to the system. `_iterate_signs` starts from the signs of the last iterate and
-corrects all of them at once until they repeat; then they are right. Most iterations of
-a run need one linear system. Where this fails, `_active_set` corrects one sign at a
-time.
+entries that are not zero or have no penalty. `_iterate_signs` starts from the signs of
+the last iterate and corrects all of them at once until they repeat; then they are
+right. Where this fails, `_active_set` corrects one sign at a time.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ class ElasticNet(LeastSquares):
 
     ``f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2)``,
     where r is ``l1_ratio``; each square also has the weight of its row. ``theta`` is as
-    in `LeastSquares`, and zeros of ``coef`` are exact. With weight 0 there may be
-    several minimisers, of which `prox` returns one.
+    in `LeastSquares`, and zeros of ``coef`` are exact.
 
     Parameters
     ----------
@@ -46,10 +43,8 @@ class ElasticNet(LeastSquares):
     --------
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [
-    ...     dadmm.problems.ElasticNet(X[i::4], y[i::4], alpha=3.0, l1_ratio=0.8)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.ElasticNet
+    >>> problems = [kind(X[i::4], y[i::4], 3.0, l1_ratio=0.8) for i in range(4)]
     >>> dadmm.solve(problems, dadmm.Topology.ring(4)).solution.round(2)
     array([ 0.01,  0.  ,  0.4 , -0.04])
     """
@@ -64,17 +59,14 @@ class ElasticNet(LeastSquares):
 
     def _adopt(self, given: Design) -> None:
         super()._adopt(given)
-        l1, (rows, target) = self.alpha * self.l1_ratio, self.equations
+        l1 = self.alpha * self.l1_ratio
+        rows, target = self.equations
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._eye = np.eye(len(self._gram))
         self.l1 = l1 * given.penalised  # (p,) weights of |theta|
         self.needs_inverse = l1 > 0.0
 
     def within(self, T: Matrix) -> LinearProblem:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k).
-
-        With absolute values, T must be square and invertible.
-        """
         if not self.needs_inverse:
             return super().within(T)
         if T.shape[0] != T.shape[1]:
@@ -87,24 +79,19 @@ class ElasticNet(LeastSquares):
         return found
 
     def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        """Return theta = T z, shape (..., p), where zeros of ``coef`` are exact.
-
-        A coefficient is zero if it is no more than the rounding of its sum.
-        """
+        """Return theta = T z; a coefficient within the rounding of its sum is zero."""
         theta = super().theta_of(T, z)
         terms = super().theta_of(np.abs(T), np.abs(z))
         theta[(np.abs(theta) <= SNAP * terms) & (self.l1 > 0.0)] = 0.0
         return theta
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         if not self.needs_inverse:
             return super().prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
         return _minimise(gram, self._moment + weight * centre, self.l1, theta)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         return super().objectives(thetas, None) + np.abs(thetas) @ self.l1
 
 
@@ -135,14 +122,11 @@ class Lasso(ElasticNet):
 class _Transformed(LeastSquares):
     """An elastic net as a function of z, where theta = T z.
 
-    A proximal step first finds the signs of theta, of which the proximal term is
-    ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the rows of
-    T, so no sign and no linear system depends on the units of the data. Then it solves
-    for z, given these signs, and corrects them where they are wrong.
+    A proximal step first finds the signs of theta, in units of the rows of T. Then it
+    solves for z, given these signs, and corrects them where they are wrong.
     """
 
     def set_original(self, original: ElasticNet, T: Matrix) -> None:
-        """Take the elastic net that this is a function of z of."""
         self._original = original
         units = row_lengths(T)
         self._T, self._units, self._forward = T, units, T / units[:, None]
@@ -156,7 +140,6 @@ class _Transformed(LeastSquares):
         self._metric = self._inverse.T @ self._inverse
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
         gram = self._gram + weight * self._metric
         # this makes a singular system solvable; `_refined` removes its effect
         gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
@@ -180,18 +163,16 @@ class _Transformed(LeastSquares):
                 signs[best] = np.sign(push[best])
         # signs recur, by rounding
         off = np.array(tried) - centre
-        values = self.objectives(np.array(tried), None) + 0.5 * weight * np.vecdot(
-            off, off
-        )
+        values = self.objectives(np.array(tried), None)
+        values += 0.5 * weight * np.vecdot(off, off)
         return tried[int(np.nan_to_num(values, nan=math.inf).argmin())]
 
     def _refined(
         self, z: Vector, signs: Vector, gram: Matrix, centre: Vector, weight: float
     ) -> tuple[Vector, Vector]:
-        """Return the minimum for these signs of theta, and the negative gradient there.
+        """Return the minimum for these signs of theta, and the negative gradient.
 
-        The gradient leaves out the absolute values. It is in z, where the problem is
-        well conditioned. So the minimum is precise to rounding.
+        The gradient leaves out the absolute values.
         """
         rows, target = self.equations
         inside = (signs != 0.0) | (self._l1 == 0.0)
@@ -225,7 +206,6 @@ class _Transformed(LeastSquares):
         return np.asarray(smooth + force @ self._forward)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = self._original.theta_of(self._T, thetas)
         absolute = np.abs(points) @ self._original.l1
         return super().objectives(thetas, None) + absolute
@@ -246,11 +226,10 @@ def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
 def _iterate_signs(
     gram: Matrix, pull: Vector, l1: Vector, theta: Vector
 ) -> Vector | None:
-    """Return the argmin of `_minimise`, or None.
+    """Return the argmin of `_minimise`, or None if the signs cycle.
 
     In each round, the new sign of an entry is its sign after minimising over this entry
-    alone. If the signs do not change, the optimality conditions hold. From most starts
-    this takes a few rounds, but the signs may also cycle; then the result is None.
+    alone. If the signs do not change, the optimality conditions hold.
     """
     curvature, signs, free = gram.diagonal(), np.sign(theta), l1 == 0.0
     for _ in range(MAX_ROUNDS):
@@ -278,8 +257,7 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
 
     Each step goes to the minimum for the present signs, or to where the first entry
     becomes zero; this entry leaves the active set. At the minimum, the zero entry with
-    the largest gain enters. The objective never rises, no choice of signs recurs, and
-    the number of steps is bounded.
+    the largest gain enters.
     """
     theta, signs, free = theta.copy(), np.sign(theta), l1 == 0.0
     signs[free] = 1.0
@@ -310,8 +288,7 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
 def _direction(gram: Matrix, pull: Vector, now: Vector) -> tuple[Vector, float]:
     """Return a direction from ``now`` to the minimum of a parabola, and its length.
 
-    If the parabola has no minimum, the direction is one of zero curvature along which
-    it falls, and the length is infinite.
+    Without a minimum, it is a direction in which the parabola falls for ever.
     """
     least, _, rank, _ = np.linalg.lstsq(gram, pull)
     if rank < len(pull):

@@ -6,7 +6,7 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -32,7 +32,6 @@ class Design(NamedTuple):
     y: Vector  # (n,)
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
     weights: Vector  # (n,) positive factors of the losses
-    lightest: float = 1.0  # size of the least row over the largest row
 
     def compressed(self) -> Design:
         """Return at most p + 1 rows with the same squared error."""
@@ -44,29 +43,24 @@ class Design(NamedTuple):
         root = np.sqrt(self.weights)
         return self._replace(rows=root[:, None] * self.rows, y=root * self.y)
 
-    @property
-    def largest(self) -> Vector:
-        """The largest size of the entries of each column, (p,)."""
-        return np.asarray(np.abs(self.rows).max(axis=0, initial=0.0))
-
     def penalty_rows(self, alpha: float) -> Matrix:
         """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
         kept = self.penalised * alpha > 0.0
         return np.asarray(np.sqrt(alpha) * np.diag(self.penalised)[kept])
 
+    def largest(self) -> Vector:
+        """Return the largest size of the entries of each column, (p,)."""
+        return np.asarray(np.abs(self.rows).max(axis=0, initial=0.0))
 
-def _lightest(parts: Iterable[Design], largest: Vector) -> float:
-    """Return the size of the least row that is not zero over the largest row.
+    def lightest(self, largest: Vector) -> float:
+        """Return the least size of a row that is not zero, at most 1.
 
-    Columns are scaled to a largest entry of one.
-    """
-    least = 1.0
-    for part in parts:
-        entries = np.abs(part.rows)
+        Each column is divided by its largest size.
+        """
+        entries = np.abs(self.rows)
         entries /= np.maximum(largest, TINY)
         sizes = entries.max(axis=1, initial=0.0)
-        least = float(sizes[sizes > 0.0].min(initial=least))
-    return least
+        return float(sizes[sizes > 0.0].min(initial=1.0))
 
 
 @dataclass(eq=False, repr=False)
@@ -102,7 +96,6 @@ class LinearProblem:
         self.layout = Layout.of(coef=(int(given.penalised.sum()),))
         if self.fit_intercept:
             self.layout = Layout.of(**self.layout.shapes, intercept=())
-        self.lightest = given.lightest
         self._adopt(given)
 
     def _adopt(self, given: Design) -> None:
@@ -144,19 +137,17 @@ class LinearProblem:
         name = type(self).__name__
         if not isinstance(X, RowBlocks):
             X = checked_array(name, "X", X)
-        whole = isinstance(X, np.ndarray) or not self.compressible
         if X.ndim != 2 or 0 in X.shape:
             raise ProblemError(
                 f"{name} needs X of shape (n, d) with n, d >= 1, got {X.shape}"
             )
         n, d = X.shape
-        y = checked_array(name, "y", y, (n,))
-        weights = np.ones(n)
+        self._n_rows = n
+        y, weights = checked_array(name, "y", y, (n,)), np.ones(n)
         if sample_weight is not None:
             weights = checked_array(name, "sample_weight", sample_weight, (n,))
             rule = "sample_weight of at least 0, and one that is positive"
-            bad = (weights < 0.0) | (not weights.any())
-            check_entries(name, rule, weights, bad)
+            check_entries(name, rule, weights, (weights < 0.0) | (not weights.any()))
         if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
@@ -172,25 +163,24 @@ class LinearProblem:
         def parts() -> Iterator[Design]:
             start = 0
             for block in row_blocks(X):
-                dense = isinstance(block, np.ndarray)
-                step = len(block) if dense else max(BLOCK, d)
+                step = len(block) if isinstance(block, np.ndarray) else max(BLOCK, d)
                 for k in range(0, block.shape[0], step):
-                    yield of_rows(block[k : k + step], start).weighted()
-                    start += min(step, block.shape[0] - k)
+                    own = of_rows(block[k : k + step], start)
+                    start += len(own.rows)
+                    yield own.weighted()
 
-        self._n_rows = n
-        if whole:
+        if isinstance(X, np.ndarray) or not self.compressible:
             found = of_rows(X)
             heavy = found.weighted()
-            light = _lightest([heavy], heavy.largest)
-            found = heavy if self.compressible else found
-            return found._replace(lightest=light)
+            self.lightest = heavy.lightest(heavy.largest())
+            return heavy if self.compressible else found
         found, largest = of_rows(np.empty((0, d))), np.zeros(len(penalised))
         for own in parts():
             rows, ends = np.vstack([found.rows, own.rows]), np.append(found.y, own.y)
             found = found._replace(rows=rows, y=ends).compressed()
-            largest = np.maximum(largest, own.largest)
-        return found._replace(lightest=_lightest(parts(), largest))
+            largest = np.maximum(largest, own.largest())
+        self.lightest = min(own.lightest(largest) for own in parts())
+        return found
 
 
 @dataclass(eq=False, repr=False)
@@ -199,31 +189,25 @@ class LeastSquares(LinearProblem):
 
     ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2``, where v is the weight of
     a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``,
-    ``intercept`` (). Where several points minimise f, `prox` with weight 0 returns that
-    of least norm. Singular values below ``eps max(n, p)`` times the largest count as
-    zero.
+    ``intercept`` (). Where several points minimise f, `prox` with weight 0 returns the
+    one of least norm.
 
     Parameters
     ----------
     X : ndarray or sparse matrix of shape (n, d)
-        This node's rows. A sparse X is compressed block by block; there is no dense
-        copy of the whole.
+        This node's rows. No dense copy of a sparse X is made.
     y : ndarray of shape (n,)
     fit_intercept : bool
-        Whether there is an intercept. It is not penalised. Without it, ``theta``
-        holds ``coef`` only.
+        Whether there is an intercept, which is not penalised.
     sample_weight : ndarray of shape (n,), optional
-        Factors of the losses of the rows, not negative; 1 if not given. A row of
-        weight 0 counts as absent. The penalty has no weight.
+        Factors of the losses of the rows, not negative; 1 if not given.
 
     Notes
     -----
-    The constructor computes one QR decomposition and one singular value decomposition.
-    The first leaves at most p + 1 rows with the same squared error, from which
-    objectives are computed. In the axes of the second the objective is a sum of
-    parabolas. So a proximal step of any weight is two small products, whatever the
-    number of rows. A penalty is one more row for each penalised entry, with target
-    zero.
+    A QR decomposition leaves at most p + 1 rows with the same squared error. In the
+    axes of their singular value decomposition f is a sum of parabolas, so a proximal
+    step is two small products, whatever the number of rows. A penalty is one more row
+    for each penalised entry, with target zero.
 
     Examples
     --------

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.problems.base import inner_product, with_axes
+from dadmm.problems.base import Scalars, inner_product, with_axes
 
 ROOT = math.sqrt(2.0)
 STEPS = 5  # of the proximal step
@@ -51,7 +51,7 @@ class Axes(NamedTuple):
 
 
 class LogLengthPPCA:
-    """Centred PPCA with ``theta`` = (V, mu = 0, a); see the top of this file.
+    """Centred PPCA with ``theta`` = (V, mu = 0, a); methods are those of `PPCA`.
 
     ``plain`` is a PPCA with zero mean in the unit of the noise, and ``knee`` the length
     k of a component, at least sqrt(2). No step makes a component longer than
@@ -66,17 +66,15 @@ class LogLengthPPCA:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What problems must have in common to be stacked."""
         return self.plain.kind, self.knee, self.longest, self.a_scale
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> LogLengthPPCA:
-        """Return n problems of one kind as one problem, see `PPCA.stack`."""
         first = problems[0]
         plain = type(first.plain).stack([each.plain for each in problems])
         return cls(plain, first.knee, first.longest, first.a_scale)
 
-    def axes(self, theta: Vector, most: Any = math.inf) -> Axes:
+    def axes(self, theta: Vector, most: Scalars = math.inf) -> Axes:
         """Return the decomposition of V and W; lengths of V are at most ``most``."""
         V = self.layout.views(theta).W
         left, short, right = np.linalg.svd(V, full_matrices=False)
@@ -103,11 +101,10 @@ class LogLengthPPCA:
         return found
 
     def slopes(self, axes: Axes, gradient: Matrix, *, out: bool = False) -> Matrix:
-        """Return a gradient along V, given that along W (..., D, M).
+        """Return a gradient along V, given that along W; with ``out`` the opposite.
 
-        With ``out``, it is the one along W, given that along V. The derivative of V by
-        W is diagonal in the basis of the axes: for pairs of components, for their
-        rotations, and for changes out of the column space.
+        The derivative of V by W is diagonal in the basis of the axes: for pairs of
+        components, for their rotations, and for changes out of the column space.
         """
         within = axes.left.mT @ gradient @ axes.right.mT
         beyond = gradient @ axes.right.mT - axes.left @ within
@@ -125,30 +122,28 @@ class LogLengthPPCA:
         return mapped
 
     def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of ``-log p(X)`` at ``theta`` (size,)."""
         found: Vector = self.plain.gradient(self.outside(theta))
         W = self.layout.views(found).W
         W[...] = self.slopes(self.axes(theta), W)
         return found
 
     def expect(self, theta: Vector) -> Any:
-        """Return the posterior of the latent variables at ``theta``, see `PPCA`."""
         return self.plain.expect(self.outside(theta))
 
     def objectives(self, thetas: Matrix, stats: Any) -> Vector:
-        """Return the expected negative log likelihood of each row, see `PPCA`."""
         found: Vector = self.plain.objectives(self.outside(thetas), stats)
         return found
 
-    def neg_log_likelihood(self, theta: Vector) -> Any:
-        """Return ``-log p(X_i | theta)``, given theta (..., size), see `PPCA`."""
+    def neg_log_likelihood(self, theta: Vector) -> Scalars:
         return self.plain.neg_log_likelihood(self.outside(theta))
 
-    def prox(self, theta: Vector, stats: Any, centre: Vector, weight: Any) -> Vector:
+    def prox(
+        self, theta: Vector, stats: Any, centre: Vector, weight: Scalars
+    ) -> Vector:
         """Return some descent steps of the proximal objective from ``theta``.
 
-        f is ``-log p(X)``. A step divides its gradient by the curvature, which
-        is about N plus the weight. If it does not descend, the next one is shorter.
+        A step divides the gradient of ``-log p(X)`` by the curvature, which is about N
+        plus the weight. If it does not descend, the next one is shorter.
         """
         plain, axes = self.plain, self.axes(theta)
         value = self._value(theta, axes, centre, weight)
@@ -170,8 +165,8 @@ class LogLengthPPCA:
         return theta
 
     def _step(
-        self, theta: Vector, axes: Axes, stats: Any, centre: Vector, weight: Any,
-        curvature: Any,
+        self, theta: Vector, axes: Axes, stats: Any, centre: Vector, weight: Scalars,
+        curvature: Scalars,
     ) -> tuple[Vector, Axes]:  # fmt: skip
         """Return theta after one step, and its axes; a takes the step of EM."""
         plain, W = self.plain, axes.W
@@ -186,7 +181,9 @@ class LogLengthPPCA:
         V[...] = its_axes.V
         return found, its_axes
 
-    def _value(self, theta: Vector, axes: Axes, centre: Vector, weight: Any) -> Any:
+    def _value(
+        self, theta: Vector, axes: Axes, centre: Vector, weight: Scalars
+    ) -> Scalars:
         """Return ``-log p(X)``, without constants, plus the proximal term."""
         plain, a = self.plain, self.layout.views(theta).a
         shrunk = axes.long / (axes.long**2 + 1.0 / with_axes(a, 1))

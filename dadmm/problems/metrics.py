@@ -45,8 +45,7 @@ def consensus_error(theta: Matrix) -> float:
     Examples
     --------
     >>> import dadmm, numpy as np
-    >>> theta = np.array([[3.0, 4.0], [3.0, 4.1]])
-    >>> round(dadmm.metrics.consensus_error(theta), 3)
+    >>> round(dadmm.metrics.consensus_error(np.array([[3.0, 4.0], [3.0, 4.1]])), 3)
     0.01
     """
     mean = theta.mean(axis=0)
@@ -85,7 +84,7 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
     counts : ndarray of shape (n_shards,)
     means : ndarray of shape (n_shards, D)
     factors : ndarray of shape (k, D)
-        Those of all shards, one below the other.
+        The factors of all shards, one below the other.
 
     Returns
     -------
@@ -94,25 +93,17 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
     Examples
     --------
     >>> import dadmm, numpy as np
-    >>> samples = np.random.default_rng(0).normal(size=(12, 3))
-    >>> own = [dadmm.metrics.summarise(rows) for rows in dadmm.shard.split(samples, 3)]
-    >>> all_rows = dadmm.metrics.pool(
-    ...     np.array([part.n_samples for part in own]),
-    ...     np.array([part.mean for part in own]),
-    ...     np.vstack([part.factor for part in own]),
-    ... )
-    >>> all_rows.n_samples, np.allclose(all_rows.mean, samples.mean(axis=0))
-    (12, True)
+    >>> dadmm.metrics.pool(np.array([1, 3]), np.array([[0.0], [4.0]]), np.eye(1))[:2]
+    (4, array([3.]))
     """
     count = counts.sum()
     mean = counts @ means / count
     between = np.sqrt(counts)[:, None] * (means - mean)
-    stacked = np.vstack([factors, between])
-    return Pooled(int(count), mean, triangular(stacked))
+    return Pooled(int(count), mean, triangular(np.vstack([factors, between])))
 
 
 def summarise(samples: Matrix) -> Pooled:
-    """Return the sufficient statistics of samples (n, D).
+    """Return the sufficient statistics of samples.
 
     Parameters
     ----------
@@ -125,10 +116,8 @@ def summarise(samples: Matrix) -> Pooled:
     Examples
     --------
     >>> import dadmm, numpy as np
-    >>> found = dadmm.metrics.summarise(np.array([[0.0, 1.0], [2.0, 1.0]]))
-    >>> found.n_samples, found.mean, (found.factor.T @ found.factor).round(6)
-    (2, array([1., 1.]), array([[2., 0.],
-           [0., 0.]]))
+    >>> dadmm.metrics.summarise(np.array([[0.0, 1.0], [2.0, 1.0]]))[:2]
+    (2, array([1., 1.]))
     """
     mean = samples.mean(axis=0)
     return Pooled(len(samples), mean, triangular(samples - mean))
@@ -147,10 +136,9 @@ class MaximumLikelihood(NamedTuple):
     Examples
     --------
     >>> import dadmm
-    >>> samples, _ = dadmm.datasets.synthetic(100, 6, n_components=2)
-    >>> W, mu, a = dadmm.metrics.ppca_reference(samples, 2)
+    >>> W, mu, a = dadmm.metrics.ppca_reference(dadmm.datasets.synthetic()[0], 2)
     >>> W.shape, mu.shape, a > 0
-    ((6, 2), (6,), np.True_)
+    ((20, 2), (20,), np.True_)
     """
 
     W: Matrix
@@ -161,7 +149,7 @@ class MaximumLikelihood(NamedTuple):
 def ppca_reference(
     data: Pooled | Matrix, n_components: int, *, zero_mean: bool = False
 ) -> MaximumLikelihood:
-    """Return the maximum-likelihood PPCA of all data (n, D) in closed form.
+    """Return the maximum-likelihood PPCA of all data in closed form.
 
     Tipping and Bishop (1999): with eigenvalues l_1 >= l_2 >= ... of the covariance,
     ``1/a`` is the mean of those beyond M, and ``W = U (L - I / a)^(1/2)``.
@@ -202,9 +190,7 @@ def ppca_reference(
 def ppca_log_likelihood(
     data: Pooled | Matrix, W: Matrix, mu: Vector, a: float
 ) -> float:
-    """Return the marginal log likelihood of samples (n, D) under PPCA.
-
-    With NaN it is the likelihood of the observed entries.
+    """Return the marginal log likelihood of samples, or of their observed entries.
 
     Parameters
     ----------

@@ -1,10 +1,8 @@
 """Probabilistic PCA of one node's shard in which entries are missing (NaN).
 
 The model is as in `dadmm.problems.ppca`, for the observed entries only: with O_n the
-columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in O_n. Samples
-are grouped by O_n. One pass over the shard compresses each pattern to a mean and at
-most as many rows as it observes columns. So an iteration costs O(P M^3) for the P
-patterns and O(D M) for each of these rows, whatever the number of samples.
+columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in O_n. Each
+pattern O_n is compressed to a mean and at most as many rows as it has columns.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from dadmm.data.patterns import (
     precisions,
 )
 from dadmm.problems.base import (
+    Scalars,
     as_scalar,
     check_entries,
     inner_product,
@@ -58,10 +57,9 @@ class IncompletePPCA(PPCA):
     """Expected negative log likelihood of observed entries and latent variables.
 
     ``PPCA(samples, n_components)`` returns an object of this class if the samples have
-    a NaN. The layout is the same, so nodes with and without missing entries work in one
-    network. Samples without observed entries are left out. For a column that this node
-    never observes, the row of W and the entry of mu equal the proximal centre; with
-    weight 0 they do not change.
+    a NaN. Nodes with and without missing entries work in one network. Samples without
+    observed entries are left out. For a column that this node never observes, W and mu
+    equal the proximal centre; with weight 0 they do not change.
 
     Parameters
     ----------
@@ -72,21 +70,15 @@ class IncompletePPCA(PPCA):
     Notes
     -----
     E-step, for each sample over its observed columns O: covariance ``M_O^-1 / a`` and
-    mean ``M_O^-1 W_O' (x_O - mu_O)``, with ``M_O = W_O' W_O + I / a``. The objective is
-
-        ``a/2 sum_n sum_{d in O_n} E (x_nd - mu_d - w_d' z_n)^2
-        + 1/2 |O| (log 2 pi - log a) + sum_n E (|z_n|^2 + M log 2 pi) / 2``
-
-    with ``|O|`` the number of observed entries. With w the weight and c the centre of
-    the proximal term, and sums over the N_d samples that observe column d, a sweep is
+    mean ``M_O^-1 W_O' (x_O - mu_O)``, with ``M_O = W_O' W_O + I / a``. A sweep is that
+    of `PPCA` for each column, with sums over the N_d samples that observe column d:
 
     * ``w_d = [a sum E[z z'] + w I]^-1 [a sum (x_d - mu_d) E[z] + w c_d]``
     * ``mu_d = [a sum (x_d - w_d' E[z]) + w c_mu_d] / (N_d a + w)`` with the new W
-    * ``w a^2 + (Q / 2 - w c_a) a - |O| / 2 = 0``, the positive root, with
-      ``Q = sum_n sum_{d in O_n} E (x_nd - mu_d - w_d' z_n)^2`` at the new W and mu.
 
-    With free offsets the model is ``x_nd = w_d' z_n + mu_d + t_n + noise`` with a flat
-    prior of t_n. This is one more latent variable, whose loading is one.
+    and N D of the equation for a is the number of observed entries. With free offsets
+    each sample has ``+ t_n`` with a flat prior of t_n: one more latent variable, with
+    loading one.
 
     Examples
     --------
@@ -96,8 +88,6 @@ class IncompletePPCA(PPCA):
     >>> truth = rows[0][3, 5]
     >>> rows[0][3, 5] = np.nan
     >>> problems = [dadmm.problems.PPCA(own, n_components=2) for own in rows]
-    >>> type(problems[0]).__name__, type(problems[1]).__name__
-    ('IncompletePPCA', 'PPCA')
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> filled, variances = problems[0].impute(result.theta[0], rows[0])
     >>> abs(filled[3, 5] - truth) < 4 * variances[3, 5] ** 0.5
@@ -131,39 +121,33 @@ class IncompletePPCA(PPCA):
 
     @property
     def observed_counts(self) -> Vector:
-        """Number of samples that observe each column, (D,)."""
         return np.asarray(self._observed[..., 0])
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What problems must have in common to be stacked."""
         shapes = self._data.rows.shape, self._data.mask.shape
         return *shapes, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
     def stack(cls, problems: Sequence[Any]) -> Self:
-        """Return n problems of one kind as one problem, as `PPCA.stack` does."""
         names = ("mean", "_observed", "_unobserved", "count", "_entry_count", "_most")
         stacked: Self = stack_attributes(cls, problems, names)
         fields = zip(*(p._data for p in problems), strict=True)
         stacked._set(Compressed(*map(np.array, fields)))
         return stacked
 
-    def standardised(self, mean: Any, unit: float) -> Self:
-        """Return the problem of the samples ``(x - mean) / unit``."""
+    def standardised(self, mean: Vector | float, unit: float) -> Self:
         found = self._moved(mean, unit)
         found._data = self._data._replace(rows=self._data.rows / unit)
         return found
 
     @property
     def raw_factor(self) -> Matrix:
-        """Rows R with ``R' R = sum x x'``; missing entries are zero."""
         rows = self._data.rows.copy()
         rows[self._first_rows] += self._data.roots * self._data.mask * self.mean
         return triangular(rows)
 
     def completed_sum(self, theta: Vector) -> Vector:
-        """Return the sum of the samples (D,), expected at ``theta`` where missing."""
         rows = self._completed(theta)[0]
         return np.asarray((self._data.roots.T @ rows[self._first_rows])[0])
 
@@ -195,7 +179,6 @@ class IncompletePPCA(PPCA):
         return rows, inner
 
     def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of ``-log p`` of the observed entries at ``theta``."""
         W, mu, a = self.layout.views(theta)
         stats, precision = self.expect(theta), float(a)
         H, observed = self._loadings(W), self.observed_counts
@@ -217,7 +200,7 @@ class IncompletePPCA(PPCA):
         return np.asarray(whole / self.dimension)
 
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
-        """Return the posterior of the latent variables at ``theta`` (size,)."""
+        """Return the posterior of the latent variables at ``theta``, by column."""
         W, mu, a = self.layout.views(theta)
         H, M, n, a = self._loadings(W), self.n_components, self.count, as_scalar(a)
         data = self._data
@@ -233,10 +216,9 @@ class IncompletePPCA(PPCA):
         return self._columns(z_mean, z, covariances, prior)
 
     def _latent(self, H: Matrix, mu: Vector, inner: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the mean of E[z] over the samples (1, K), and the rows E[z] - mean.
+        """Return the mean of E[z] over the samples (1, K), and rows E[z] - mean (R, K).
 
-        The rows (R, K) are rotated like the rows of the samples. The first row of a
-        pattern's first block is the mean of the pattern times a root.
+        They are rotated like the rows of the samples.
         """
         data, first_rows, blocks = self._data, self._first_rows, (*inner.shape[:-2], -1)
         z = data.rows @ H
@@ -271,9 +253,8 @@ class IncompletePPCA(PPCA):
         return Observed(z_mean + shift, spread, cross, best, floor, prior)
 
     def prox(  # type: ignore[override]
-        self, theta: Vector, stats: Observed, centre: Vector, weight: Any
+        self, theta: Vector, stats: Observed, centre: Vector, weight: Scalars
     ) -> Vector:
-        """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
         held = centre
         if self._has_unobserved:
@@ -304,8 +285,7 @@ class IncompletePPCA(PPCA):
         a_new.flat = self.precisions(W_new, mu_new, stats, weight, centre_a)
         return out
 
-    def _entropy(self, theta: Vector) -> Any:
-        """Return the entropy of the latent variables of all samples at ``theta``."""
+    def _entropy(self, theta: Vector) -> Scalars:
         W, _, a = self.layout.views(theta)
         data, K, a = self._data, len(self._ridge), as_scalar(a)
         ridge = self._ridge / with_axes(a, 3)
@@ -314,16 +294,14 @@ class IncompletePPCA(PPCA):
         return 0.5 * (self.count * K * (1.0 + LOG_2PI - np.log(a)) - volume)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
-        """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
         return self._infer(theta, samples)[0][:, : self.n_components]
 
     def impute(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix]:
         """Return samples (n, D) with NaN filled in, and the variances (n, D).
 
         The samples need not belong to this node. A missing entry becomes
-        ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``, which
-        includes the noise. Observed entries have variance zero. With free offsets, a
-        row of NaN stays NaN and its variances are infinite.
+        ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``. Observed
+        entries have variance zero. With free offsets, a row of NaN stays NaN.
         """
         means, covariances, found = self._infer(theta, samples)
         W, mu, a = self.layout.views(theta)
@@ -348,7 +326,6 @@ class IncompletePPCA(PPCA):
         return np.concatenate([W, np.ones((*W.shape[:-1], 1))], axis=-1)
 
     def _misfit(self, W: Matrix, mu: Matrix, stats: Observed) -> Vector:
-        """Return ``Q`` for W (..., k, D, M) and mu (..., k, D), shape (..., k)."""
         H = self._loadings(W)
         off = (H - stats.best[..., None, :, :]).swapaxes(-2, -3)  # (..., D, k, K)
         drift = np.vecdot(off @ stats.spread, off).sum(axis=-2)
@@ -359,11 +336,11 @@ class IncompletePPCA(PPCA):
         return found
 
 
-def _weighted_sums(weights: Matrix, matrices: Matrix) -> Any:
+def _weighted_sums(weights: Matrix, matrices: Matrix) -> Matrix:
     """Return sums (..., D, k, k) of matrices (..., B, k, k), by weights (..., D, B)."""
     *lead, B, k, _ = matrices.shape
     flat = weights @ matrices.reshape(*lead, B, k * k)
-    return flat.reshape(*lead, -1, k, k)
+    return np.asarray(flat.reshape(*lead, -1, k, k))
 
 
 def _solve(A: Matrix, b: Matrix) -> Matrix:

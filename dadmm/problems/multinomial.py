@@ -36,16 +36,13 @@ class MultinomialLogistic(GeneralisedLinear):
 
     ``f = sum over rows of v (-log p_y + c^2 / 2) + alpha/2 |coef|^2``. Here p_k is the
     probability of class k, ``exp(u_k) / sum exp(u)`` with the logits
-    ``u_k = coef_k' x + intercept_k``. c is the mean of the logits of the row, and v its
-    weight, 1 by default. Without c, f would not change if the same numbers were added
-    to the coefficients and intercepts of all classes; with a positive alpha, to the
-    intercepts only. With c, the minimiser is the centred one: coefficients and
-    intercepts sum to zero over the classes. c is zero there, so it also minimises f
-    without c.
+    ``u_k = coef_k' x + intercept_k``, c the mean of the logits of the row, and v its
+    weight, 1 by default. Without c, the same numbers could be added to the coefficients
+    of all classes. With c, coefficients and intercepts sum to zero over the classes at
+    the minimiser, where c is zero.
 
     ``theta`` holds ``coef`` (K, d) and, with ``fit_intercept``, ``intercept`` (K,). A
-    node may lack classes. If f has no minimiser, `prox` with weight 0 returns the last
-    of `MAX_STEPS` Newton steps.
+    node may lack classes.
 
     Parameters
     ----------
@@ -64,10 +61,8 @@ class MultinomialLogistic(GeneralisedLinear):
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(90) % 3
     >>> X = rng.normal(size=(90, 2)) + 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    >>> problems = [
-    ...     dadmm.problems.MultinomialLogistic(X[i::4], y[i::4], 3, alpha=0.25)
-    ...     for i in range(4)
-    ... ]
+    >>> kind = dadmm.problems.MultinomialLogistic
+    >>> problems = [kind(X[i::4], y[i::4], 3, alpha=0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.parts(0).coef.round(1)  # a row for each class; they sum to zero
     array([[-0.5, -0.3],
@@ -139,11 +134,13 @@ class MultinomialLogistic(GeneralisedLinear):
             held = triangular(np.vstack([held, more]))
         return held
 
-    def _margins(self, theta: Vector) -> Vector:
-        """Return u_y - u_k of all rows and k other than y."""
-        own = self._is_own[0, 0]  # (K, n)
-        logits = (self._free @ theta).reshape(len(own), -1) @ self._basis[0].T
-        return np.asarray(((logits * own).sum(axis=0) - logits)[~own])
+    def _free_fits(self, theta: Vector) -> Vector:
+        parts = (self._free @ theta).reshape(self._is_own.shape[2], -1)
+        return np.asarray(parts @ self._basis[0].T)  # (K, n)
+
+    def _margins(self, fits: Vector) -> Vector:
+        own = self._is_own[0, 0]  # u_y - u_k of all rows and k other than y
+        return np.asarray(((fits * own).sum(axis=0) - fits)[~own])
 
     def _chances(self, fits: Matrix) -> Chances:
         own = self._is_own
@@ -192,13 +189,12 @@ class MultinomialLogistic(GeneralisedLinear):
                 inner[:, j, :, k], inner[:, k, :, j] = block, block
         return np.asarray(self._maps.mT @ inner.reshape(m, K * q, -1) @ self._maps)
 
-    def _row_lengths(self) -> tuple[Matrix, Matrix]:
+    def _row_squares(self) -> Matrix:
         m, K = len(self._maps), self._is_own.shape[2]
         maps = self._maps.reshape(m, K, -1, self._maps.shape[2])
         factors: Matrix = np.asarray(np.linalg.qr(maps.mT, mode="r"))  # (m, K, r, q)
         logits = self._basis[:, None] @ factors.mT
-        squares = np.vecdot(logits, logits).reshape(m, 1, -1)
-        return np.sqrt(squares), squares
+        return np.asarray(np.vecdot(logits, logits).reshape(m, 1, -1))
 
     def _span(self, k: int) -> Matrix:
         return np.vstack([self._maps[k], self._held[k]])

@@ -1,10 +1,9 @@
 """Probabilistic PCA of one node's shard, by EM in proximal form.
 
-The model is ``x = W z + mu + noise``, z ~ N(0, I), noise ~ N(0, I / a). After one pass
-over the shard the samples are not used again: with their mean ``m`` and a factor ``R``
-of their scatter about it (``R' R = sum (x - m)(x - m)'``, at most D rows), an iteration
-costs O(min(N, D) D M). All quantities are relative to the mean and every residual is a
-sum of squares, so data far from zero lose no digits.
+The model is ``x = W z + mu + noise``, z ~ N(0, I), noise ~ N(0, I / a). Of the samples
+only the mean ``m`` and a factor ``R`` of their scatter about it are kept (``R' R = sum
+(x - m)(x - m)'``, at most D rows). All quantities are relative to the mean and every
+residual is a sum of squares, so data far from zero lose no digits.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import (
+    Scalars,
     Traits,
     as_scalar,
     check_entries,
@@ -67,8 +67,7 @@ class PPCA:
     Notes
     -----
     With ``w`` the weight and ``c`` the centre of the proximal term, one sweep is the
-    paper's M-step (section 4.3, which prints mu only, as equation (15); a is the noise
-    precision before the sweep):
+    paper's M-step (section 4.3; equation (15) is mu; a is the value before the sweep):
 
     * ``W = [a sum (x - mu) E[z]' + w c_W] [a sum E[z z'] + w I]^-1``
     * ``mu = [a sum (x - W E[z]) + w c_mu] / (N a + w)`` with the new W
@@ -79,10 +78,8 @@ class PPCA:
     --------
     >>> import dadmm
     >>> samples, true_W = dadmm.datasets.synthetic(200, 8, n_components=2)
-    >>> problems = [
-    ...     dadmm.problems.PPCA(rows, n_components=2)
-    ...     for rows in dadmm.shard.split(samples, 4)
-    ... ]
+    >>> shards = dadmm.shard.split(samples, 4)
+    >>> problems = [dadmm.problems.PPCA(rows, n_components=2) for rows in shards]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.status, result.parts(0).W.shape
     ('stationary', (8, 2))
@@ -110,8 +107,8 @@ class PPCA:
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
-        if not isinstance(samples, RowBlocks):
-            samples = np.asarray(samples, dtype=np.float64)
+        blocks = isinstance(samples, RowBlocks)
+        samples = samples if blocks else np.asarray(samples, dtype=np.float64)
         if samples.ndim != 2 or samples.shape[0] < 1:
             raise ProblemError(
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
@@ -139,10 +136,10 @@ class PPCA:
                 counts, means, factors = zip(*parts, strict=True)
                 parts = [pool(np.array(counts), np.array(means), np.vstack(factors))]
         _, self.mean, self.factor = parts[0]
-        self.count: Any = float(self.n_samples)  # (n,) in a stack
-        self._entry_count: Any = self.count * self.dimension
+        self.count: Scalars = float(self.n_samples)
+        self._entry_count: Scalars = self.count * self.dimension
         rounding = np.float64(EPS * largest)  # its square may underflow
-        self._most: Any = rounding**-2 if rounding else math.inf
+        self._most: Scalars = rounding**-2 if rounding else math.inf
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -152,20 +149,17 @@ class PPCA:
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
-        """Return n problems of one kind as one, with the same bits.
-
-        Its methods take and return arrays with a leading axis of n.
-        """
+        """Return n problems of one kind as one, see `LeastSquares.stack`."""
         names = ("mean", "factor", "count", "_entry_count", "_most")
         return stack_attributes(cls, problems, names)
 
-    def standardised(self, mean: Any, unit: float) -> Self:
+    def standardised(self, mean: Vector | float, unit: float) -> Self:
         """Return the problem of ``(x - mean) / unit``, with the objectives of x."""
         found = self._moved(mean, unit)
         found.factor = self.factor / unit
         return found
 
-    def _moved(self, mean: Any, unit: float) -> Self:
+    def _moved(self, mean: Vector | float, unit: float) -> Self:
         found = object.__new__(type(self))
         vars(found).update(vars(self))
         found.mean = (self.mean - mean) / unit
@@ -201,10 +195,7 @@ class PPCA:
         return self.raw_factor
 
     def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of ``-log p(X)`` at ``theta``.
-
-        The expected complete-data likelihood with the posterior at theta has the same.
-        """
+        """Return the gradient of ``-log p(X)`` at ``theta``."""
         W, mu, a = self.layout.views(theta)
         stats, n, precision = self.expect(theta), self.count, float(a)
         shift = self.mean - mu - W @ stats.z_mean
@@ -218,9 +209,8 @@ class PPCA:
 
     def moment(self, theta: Vector) -> Matrix:
         """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
-        stats = self.expect(theta)
-        z_mean = stats.z_mean
-        return np.asarray(stats.spread + self.count * np.outer(z_mean, z_mean))
+        z_mean, spread, *_ = self.expect(theta)
+        return np.asarray(spread + self.count * np.outer(z_mean, z_mean))
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
@@ -230,10 +220,8 @@ class PPCA:
     def expect(self, theta: Vector) -> Expected:
         """Return the posterior of the latent variables at ``theta`` (size,).
 
-        Notes
-        -----
-        Equation (13): ``E[z] = M^-1 W' (x - mu)`` with covariance
-        ``M^-1 / a`` and ``M = W' W + I / a``.
+        Equation (13): ``E[z] = M^-1 W' (x - mu)`` with covariance ``M^-1 / a`` and
+        ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
         n, a, factor = self.count, as_scalar(a), self.factor
@@ -252,7 +240,7 @@ class PPCA:
         return Expected(z_mean, spread, cross, best, floor, prior)
 
     def prox(
-        self, theta: Vector, stats: Expected, centre: Vector, weight: Any
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Scalars
     ) -> Vector:
         """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
@@ -280,7 +268,7 @@ class PPCA:
         return out
 
     def precisions(
-        self, W: Matrix, mu: Vector, stats: Any, weight: Any, centre: Any
+        self, W: Matrix, mu: Vector, stats: Any, weight: Scalars, centre: Scalars
     ) -> list[float]:
         """Return the new a of each problem, given the new W and mu."""
         misfit = self._misfit(W[..., None, :, :], mu[..., None, :], stats)
@@ -301,16 +289,15 @@ class PPCA:
         found: Vector = fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
         return found
 
-    def neg_log_likelihood(self, theta: Vector) -> Any:
+    def neg_log_likelihood(self, theta: Vector) -> Scalars:
         """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14).
 
-        It is the expected complete-data objective with the posterior at theta, less
-        the entropy of this posterior.
+        It is the expected objective at theta, less the entropy of the posterior.
         """
         expected = self.objectives(theta[..., None, :], self.expect(theta))[..., 0]
         return expected - self._entropy(theta)
 
-    def _entropy(self, theta: Vector) -> Any:
+    def _entropy(self, theta: Vector) -> Scalars:
         """Return the entropy of the latent variables of all samples at ``theta``."""
         W, _, a = self.layout.views(theta)
         M, a = self.n_components, as_scalar(a)

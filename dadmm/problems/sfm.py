@@ -26,28 +26,21 @@ class StructureFromMotion(PPCA):
     Parameters
     ----------
     rows : ndarray of shape (2 F_i, N)
-        Image coordinates of N points, x and y of one frame after the other. The mean
-        over the points is subtracted from each row. If some point is lost (NaN), the
-        object is a `LostTracks`.
+        Image coordinates of N points, x and y of one frame after the other. If some
+        point is lost (NaN), the object is a `LostTracks`.
     start : {"frame", "random"}
         Where a run without a merged start begins: the authors' start from the camera's
-        first frame, W = [x + 0.1, y + 0.1, 1], with 1/a drawn from [1/2, 1]; or a
-        random orthonormal W, which is much slower.
+        first frame, W = [x + 0.1, y + 0.1, 1]; or a random W, which is much slower.
 
     Examples
     --------
     >>> import dadmm
-    >>> tracks, points = dadmm.datasets.turntable(n_frames=20, n_points=30)
-    >>> cameras = [
-    ...     dadmm.problems.StructureFromMotion(rows)
-    ...     for rows in dadmm.shard.split_frames(tracks, 5)
-    ... ]
+    >>> tracks, _ = dadmm.datasets.turntable(n_frames=20, n_points=30)
+    >>> frames = dadmm.shard.split_frames(tracks, 5)
+    >>> cameras = [dadmm.problems.StructureFromMotion(rows) for rows in frames]
     >>> result = dadmm.solve(cameras, dadmm.Topology.ring(5))
-    >>> angle = dadmm.metrics.subspace_angle(
-    ...     result.parts(0).W, points - points.mean(axis=0)
-    ... )
-    >>> result.status, angle < 2.0  # degrees
-    ('stationary', True)
+    >>> result.status, result.parts(0).W.shape
+    ('stationary', (30, 3))
     """
 
     standardised = PPCA.standardised  # a merged start is possible in place of `init`
@@ -75,7 +68,6 @@ class StructureFromMotion(PPCA):
         super().__init__(self.rows, 3, zero_mean=True)
 
     def init(self, rng: np.random.Generator) -> Vector:
-        """Return starting parameters (size,)."""
         if self.start == "random":
             return super().init(rng)
         x, y, third = self._first_frame()
@@ -87,7 +79,7 @@ class StructureFromMotion(PPCA):
         x, y = self.rows[:2]
         return x, y, np.ones_like(x)
 
-    def _moved(self, mean: Any, unit: float) -> Self:
+    def _moved(self, mean: Vector | float, unit: float) -> Self:
         found = super()._moved(mean, unit)
         found.rows = (self.rows - mean) / unit
         return found
@@ -109,27 +101,19 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     Notes
     -----
     The mean over the observed points of a row differs from the mean over all points, so
-    subtracting it does not remove the translation of the row. Therefore the translation
-    is a free offset of the row. The mean is subtracted only to keep numbers small; the
-    result does not depend on it. The structure is known up to a translation.
-
-    The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame in which each
-    point is observed; x' is from the last one. It is zero for a point that is never
-    observed. (A column of ones, as with complete tracks, would be a translation.)
+    the translation of a row is a free offset. The structure is known up to a
+    translation. The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame
+    in which each point is observed; x' is from the last one.
 
     Examples
     --------
     >>> import dadmm, numpy as np
     >>> tracks, _ = dadmm.datasets.turntable(n_frames=20, n_points=30)
     >>> tracks[:8, 0] = np.nan  # the first point is not seen in the first four frames
-    >>> cameras = [
-    ...     dadmm.problems.StructureFromMotion(rows)
-    ...     for rows in dadmm.shard.split_frames(tracks, 5)
-    ... ]
+    >>> frames = dadmm.shard.split_frames(tracks, 5)
+    >>> cameras = [dadmm.problems.StructureFromMotion(rows) for rows in frames]
     >>> [type(camera).__name__ for camera in cameras[:2]]
     ['LostTracks', 'StructureFromMotion']
-    >>> dadmm.solve(cameras, dadmm.Topology.ring(5)).status
-    'stationary'
     """
 
     free_offsets = True
@@ -162,19 +146,11 @@ class Reconstruction(NamedTuple):
 def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
     """Remove the affine ambiguity of ``measurements = motion @ structure.T``.
 
-    Parameters
-    ----------
-    motion : ndarray of shape (2 F, 3)
-        Affine cameras: the x row and the y row of each frame.
-    structure : ndarray of shape (N, 3)
-
-    Notes
-    -----
+    Motion (2 F, 3) has the x row and the y row of each frame; structure is (N, 3).
     Tomasi and Kanade (1992), for scaled orthographic cameras: find the symmetric
     ``L = Q Q'`` for which the two rows of every frame are orthogonal and equally long,
-    with a mean square length of one, in the least-squares sense. Q is its root. It
-    exists only if L is positive definite, which needs at least three different views.
-    The result is ``motion Q`` and ``structure Q^-T``.
+    with a mean square length of one, in the least-squares sense. L must be positive
+    definite. The result is ``motion Q`` and ``structure Q^-T``.
     """
     x, y = motion[0::2], motion[1::2]
     homogeneous = np.vstack([_products(x, y), _products(x, x) - _products(y, y)])

@@ -66,26 +66,21 @@ class Smooth(WithStart):
     """f is a smooth function, given by its value and gradient.
 
     ``theta`` holds ``theta`` (size,). A proximal step is a run of L-BFGS that reduces
-    the gradient of ``f(x) + weight/2 |x - centre|^2`` to 1/1000 of that at its start,
-    but not below rounding.
+    the gradient of ``f(x) + weight/2 |x - centre|^2`` to 1/1000 of its start.
 
     Parameters
     ----------
     value_and_gradient : callable
-        From ``theta`` (size,) to f and its gradient (size,). f may be infinite or NaN
-        outside its domain. The constructor compares the gradient with finite
-        differences at a few points, and raises an error if it is wrong.
+        From ``theta`` (size,) to f, which may be infinite or NaN outside its domain,
+        and its gradient (size,), which is compared with finite differences.
     size : int
     hessian : callable, optional
         From ``theta`` to the Hessian (size, size). With it, a run can choose good
         coordinates and certify its solution. It needs ``convex=True``.
     convex : bool
-        Whether f is convex. This is not checked, except at the points where
-        ``hessian`` is called. A run of problems that are not convex ends at a
-        stationary point.
+        Whether f is convex. Only ``hessian`` is checked for it.
     start : ndarray of shape (size,), optional
-        Where runs and the check of the gradient start; zero if not given. f must be
-        finite there.
+        Where runs start, and f is finite; zero if not given.
 
     Examples
     --------
@@ -126,12 +121,11 @@ class Smooth(WithStart):
         for k in np.flatnonzero(~np.isfinite(found)):
             what = f"entry {k - 1} of the gradient" if k else "the value"
             raise ProblemError(
-                f"value_and_gradient of Smooth: {what} is {found[k]} at the start, "
-                "which is zero or the argument start; pass a start where f is finite"
+                f"value_and_gradient of Smooth: {what} is {found[k]} at the start; "
+                "pass a start where f is finite"
             )
-        self._check_derivatives(
-            "value_and_gradient: the gradient", "the value", self._evaluate
-        )
+        name = "value_and_gradient: the gradient"
+        self._check_derivatives(name, "the value", self._evaluate)
 
     def subgradient(self, theta: Vector, near: Vector | None = None) -> Vector:
         """Return the gradient of f, shape (size,)."""
@@ -144,9 +138,8 @@ class Smooth(WithStart):
         -----
         The unknown of L-BFGS is ``(x - theta) / length``, and its objective is divided
         by ``length |g|``, with g the gradient at theta. So its first step has length 1
-        in any units, and its gradient starts at length 1. For a convex f the step to
-        the minimum is at most ``|g| / weight``, which is the length. It is reduced if
-        f is not finite at a point that is tried.
+        in any units. For a convex f the step to the minimum is at most ``|g| /
+        weight``, which is the length. It is reduced if f is not finite at a point.
         """
         proximal = _Proximal(self._evaluate, centre, weight)
         with np.errstate(all="ignore"):  # f may be tried outside its domain
@@ -159,13 +152,9 @@ class Smooth(WithStart):
             first = float(np.abs(slopes).max())
             pull = weight * float(np.abs(theta - centre).max())
             goal = max(ACCURACY * first, FLOOR * (first + pull))
-            if first <= goal:
-                return proximal.best
-            norm = float(np.linalg.norm(slopes))
-            length = (
-                norm / weight if weight > 0.0 else max(1.0, float(np.abs(theta).max()))
-            )
-            for _ in range(MAX_RESTARTS):
+            norm, length = float(np.linalg.norm(slopes)), float(np.abs(theta).max())
+            length = norm / weight if weight > 0.0 else max(1.0, length)
+            for _ in range(MAX_RESTARTS if first > goal else 0):
                 try:
                     return proximal.descend(length, norm, goal)
                 except _OutsideError:
@@ -194,16 +183,15 @@ class Smooth(WithStart):
     ) -> None:
         with np.errstate(all="ignore"):
             wrong = find_wrong_slope(function, self._start)
-        if wrong is None:
-            return
-        entries, claimed, found, point = wrong
-        what = f"entry {entries[0]}"
-        if len(entries) > 1:
-            what = f"slope in a direction of {len(entries)} entries"
-        raise ProblemError(
-            f"{name} is wrong: its {what} is {claimed:.4g}, but differences of {of} "
-            f"give {found:.4g}, at theta = {_shown(point)}"
-        )
+        if wrong is not None:
+            entries, claimed, found, point = wrong
+            what = f"entry {entries[0]}"
+            if len(entries) > 1:
+                what = f"slope in a direction of {len(entries)} entries"
+            raise ProblemError(
+                f"{name} is wrong: its {what} is {claimed:.4g}, but differences of "
+                f"{of} give {found:.4g}, at theta = {_shown(point)}"
+            )
 
 
 class TwiceSmooth(Smooth):
@@ -241,13 +229,13 @@ class TwiceSmooth(Smooth):
 
     def within(self, T: Matrix) -> Smooth:
         """Return the problem of f(T z), with T (size, k), as a function of z (k,)."""
-        problem: Smooth = object.__new__(TwiceSmooth)
-        problem.layout, problem.convex = Layout.of(z=T.shape[1:]), True
 
         def function(z: Vector) -> tuple[float, Vector]:
             value, gradient = self._evaluate(T @ z)
             return value, gradient @ T
 
+        problem: Smooth = object.__new__(TwiceSmooth)
+        problem.layout, problem.convex = Layout.of(z=T.shape[1:]), True
         problem._function = function
         problem._hessian = lambda z: T.T @ self._hessian_at(T @ z) @ T
         problem._start = np.asarray(np.linalg.lstsq(T, self._start)[0])
@@ -264,7 +252,7 @@ class TwiceSmooth(Smooth):
 
     def _scaled_hessian(self, theta: Vector) -> tuple[Vector, Matrix, Vector]:
         """Return eigenvalues, axes and scales of the Hessian, if it is a valid one."""
-        found = self._hessian_at(theta)
+        found, fault = self._hessian_at(theta), ""
         if not np.isfinite(found).all():
             raise ProblemError(
                 f"hessian of Smooth is not finite at theta = {_shown(theta)}"
@@ -272,17 +260,15 @@ class TwiceSmooth(Smooth):
         diagonal = found.diagonal()
         scale = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
         unit = found / scale / scale[:, None]
-        if np.abs(unit - unit.T).max() > NEGATIVE:
-            raise ProblemError(
-                "hessian of Smooth must return a symmetric matrix; it is not, at "
-                f"theta = {_shown(theta)}"
-            )
         values, axes = np.linalg.eigh(0.5 * (unit + unit.T))
-        if values[0] < -NEGATIVE * len(values):
+        if np.abs(unit - unit.T).max() > NEGATIVE:
+            fault = "it is not symmetric"
+        elif values[0] < -NEGATIVE * len(values):
+            fault = f"scaled to diagonal 1, it has the eigenvalue {values[0]:.3g}"
+        if fault:
             raise ProblemError(
-                "f is not convex: the Hessian, scaled to diagonal 1, has the "
-                f"eigenvalue {values[0]:.3g} at theta = {_shown(theta)}; leave "
-                "hessian and convex out"
+                f"hessian of Smooth is not one of a convex f: {fault}, at theta = "
+                f"{_shown(theta)}; correct it, or leave hessian and convex out"
             )
         return values, axes, scale
 

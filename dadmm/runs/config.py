@@ -20,7 +20,7 @@ from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
 from dadmm.solver.options import Record, grouped
-from dadmm.solver.plan import Plan, abilities, all_abilities, make_plan
+from dadmm.solver.plan import Plan, abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
@@ -149,8 +149,8 @@ class RunConfig(Settings):
         kind = PROBLEMS.get(self.problem, object)
         if self.missing_fraction:
             kind = getattr(kind, "with_gaps", kind)
-        able = all_abilities(list(problems)) if problems else abilities(kind)
         constant = penalty.SCHEMES[self.scheme].is_constant
+        able = abilities(problems or [kind])
         return make_plan(able, self.init, self.coordinates, constant)
 
     @property

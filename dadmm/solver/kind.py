@@ -10,7 +10,7 @@ import numpy as np
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
 from dadmm.comm.world import World
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Array, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.coordinates import Total, is_exact
@@ -46,6 +46,7 @@ class SolveKind(RunKind):
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
     plan: Plan  # set by `solve`
     record: Any
+    all_exact = complete = False  # set by `mean`
 
     def prepare(
         self, topology: Topology, world: World, saved: Mapping[str, np.ndarray] | None
@@ -56,9 +57,8 @@ class SolveKind(RunKind):
             return
         with world.tree(topology) as tree:
 
-            def total(rows: Sequence[Any], *how: Any, **more: Any) -> Any:
-                values = dict(zip(self.problems, rows, strict=True))
-                return tree.reduce(values, *how, **more)
+            def total(rows: Sequence[Any], *how: Any) -> Any:
+                return tree.reduce(dict(zip(self.problems, rows, strict=True)), *how)
 
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent
@@ -80,37 +80,53 @@ class SolveKind(RunKind):
         """Set what the run is made of."""
         raise NotImplementedError
 
-    def statement(self, run: Run) -> Statement:
-        """Return what is known of the result of a run, but for its status."""
-        raise NotImplementedError
-
     def slope(self, run: Run) -> Vector | None:
         """Return the gradient over its limit, by node; None if it is not known."""
         return None
-
-    def rotated(self, theta: Vector) -> Vector:
-        """Return the same model with smaller errors of rounding."""
-        return theta
 
     def own(self, run: Run) -> list[Any]:
         """Return the problems of this process by row, in the user's coordinates."""
         return [self.problems[i] for i in run.names.tolist()]
 
-    def mean(self, run: Run) -> tuple[Vector, bool, bool]:
-        """Return the mean over all nodes, and two facts about all problems.
+    def mean(self, run: Run) -> Vector:
+        """Return the mean over all nodes; private parts of it are NaN.
 
-        They are whether all give exact subgradients, and whether all are PPCA without
-        missing entries. Private parts of the mean are NaN.
+        Set two facts: whether all problems give exact subgradients, and whether all are
+        PPCA without missing entries.
         """
         layout, n_nodes = run.layout, run.topology.n_nodes
         facts = [[is_exact(own), _is_complete(own)] for own in self.own(run)]
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
-        centre = layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
-        all_exact, all_complete = (total[-2:] == n_nodes).tolist()
-        return centre, all_exact, all_complete
+        self.all_exact, self.complete = (total[-2:] == n_nodes).tolist()
+        return layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
 
-    def objective_at(self, run: Run, centre: Vector) -> float:
+    def statement(self, run: Run) -> Statement:
+        """Return what is known of the result of a run, but for its status."""
+        centre = self.mean(run)
+        certificate, why = self.bound_error(run, centre)
+        objective = (
+            self._objective_at(run, centre)
+            if certificate is None
+            else certificate.objective
+        )
+        solution = np.asarray(self.theta_of(centre[None])[0])
+        found = Statement(solution, objective, certificate, why=why)
+        return found._replace(**self.more_facts(run, solution))
+
+    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
+        """Return a bound on the error of the mean, if any, and why it does not hold."""
+        return None, ""
+
+    def more_facts(self, run: Run, solution: Vector) -> dict[str, Any]:
+        """Return further fields of the statement."""
+        return {}
+
+    def rotated(self, theta: Vector) -> Vector:
+        """Return the same model with smaller errors of rounding."""
+        return theta
+
+    def _objective_at(self, run: Run, centre: Vector) -> float:
         """Return the sum of all f_i at the mean, with the private parts of each node.
 
         The mean is in the coordinates of the run.
@@ -121,7 +137,7 @@ class SolveKind(RunKind):
             values = run.local.values_at(layout.whole(shared, theta))
         except BREAKDOWNS:
             values = np.full(len(theta), np.nan)
-        return float(run.total([np.array([value]) for value in values])[0])
+        return merged(run, values, np.add)
 
     def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement about a run that has ended for this reason."""
@@ -155,15 +171,15 @@ class SolveKind(RunKind):
         slopes = self.slope(run)
         if slopes is None:
             return "the problem has no method gradient, by which it could be judged"
-        steepest = largest(run, slopes)
+        steepest = merged(run, slopes, np.maximum)
         if not steepest <= 1.0:
             return f"the gradient of a node is {steepest:.2g} times its limit"
         return ""
 
 
-def largest(run: Run, values: Vector) -> float:
-    """Return the largest value of all nodes, given one for each row of this process."""
-    return float(run.total([np.array([own]) for own in values], np.maximum)[0])
+def merged(run: Run, values: Array, merge: np.ufunc) -> float:
+    """Return one number for all nodes, given one for each row of this process."""
+    return float(run.total([np.array([float(own)]) for own in values], merge)[0])
 
 
 def _is_complete(problem: Any) -> bool:

@@ -265,12 +265,13 @@ class MergedKind(InUnits):
             found[i] = NOT_CONVEX * max(float(problem.count), longest)
         return found
 
-    def describe_start(self, solution: Vector) -> MergedStart:
-        """Return where the run started, given its solution."""
+    def more_facts(self, run: Run, solution: Vector) -> dict[str, Any]:
+        """Return where the run started, too."""
         theta = self.theta_of(next(iter(self.starts.values())))
         angle = float(subspace_angle(self.layout.views(solution).W, self.record.W))
         _, _, _, gap, strictness, rounds = self.record
-        return MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
+        start = MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
+        return {"start": start, **super().more_facts(run, solution)}
 
     def doubt(self, run: Run, said: Statement) -> str:
         """Return why a run that met its rule may not be stationary; "" if it is."""

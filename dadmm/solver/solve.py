@@ -39,7 +39,7 @@ from dadmm.solver.plan import (
     Judge,
     Kind,
     Start,
-    all_abilities,
+    abilities,
     common_layout,
     find_starts,
     make_plan,
@@ -220,7 +220,7 @@ def solve(
         given.update({name: make(given[name]) for name, make in OPTIONS.items()})
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
         hosted = hosted_problems(problems, topology, world)
-        return hosted, all_abilities(hosted.values())
+        return hosted, abilities(hosted.values())
 
     def common() -> dict[str, str]:
         hosted, able = found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,8 @@ from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
-from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.kind import SolveKind, merged
 from dadmm.solver.subspace import bound_subspace
-
-if TYPE_CHECKING:
-    from dadmm.solver.merged import MergedStart
 
 LEAST_NOISE = 1e-12  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
@@ -125,8 +122,7 @@ class InUnits(SolveKind):
         held = run.state.held > 0
         if run.stopping.rule.is_scaled:
             held = held & (self.slope(run) <= 1.0)
-        lowest = run.total([np.array([float(own)]) for own in held], np.minimum)
-        if lowest[0] > 0.0:
+        if merged(run, held, np.minimum) > 0.0:
             return "converged"
         run.stopping.reopen(run.stopping.rule.tolerance)
         return ""
@@ -150,21 +146,13 @@ class InUnits(SolveKind):
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
-    def describe_start(self, solution: Vector) -> MergedStart | None:
-        """Return where the run started, given its solution, if all nodes know it."""
-        return None
-
-    def statement(self, run: Run) -> Statement:
-        """Return the statement; the angle is bounded if no entry is missing."""
-        centre, _, self.complete = self.mean(run)
-        objective = self.objective_at(run, centre)
-        solution, bound = self.theta_of(centre[None])[0], None
-        start = self.describe_start(solution)
-        if self.complete and self.plan.bound_angle:
-            W, whole = (self.layout.views(at).W for at in (run.points, solution))
-            own, n_nodes = self.own(run), run.topology.n_nodes
-            bound = bound_subspace(run.total, own, W, whole, n_nodes)
-        return Statement(solution, objective, None, start, bound)
+    def more_facts(self, run: Run, solution: Vector) -> dict[str, Any]:
+        """Return a bound on the angle, if no entry is missing."""
+        if not self.complete or not self.plan.bound_angle:
+            return {}
+        W, whole = (self.layout.views(at).W for at in (run.points, solution))
+        own, n_nodes = self.own(run), run.topology.n_nodes
+        return {"subspace_bound": bound_subspace(run.total, own, W, whole, n_nodes)}
 
 
 class UnitsKind(InUnits):

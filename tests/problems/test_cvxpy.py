@@ -170,7 +170,7 @@ ERRORS = [
     ("'z'", minimise(SQUARE, variables=[z])),
     ("'x0'", minimise(SQUARE, variables=["x"])),
     ("Variable", minimise(SQUARE, variables=x)),
-    ("x for 2", minimise(SQUARE, variables=[x, x])),
+    ("variables", minimise(SQUARE, variables=[x, x])),
     ("'a b'", minimise(SQUARE, variables={"a b": x})),
     ("n is", minimise(cp.sum_squares(whole))),
     ("x, z, z", minimise(TWICE)),
