@@ -13,6 +13,7 @@ from typing import Any
 from dadmm.admm.loop import Run
 from dadmm.core.arguments import print_out
 from dadmm.core.ranks import rank_and_size
+from dadmm.runs.folder import names_of_nodes
 from dadmm.solver.recovery import NodeFailure
 
 LIVE, LOG = 0.2, 60.0  # seconds between two lines, on a terminal and elsewhere
@@ -119,7 +120,7 @@ class Progress(Bar):
         self, max_iter: int, nodes: Collection[int] = (0,), is_quiet: bool = False
     ) -> None:
         super().__init__(max_iter, "iteration")
-        self._nodes, self._is_shown = nodes, 0 in nodes and not is_quiet
+        self._nodes, self._is_shown = nodes, not is_quiet
         self._before: int | None = None  # iterations before a resume
         self._top = 0.0  # the largest logarithm of the worst
         self._seen: list[tuple[int, float]] = []  # iterations, and logs of the worst
@@ -163,28 +164,22 @@ class Progress(Bar):
         if first[0] not in self._nodes:
             return
         lines = [
-            f"{_names(loss.lost)} failed; {_names(first)} "
+            f"{_named(loss.lost)} failed; {_named(first)} "
             f"continue{'s' * (len(first) == 1)} after iteration {loss.t}"
         ]
         for part in others:
             verbs = ("has", "continues") if len(part) == 1 else ("have", "continue")
             lines.append(
-                f"{_names(part)} {verbs[0]} no path to them and {verbs[1]} "
+                f"{_named(part)} {verbs[0]} no path to them and {verbs[1]} "
                 f"separately; results in part-{part[0]:05d}"
             )
         for line in lines:
             print(f"dadmm: {line}", file=sys.stderr, flush=True)
 
 
-def _names(nodes: Sequence[int]) -> str:
+def _named(nodes: Sequence[int]) -> str:
     """Return node numbers as text, such as "nodes 0-3, 5"."""
-    runs: list[list[int]] = []
-    for i in nodes:
-        if runs and runs[-1][-1] == i - 1:
-            runs[-1] = [runs[-1][0], i]
-        else:
-            runs.append([i])
-    words = ", ".join("-".join(map(str, run)) for run in runs)
+    words = names_of_nodes(nodes).replace(" ", ", ")
     return f"node{'s' * (len(nodes) > 1)} {words}"
 
 

@@ -31,13 +31,15 @@ SEEDS = ("seed", "data_seed", "topology_seed", "drop_seed")
 def summarise(job: Job, fit: Fit) -> Summary:
     """Return the content of summary.json, on rank 0; all ranks call it."""
     seconds = {"total": monotonic() - job.started, "set_up": job.set_up}
-    world, config, result, hosts = job.world, job.config, job.result, job.hosts
+    world, config, result, machines = job.world, job.config, job.result, job.machines
     own = list(job.data.rows.values())
     measured = job.targets.metrics(world, result, own)
     calls, n_bytes = world.sent()
     if world.rank:
         return Summary()
-    homes = hosts if world.comm is not None else hosts * result.topology.n_nodes
+    homes = machines * result.topology.n_nodes
+    if world.hosts is not None:
+        homes = [machines[rank] for rank in world.hosts.tolist()]
     far = placement.crosses_hosts(result.topology, homes)
     columns = next(own[0].blocks()).X  # or some of the rows, if they are in a file
     columns = columns if isinstance(columns, np.ndarray) else None  # sparse
@@ -57,7 +59,8 @@ def summarise(job: Job, fit: Fit) -> Summary:
         "seeds": {name: getattr(config, name) for name in SEEDS},
         "versions": {"dadmm": __version__, "python": sys.version.split()[0]} | packages,
         "mpi_library": world.library,
-        "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
+        "ranks": world.size,
+        "hosts": {name: machines.count(name) for name in sorted(set(machines))},
         "node_hosts": homes,
     }
     if named.coefficients:
@@ -111,7 +114,7 @@ def gather_motion(
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
         return None
-    return world.gather(np.vstack([p.motion(result.of(i)) for i, p in cameras.items()]))
+    return world.gather_nodes([p.motion(result.of(i)) for i, p in cameras.items()])
 
 
 def arrays(

@@ -260,7 +260,7 @@ def _opened(
         documents.check_regular(file)
         file.open("rb").close()  # may raise that it is not permitted
     except OSError as error:
-        hint = "write {rank} for *, as in 'part-{rank}.csv'"
+        hint = "write {node} for *, as in 'part-{node}.csv'"
         hint = hint if "*" in file.name else "check the path"
         raise ShardError(f"cannot read {file}: {error.strerror}; {hint}") from None
     try:

@@ -80,13 +80,19 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     return [np.array(samples[rows], np.float64, order="C") for rows in shares]
 
 
+def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slice]:
+    """Return the rows of some nodes: even contiguous shares."""
+    _check_enough(n_samples, n_nodes, "samples")
+    return {i: slice(*bounds(n_samples, n_nodes, i)) for i in nodes}
+
+
 def _shares(
     n_samples: int, n_nodes: int, labels: ArrayLike | None = None
 ) -> list[slice] | list[Integers]:
     """Return the rows of each node."""
-    _check_enough(n_samples, n_nodes, "samples")
     if labels is None:
-        return [slice(*bounds(n_samples, n_nodes, i)) for i in range(n_nodes)]
+        return [*shares(n_samples, n_nodes, range(n_nodes)).values()]
+    _check_enough(n_samples, n_nodes, "samples")
     numbers, nodes = np.asarray(labels), np.arange(n_nodes)
     wrong = []
     if numbers.shape != (n_samples,):
@@ -141,9 +147,18 @@ def is_local(source: str) -> bool:
 
     One process reads other files as a whole and scatters the rows.
     """
-    one_each = "{rank}" in source.partition("::")[0]
-    reader = reader_of(source)
+    one_each, reader = has_node(source.partition("::")[0]), reader_of(source)
     return one_each or (reader is not None and reader.extent is not None)
+
+
+def has_node(source: str) -> bool:
+    """Return whether there is a source for each node, named after it."""
+    return "{node}" in source or "{rank}" in source
+
+
+def source_of(source: str, node: int) -> str:
+    """Return the source of a node, given one with ``{node}`` or ``{rank}``."""
+    return source.replace("{node}", str(node)).replace("{rank}", str(node))
 
 
 def open_tables(
@@ -152,15 +167,15 @@ def open_tables(
     """Return the frames of some nodes, from a source for which `is_local` holds.
 
     The source is a file, divided evenly; or one file per node, such as
-    ``part-{rank}.csv``. ``how`` has further arguments of `open_blocks`.
+    ``part-{node}.csv``. ``how`` has further arguments of `open_blocks`.
     """
-    if "{rank}" not in source:
+    if not has_node(source):
         size = extent(source)
-        cuts: Any = _shares(size.n_rows if size else 0, n_nodes)
-        return {i: open_blocks(source, cuts[i], **how) for i in nodes}
+        cuts = shares(size.n_rows if size else 0, n_nodes, nodes)
+        return {i: open_blocks(source, rows, **how) for i, rows in cuts.items()}
     tables: dict[int, Iterable[Frame]] = {}
     for i in nodes:
-        file = source.replace("{rank}", str(i))
+        file = source_of(source, i)
         try:
             tables[i] = open_blocks(file, **how)
         except ShardError as error:

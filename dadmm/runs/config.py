@@ -16,6 +16,7 @@ from dadmm.core import files
 from dadmm.core.documents import Table, read_toml, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields
+from dadmm.data.shard import has_node
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
@@ -100,8 +101,8 @@ class RunConfig(Settings):
         usual: Table = {
             "topology": "cluster" if drawn else "complete",
             "bound_angle": not synthetic,
-            # a rank's file may exist only on its host
-            "placement": "ranks" if "{rank}" in (self.data or "") else "hosts",
+            # a node's file may exist only on the host of its rank
+            "placement": "blocks" if has_node(self.data or "") else "hosts",
         }
         if drawn and self.has_subspace and not self.missing_fraction:
             usual["init"] = "independent"  # as in the paper's synthetic experiment

@@ -19,7 +19,6 @@ from dadmm.comm.sending import Sending
 from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.graphs.placement import PLACEMENTS
 from dadmm.graphs.schedule import TURNS
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
@@ -135,8 +134,8 @@ class Settings:
     problem_settings: str | None = setting(
         PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
     data: str | None = setting(  # a checkpoint compares the content
-        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per rank "
-        "as part-{rank}.csv; without it, synthetic data", common=True, resume=True)
+        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per node "
+        "as part-{node}.csv; without it, synthetic data", common=True, resume=True)
     features: str | None = setting(
         DATA, None, "columns of X, by names or numbers with commas between (default: "
         "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
@@ -233,12 +232,13 @@ class Settings:
         GRAPH, 0, "seed of random graphs",
         applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")), kind=SEED)
     nodes: int | None = setting(
-        GRAPH, None, "number of nodes without mpiexec (default: 20; with mpiexec: one "
-        "per rank)", common=True, kind=integer(1))
+        GRAPH, None, "number of nodes; a rank has one or more (default: one per rank; "
+        "without mpiexec 20)", common=True, kind=integer(1))
     placement: str = setting(
-        GRAPH, None, "how nodes are assigned to ranks: hosts, with few edges "
-        "between different hosts, or ranks, node i to rank i (default: hosts; ranks if "
-        "each rank has its own file)", PLACEMENTS, decides=False, resume=True)
+        GRAPH, None, "which rank has which nodes: hosts, with few edges between "
+        "hosts and ranks; blocks, in the order of their numbers; or a table with the "
+        "columns node and rank (default: hosts; blocks if each node has its own file)",
+        decides=False, resume=True)
 
     scheme: str = solver_setting(
         "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
