@@ -42,7 +42,7 @@ def encode(
         One of each node, as `read_table` returns them; also dicts of columns, data
         frames of pandas, tables of pyarrow, and arrays. With ``comm``, the table of
         this rank.
-    topology : Topology
+    topology : Topology or networkx graph
     target : str, optional
         Name of the column that becomes y. By default there is none.
     features : sequence of str, optional
@@ -94,6 +94,7 @@ def encode(
     >>> parts[1].y
     array([2.5, 2. , 3. ])
     """
+    topology = Topology.from_graph(topology)
     schema.choice(ON_MISSING).check("on_missing", on_missing)
     schema.choice(UNKNOWN).check("unknown", unknown)
     choice = Choice(

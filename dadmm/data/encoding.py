@@ -96,6 +96,10 @@ class Rows(NamedTuple):
     kept: Any = None  # (rows of the table,) which of them have a row in X
     n_filled: int = 0  # rows of X in which entries were filled
 
+    def __repr__(self) -> str:
+        has = [name for name in ("y", "weight") if getattr(self, name) is not None]
+        return f"<Rows: {' and '.join(['X of shape ' + str(self.X.shape), *has])}>"
+
     def blocks(self) -> Iterator[Rows]:
         """Yield the rows in parts that fit into memory; all at once if they are."""
         start = 0
@@ -106,7 +110,7 @@ class Rows(NamedTuple):
             start = own.stop
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoding:
     """How the columns of a table become X, y and weights.
 
@@ -164,6 +168,9 @@ class Encoding:
         """Return the encoding of a matrix of numbers without names."""
         columns = tuple(Column(name, NUMBER) for name in positions(n_features))
         return cls(columns, target, named=False, **more)
+
+    def __repr__(self) -> str:
+        return f"<Encoding of {', '.join(self.feature_names[:20])}>"
 
     @property
     def feature_names(self) -> tuple[str, ...]:

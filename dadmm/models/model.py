@@ -69,7 +69,7 @@ class Origin(NamedTuple):
     version: str = __version__  # of dadmm
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A fitted model, which predicts from tables with named columns.
 
@@ -164,6 +164,10 @@ class Model:
             result.status, result.why, int(result.iterations), tolerance, n_rows
         )
         return cls(problem, encoding, parts, origin, dict(settings or {}))
+
+    def __repr__(self) -> str:
+        shapes = {name: np.shape(part) for name, part in self.parameters.items()}
+        return f"<Model of {self.problem}, {self.origin.status}: {shapes}>"
 
     @property
     def kind(self) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from dadmm.core.arguments import program
 from dadmm.core.errors import printable
-from dadmm.penalty import SCHEMES
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result, Seconds
 
@@ -227,7 +226,7 @@ class Summary(dict[str, Any]):
             return least if least == most else f"{least} to {most}"
 
         text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
-        if found["eta"] == found["eta0"] and not SCHEMES[config.scheme].is_constant:
+        if found["eta"] == found["eta0"] and not config.scheme_class.is_constant:
             text += ", and again at the end: the scheme has set them back"
         else:
             text += f", {span('eta')} at the end"
@@ -416,7 +415,8 @@ class Summary(dict[str, Any]):
         """Return the command that resumes a run; a launch command may name its own."""
         if command := os.environ.get("DADMM_RESUME_COMMAND"):
             return command
-        own = f" --problem {config.problem}" if ":" in config.problem else ""
+        given = {"problem": config.problem, "scheme": config.scheme}
+        own = "".join(f" --{k} {name}" for k, name in given.items() if ":" in name)
         over_mpi = "one process" not in self["mpi_library"]
         many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
         return f"{many}{program('run')}{own} --resume"
