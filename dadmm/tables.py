@@ -20,6 +20,7 @@ def encode(
     target: str | None = None,
     *,
     features: Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
     weight: str | None = None,
     classify: bool = False,
     categories: Sequence[str] = (),
@@ -45,7 +46,9 @@ def encode(
     target : str, optional
         Name of the column that becomes y. By default there is none.
     features : sequence of str, optional
-        Names of the columns of X. By default all but target and weight.
+        Names of the columns of X. By default all that have no other use.
+    leave_out : sequence of str
+        Names of columns that are not used, such as an id.
     weight : str, optional
         Name of the column of sample weights.
     classify : bool
@@ -95,7 +98,7 @@ def encode(
     schema.choice(ON_MISSING).check("on_missing", on_missing)
     schema.choice(UNKNOWN).check("unknown", unknown)
     choice = Choice(
-        features, target, weight,
+        features, target, weight, leave_out=leave_out,
         supervised=target is not None, n_classes=3 if classify else 0,
         categories=categories, max_categories=max_categories, on_missing=on_missing,
         unknown=unknown, standardise=standardise, intercept=fit_intercept,

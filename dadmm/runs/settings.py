@@ -144,6 +144,9 @@ class Settings:
         DATA, None, "columns of X, by names or numbers with commas between (default: "
         "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
         common=True)
+    leave_out: str | None = setting(
+        DATA, None, "columns that are not used, such as an id, by names or numbers",
+        kind=COLUMNS, applies=_has_table, only=TABLES)
     target: str | None = setting(
         DATA, None, "column of the data that holds y, by number or name (default: the "
         "last), or its array in a .npz or .mat file (default: y, beside X)",
