@@ -82,7 +82,8 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         seconds = [float(row[name]) for name in NAMES]
         lines.append([
-            row["graph"].replace("_", " "), f"{int(row['nodes']):,}", row["ranks"] if int(row["ranks"]) else "no MPI",
+            row["graph"].replace("_", " "), f"{int(row['nodes']):,}",
+            row["ranks"] if int(row["ranks"]) else "no MPI",
             f"{int(row['edges']):,}", f"{int(row['between_ranks']):,}",
             f"{seconds[0]:.2f}", f"{1e3 * seconds[1]:.1f}", f"{seconds[2]:.2f}",
             f"{float(row['memory_mb']):,.0f}",
