@@ -118,8 +118,10 @@ def name(found: Failure, ranks: Ranks) -> str:
         several = found.host and len({row["host"] for row in ranks}) > 1
         return f"an unknown rank{f' on {found.host}' if several else ''}"
     row = ranks[found.rank] if found.rank < len(ranks) else {}
-    node, host = row.get("node", str(found.rank)), row.get("host", found.host)
-    return f"node {node} (rank {found.rank}{f' on {host}' if host else ''})"
+    nodes, host = row.get("nodes", str(found.rank)), row.get("host", found.host)
+    several = "s" * (not nodes.isdigit())
+    nodes = nodes.replace(" ", ", ") if len(nodes) < 60 else f"{nodes[:50]} ..."
+    return f"node{several} {nodes} (rank {found.rank}{f' on {host}' if host else ''})"
 
 
 def resume_advice(resume: str, folder: Path | None, here: bool = True) -> str:
@@ -157,9 +159,7 @@ def exception(tail: str, mark: re.Pattern[str], ranks: Ranks) -> Failure | None:
         return None
     rank, last = None, ""
     if mark is RAISED:
-        # dadmm prints the node, which differs from the rank if ranks were placed
-        nodes = {row["node"]: k for k, row in enumerate(ranks)}
-        rank, last = nodes.get(found[1], int(found[1])), "see its message above"
+        rank, last = int(found[1]), "see its message above"
     for line in tail[found.end() :].splitlines():
         if line.startswith("dadmm: "):
             break

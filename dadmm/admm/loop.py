@@ -213,14 +213,14 @@ class Run(Nodes):
         make_edges = LossyEdges if sending.drop_probability else Edges
         self.edges: Edges = make_edges(self, scheme.alpha)
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
-        period = 1 if schedule is None else schedule.period
-        reach = topology.diameter_bound * period
+        span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
+        reach, every = topology.diameter_bound * span, sending.send_every
         if agreement == "neighbours" and kind.rule.tolerance > 0.0:
             check_reach(reach)
         known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(
-            self, kind.rule, reach, sending.send_every * period,
+            self, kind.rule, reach, span if every == 1 else every * period,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
         self.curvature_seconds = 0.0

@@ -98,8 +98,8 @@ def _parser(settings: type) -> Parser:
         "data that would leave a node; then exit",
     )  # fmt: skip
     add("--trust", action="store_true", help="allow the file of --config, or the "
-        "config.toml of the run to resume, to name a problem as package.module:Class, "
-        "whose code is then run, and to set overwrite",
+        "config.toml of the run to resume, to name a problem or a scheme as "
+        "package.module:Class, whose code is then run, and to set overwrite",
     )  # fmt: skip
     add("--version", action="version", version=f"dadmm {__version__}")
     add("-h", "--help", action="help", help="print the settings that fit the problem "

@@ -19,12 +19,15 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
 
+import numpy as np
+
 from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import OBJECT, TEXT, check_entries, choice, of_type
+from dadmm.graphs.topology import Integers
 from dadmm.runs.row_files import (
     EDGES,
     PARTS,
@@ -88,6 +91,15 @@ def names_of_run(
         names.add(f"{CHECKPOINTS}/")
         names |= {f"{CHECKPOINTS}/*/node-{i:05d}.npz" for i in range(n_nodes)}
     return names
+
+
+def names_of_nodes(nodes: Sequence[int]) -> str:
+    """Return node numbers, which ascend, as text, such as "0-3 5"."""
+    breaks = np.flatnonzero(np.diff(nodes) != 1) + 1
+    parts = np.split(np.asarray(nodes), breaks)
+    return " ".join(
+        "-".join(map(str, sorted({int(part[0]), int(part[-1])}))) for part in parts
+    )
 
 
 class RunFolder:
@@ -374,15 +386,20 @@ class RunFolder:
         with files.within(self.path / PARTS / "any", self.path) as (handle, _):
             return [path for path in paths if files.kind(path.name, handle) != "none"]
 
-    def write_ranks(self, processes: Sequence[tuple[int, str, int]]) -> None:
+    def write_ranks(
+        self, processes: Sequence[tuple[str, int]], hosts: Integers | None
+    ) -> None:
         """Write ranks.csv so that the launch command can identify failed ranks.
 
-        Also tell it the folder's path. ``processes`` has the rank, host and process
-        number of each node; it is empty for a run without MPI, which has no file.
+        Also tell it the folder's path. ``processes`` has the host and process number of
+        each rank, and ``hosts`` the rank of each node; None for a run without MPI,
+        which has no file.
         """
-        if processes:
-            rows = sorted((r, node, *own) for node, (r, *own) in enumerate(processes))
-            lines = ["rank,node,host,pid", *(",".join(map(str, row)) for row in rows)]
+        if hosts is not None:
+            lines = ["rank,nodes,host,pid"]
+            for rank, (host, pid) in enumerate(processes):
+                nodes = names_of_nodes(np.flatnonzero(hosts == rank).tolist())
+                lines.append(f"{rank},{nodes},{host},{pid}")
             write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
         tell_launcher(folder=str(self.path.absolute()))
 
@@ -408,19 +425,20 @@ class RunFolder:
         summary: Mapping[str, object],
         arrays: Mapping[str, Array],
         model: str | None = None,
-        nodes: Sequence[int] | None = None,
-        lost: Sequence[int] = (),
         is_over: bool = False,
+        nodes: Collection[int] | None = None,
+        ranks: Collection[int] = (),
+        lost: Collection[int] = (),
     ) -> None:
         """Write the results, merge the part files, and remove what is not needed.
 
         The results come first: they are small, and rows may fill the disk. If rows
         cannot be merged, they stay in the part files, where `StoredRun` finds them.
 
-        ``model`` is the text of model.json, if there is one. ``nodes``, which are also
-        ranks, are those whose rows to take after others were ``lost``; all by default.
-        Ranks of another component may still write theirs. The checkpoints of a run
-        that ``is_over`` are removed.
+        ``model`` is the text of model.json, if there is one. ``nodes`` are those whose
+        rows to take, from the part files of ``ranks``, after the ranks ``lost`` have
+        failed; all by default. Ranks of another component may still write theirs. The
+        checkpoints of a run that ``is_over`` are removed.
         """
         home, kinds = rows.home, ("history", "edges")
         headers = dict(zip(kinds, (rows.header, EDGES), strict=True))
@@ -428,7 +446,7 @@ class RunFolder:
         def parts(kind: str) -> list[Path]:
             if nodes is None:
                 return self.parts(kind)
-            return [self.path / PARTS / f"{kind}-{i:05d}.csv" for i in nodes]
+            return [self.path / PARTS / f"{kind}-{i:05d}.csv" for i in sorted(ranks)]
 
         with writing(home):
             write_results(home, summary, arrays, model)

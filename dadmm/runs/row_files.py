@@ -53,6 +53,12 @@ def iteration(line: bytes) -> int:
     return int(line.partition(b",")[0])
 
 
+def _place(line: bytes) -> tuple[int, int]:
+    """Return the iteration of a row, and its node or the first of its two nodes."""
+    t, node, _ = line.split(b",", 2)
+    return int(t), int(node)
+
+
 def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
     """Return the lines of a file; the last one may have been cut short."""
     with open(files.open_plain(path, root), "rb") as file:
@@ -60,7 +66,7 @@ def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
 
 
 def merged(parts: Sequence[Path], before: Path) -> Iterator[bytes]:
-    """Return the rows of all parts, by iteration and then in the order of the parts.
+    """Return the rows of all parts, by iteration and then by node.
 
     The rows of ``before``, a merged file that may not exist, come first, as far as
     their iterations are before the parts. The parts are in a subfolder of the
@@ -68,7 +74,7 @@ def merged(parts: Sequence[Path], before: Path) -> Iterator[bytes]:
     """
     _allow_files(len(parts) + 64)
     opened = [complete_lines(part, part.parents[1]) for part in parts]
-    rows = heapq.merge(*opened, key=iteration)
+    rows = heapq.merge(*opened, key=_place)
     first = next(rows, None)
     end = math.inf if first is None else iteration(first)
     if files.kind(before) != "none":
@@ -271,7 +277,7 @@ class RowFiles:
         self.home = folder.path  # of the results; after a failure, of a component
         self.header = history_header(observe)
         self._stride, self._last = stride, start
-        self._folder, self._rank = folder, rank
+        self._folder, self.rank = folder, rank
         self._nodes = nodes
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
@@ -287,7 +293,7 @@ class RowFiles:
     def _open(
         self, kind: str, keys: Sequence[tuple[int, ...]], header: Sequence[str]
     ) -> PartFile:
-        path = self._folder.path / PARTS / f"{kind}-{self._rank:05d}.csv"
+        path = self._folder.path / PARTS / f"{kind}-{self.rank:05d}.csv"
         self._files.append(PartFile(path, keys, header, self._stride, self._last))
         return self._files[-1]
 

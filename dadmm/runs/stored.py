@@ -36,7 +36,6 @@ from dadmm.core.schema import (
     object_of,
 )
 from dadmm.graphs.topology import Topology
-from dadmm.penalty import SCHEMES
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.graph import build_graph
@@ -233,7 +232,11 @@ class StoredRun:
         try:
             if count > len(edges):  # also avoids very long lists
                 raise TopologyError(f"{count} nodes need more edges than {len(edges)}")
-            graph = Topology.from_edges(count, edges)
+            names, places = (
+                self.arrays.get(f"node_{what}") for what in ("names", "positions")
+            )
+            words = () if names is None else tuple(map(str, names.tolist()))
+            graph = Topology.from_edges(count, edges, words, places)
             if not np.array_equal(graph.edges, edges):
                 raise TopologyError("both directions must be there once, in order")
         except TopologyError as error:
@@ -337,13 +340,14 @@ class StoredRun:
         A message without payload has the length of its header, with the penalty if the
         ends of an edge use the mean of both.
         """
-        header = 16 if self.config.options["scheme"].couples else 8
+        config, one_end = self.config, self.config.scheme_class.is_symmetric
+        header = 16 if config.coupling == "symmetric" and not one_end else 8
         return self.edge_column("bytes") > header * self.spans[:, None]
 
     @property
     def has_budgets(self) -> bool:
         """Whether the edges have budgets."""
-        return "budget0" in SCHEMES[self.config.scheme].uses
+        return "budget0" in self.config.scheme_class.uses
 
     @property
     def budgets(self) -> dict[str, Matrix]:

@@ -68,7 +68,7 @@ class Consensus(BaseEstimator):
         In one process, the number of nodes among which the rows are divided, evenly
         and in order. The default is 4, the number of nodes of a given graph, or fewer
         if there are too few rows. With ``comm`` there is one node per rank.
-    topology : str or Topology
+    topology : str, Topology or networkx graph
         The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
     scheme : str or Scheme
         How penalties adapt, see `dadmm.solve`.
@@ -144,15 +144,16 @@ class Consensus(BaseEstimator):
                 "one node, so leave n_nodes out"
             )
         wanted = wanted if world.comm is None else world.size
-        if isinstance(graph, Topology):
+        if not isinstance(graph, str):
+            graph = Topology.from_graph(graph)
             if wanted not in (None, len(graph)):
                 raise TopologyError(
                     f"the graph has {len(graph)} nodes but the fit has {wanted}"
                 )
             return graph
-        if world.comm is None and topology.is_named(str(graph)):
+        if world.comm is None and topology.is_named(graph):
             wanted = max(1, min(wanted or NODES, most))
-        return topology.build(str(graph), wanted)
+        return topology.build(graph, wanted)
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""

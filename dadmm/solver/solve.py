@@ -18,6 +18,7 @@ from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import Checks, World, collectively, world_of
+from dadmm.core.classes import place_of
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
@@ -66,7 +67,6 @@ KINDS: dict[Kind, type[SolveKind]] = {
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
 Problems = Sequence[Problem] | Mapping[int, Problem] | Problem
-GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
 RESULT = of_type("a result of dadmm.solve", Result, type(None))
 CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
@@ -101,7 +101,7 @@ def solve(
     problems : sequence of Problem, dict of int to Problem, or Problem
         One problem per node. With ``comm``, the problem of this rank, whose number is
         that of its node, or a dict of the problems of this rank by node.
-    topology : Topology
+    topology : Topology or networkx graph
         The graph: which nodes exchange messages.
     scheme : str or Scheme
         How penalties adapt: ``"snap"``, which is beyond the paper; the paper's
@@ -188,7 +188,7 @@ def solve(
     >>> result.converged
     True
     """
-    ranks = as_option(Ranks, comm)
+    began, ranks = monotonic(), as_option(Ranks, comm)
     comm, world = ranks.comm, world_of(ranks.comm)
     given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
@@ -199,7 +199,8 @@ def solve(
     }  # fmt: skip
 
     def check() -> tuple[dict[int, Problem], Abilities]:
-        GRAPH.check("topology", topology, TopologyError)
+        nonlocal topology
+        topology = Topology.from_graph(topology)
         SCHEDULE.check("schedule", schedule, TopologyError)
         CHECKPOINTS.check("checkpoints", checkpoints)
         CALLBACKS.check("callbacks", callbacks)
@@ -275,6 +276,7 @@ def solve(
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)
         local = LocalRun(run, schedule, tuple(range(n_nodes)))
+        set_up = monotonic() - began
         local = run_with_recovery(local, stop.max_iter, called, checkpoints)
         # conclude
         before = {} if checkpoints is None else checkpoints.seconds_before
@@ -287,7 +289,10 @@ def solve(
         if local.lost and exchange.private_comm is not None:
             left = exchange.private_comm.Dup()
         exchange.close()
-        return replace(result, comm=left)
+        named = {"problem": place_of(type(next(iter(hosted.values()))))}
+        spent = {"total": monotonic() - began, "set_up": set_up}
+        settings = named | _facts(given, set())
+        return replace(result, comm=left, settings=settings, spent=spent)
 
 
 def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
