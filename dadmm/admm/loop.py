@@ -20,10 +20,10 @@ from dadmm.admm.state import Nodes, State
 from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping, check_reach
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.comm.tree import TreeReduction
+from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
 from dadmm.comm.wire import HEADER
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -213,14 +213,14 @@ class Run(Nodes):
         make_edges = LossyEdges if sending.drop_probability else Edges
         self.edges: Edges = make_edges(self, scheme.alpha)
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
-        period = 1 if schedule is None else schedule.period
-        reach = topology.diameter_bound * period
+        span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
+        reach, every = topology.diameter_bound * span, sending.send_every
         if agreement == "neighbours" and kind.rule.tolerance > 0.0:
             check_reach(reach)
         known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(
-            self, kind.rule, reach, sending.send_every * period,
+            self, kind.rule, reach, span if every == 1 else every * period,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
         self.curvature_seconds = 0.0
@@ -265,7 +265,10 @@ class Run(Nodes):
         return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
     def total(
-        self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
+        self,
+        rows: Sequence[Array],
+        merge: Merge | Stacked = np.add,
+        finish: Finish | None = None,
     ) -> Any:
         """Return the sum over all nodes of one value for each row of this process."""
         values = dict(zip(self.nodes.tolist(), rows, strict=True))

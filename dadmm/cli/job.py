@@ -181,6 +181,7 @@ class Job:
                 given = RunConfig.from_argv(argv)
             except SystemExit:
                 return None
+            _ = given.config.options  # imports a scheme of one's own
             if given.config.on_failure == "continue" and not given.dry_run:
                 self.world.check_fault_tolerance()
             return given
@@ -293,7 +294,9 @@ class Job:
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
-            name = f"{config.problem.rpartition(':')[2]}-{graph}-{config.scheme}"
+            kinds = (config.problem, config.scheme)
+            problem, scheme = (kind.rpartition(":")[2] for kind in kinds)
+            name = f"{problem}-{graph}-{scheme}"
             self.folder = RunFolder.create(config.out, name, config.overwrite, names)
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)

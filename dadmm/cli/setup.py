@@ -46,13 +46,13 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
         graph, schedule = build_graph(config, count)
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
-        return json.dumps([len(graph), edges.tolist(), rounds])
+        places = None if graph.positions is None else graph.positions.tolist()
+        return json.dumps([len(graph), edges.tolist(), graph.names, places, rounds])
 
-    n_nodes, edges, rounds = json.loads(from_rank_0(world, read))
-    if rounds is None:
-        return Topology.from_edges(n_nodes, edges), None
-    schedule = Schedule(n_nodes, rounds)
-    return schedule.union, schedule
+    n_nodes, edges, names, places, rounds = json.loads(from_rank_0(world, read))
+    positions = None if places is None else np.array(places)
+    graph = Topology.from_edges(n_nodes, edges, names, positions)
+    return graph, None if rounds is None else Schedule(n_nodes, rounds)
 
 
 def share_placement(

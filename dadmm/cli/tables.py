@@ -73,6 +73,7 @@ def _asked(config: RunConfig) -> tuple[Choice, dict[str, Any]]:
         config.columns("features"),
         config.target,
         config.weight,
+        leave_out=config.columns("leave_out") or (),
         supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
         categories=config.columns("categories") or (),
@@ -84,7 +85,8 @@ def _asked(config: RunConfig) -> tuple[Choice, dict[str, Any]]:
     )
     target, beside = config.target or "y", list[str]()
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
-    if supervised and by_name and reader_of(str(config.data)).archive:
+    reader = reader_of(str(config.data))
+    if supervised and by_name and reader is not None and reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
     how = {name: getattr(config, name) for name in ("separator", "decimal", "encoding")}
     return choice, how | {"beside": beside}

@@ -46,10 +46,13 @@ class RunConfig(Settings):
     def __post_init__(self) -> None:
         check_fields(self)
         builder.check_name(self.problem)
+        penalty.check_name(self.scheme)
         self._check_suited()
         self._check_coordinates()
         self._set_defaults()
-        check_drop(self.options["sending"], self.scheme)
+        # the class of a scheme of one's own is imported when the run starts
+        known = self.scheme if self.scheme in penalty.SCHEMES else "snap"
+        check_drop(self._options(known)["sending"], self.scheme)
         _ = self.settings  # raises if they are not JSON
 
     def _check_suited(self) -> None:
@@ -101,7 +104,7 @@ class RunConfig(Settings):
 
     def _set_defaults(self) -> None:
         """Set defaults that depend on the problem, the data and the scheme."""
-        scheme, synthetic = penalty.SCHEMES[self.scheme], self.data is None
+        scheme, synthetic = self.scheme_class, self.data is None
         drawn = synthetic and not self.traits.tracks
         usual: Table = {
             "topology": "cluster" if drawn else "complete",
@@ -117,7 +120,8 @@ class RunConfig(Settings):
         for name in penalty.schemes.BUDGET:
             if name in scheme.uses:
                 usual[name] = getattr(scheme, name)
-        if not self.is_plugin:  # whose class is not imported yet
+        if not self.is_plugin and self.data != settings.IN_MEMORY:
+            # the class of a plug-in is not imported yet
             usual["n_components"] = self.traits.components
             defaults = builder.arguments(PROBLEMS[self.problem]).defaults
             for item in fields(self):
@@ -155,7 +159,7 @@ class RunConfig(Settings):
         kind = PROBLEMS.get(self.problem, object)
         if self.missing_fraction:
             kind = getattr(kind, "with_gaps", kind)
-        constant = penalty.SCHEMES[self.scheme].is_constant
+        constant = self.options["scheme"].is_constant
         able = abilities(problems or [kind])
         return make_plan(able, self.init, self.coordinates, constant)
 
@@ -194,7 +198,11 @@ class RunConfig(Settings):
     @cached_property
     def options(self) -> Table:
         """The arguments of `dadmm.solve` that are settings."""
-        return grouped({name: getattr(self, name) for name in settings.names("solver")})
+        return self._options(self.scheme)
+
+    def _options(self, scheme: str) -> Table:
+        given = {name: getattr(self, name) for name in settings.names("solver")}
+        return grouped(given | {"scheme": scheme})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Table:
@@ -281,12 +289,13 @@ class RunConfig(Settings):
 
 def _check_harmless(table: Table, given: Table, file: str) -> None:
     """Raise if a file has settings that only a command line may have."""
-    problem = table.get("problem", "")
-    if ":" in problem and "problem" not in given:
-        raise ConfigError(
-            f"{file} names the problem {problem!r}, and a file may not name code to "
-            f"run; if you trust it, repeat --problem {problem}, or add --trust"
-        )
+    for name in ("problem", "scheme"):
+        place = table.get(name, "")
+        if ":" in place and name not in given:
+            raise ConfigError(
+                f"{file} names the {name} {place!r}, and a file may not name code to "
+                f"run; if you trust it, repeat --{name} {place}, or add --trust"
+            )
     if table.get("overwrite") and "overwrite" not in given:
         raise ConfigError(
             f"{file} asks for overwrite, and a file may not ask to remove results; "

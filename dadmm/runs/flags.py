@@ -109,8 +109,8 @@ def _parser(settings: type) -> Parser:
         "data that would leave a node; then exit",
     )  # fmt: skip
     add("--trust", action="store_true", help="trust the settings file (of --config, or "
-        "of the run to resume): it may name a problem as package.module:Class, whose "
-        "code is then run, and set overwrite",
+        "of the run to resume): it may name a problem or a scheme as "
+        "package.module:Class, whose code is then run, and set overwrite",
     )  # fmt: skip
     add("--version", action="version", version=f"dadmm {__version__}")
     add("-h", "--help", action="help", help="print the settings that matter for the "

@@ -19,7 +19,7 @@ from dadmm.comm.sending import Sending
 from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.graphs.schedule import TURNS
+from dadmm.graphs import schedule as schedules
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
@@ -81,11 +81,13 @@ def _is_random(run: Settings) -> bool:
 
 def _has_table(run: Settings) -> bool:
     """Return whether the data are a table in files; the data of sfm are tracks."""
-    return run.data is not None and not run.traits.tracks
+    return run.data not in (None, IN_MEMORY) and not run.traits.tracks
 
 
 def _of_scheme(name: str) -> Callable[[Settings], bool]:
-    return lambda run: name in penalty.SCHEMES[run.scheme].uses
+    """Return whether the scheme has a setting; one of yours may have any."""
+    known = penalty.SCHEMES
+    return lambda run: run.scheme not in known or name in known[run.scheme].uses
 
 
 def takes(problem: str, argument: str) -> bool:
@@ -114,6 +116,8 @@ def _is_encoding(name: str) -> bool:
     return True
 
 
+IN_MEMORY = "(in memory)"  # data of a result of `dadmm.solve` that was saved
+OF_SOLVE = frozenset(("problem", "data", "n_components", "topology", "nodes"))
 TABLES = "tables of your own, given by --data, of another problem than sfm"
 SUBSPACES = "ppca and sfm"
 COLUMNS = TEXT.also("one name of a column or several", lambda x: bool(column_names(x)))
@@ -140,6 +144,9 @@ class Settings:
         DATA, None, "columns of X, by names or numbers with commas between (default: "
         "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
         common=True)
+    leave_out: str | None = setting(
+        DATA, None, "columns that are not used, such as an id, by names or numbers",
+        kind=COLUMNS, applies=_has_table, only=TABLES)
     target: str | None = setting(
         DATA, None, "column of the data that holds y, by number or name (default: the "
         "last), or its array in a .npz or .mat file (default: y, beside X)",
@@ -219,15 +226,20 @@ class Settings:
 
     topology: str = setting(
         GRAPH, None,
-        f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
+        f"{', '.join(GRAPHS)}, or a file (.edges, .csv, .graphml, .gml, .npy); "
         "several, with commas between, take turns (default: complete; without "
         "--data cluster)", common=True)
     schedule: str = setting(
-        GRAPH, "static", "use all edges in every iteration, or one matching per "
-        "iteration in turn: a node then has at most one neighbour at a time", TURNS)
+        GRAPH, "static", "use all edges in every iteration (static); matchings: in "
+        "turn, a node has at most one neighbour at a time; random:P: each edge with "
+        "probability P; or a .csv file of times with columns t, source, target",
+        kind=schedules.NAMED)
     topology_seed: int = setting(
-        GRAPH, 0, "seed of random graphs",
-        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")), kind=SEED)
+        GRAPH, 0, "seed of random graphs and schedules",
+        applies=lambda run: (
+            not RANDOM.isdisjoint(run.topology.split(","))
+            or run.schedule.startswith(schedules.RANDOM)
+        ), kind=SEED)
     nodes: int | None = setting(
         GRAPH, None, "number of nodes; a rank has one or more (default: one per rank; "
         "without mpiexec 20)", common=True, kind=integer(1))
@@ -238,7 +250,8 @@ class Settings:
         decides=False, resume=True)
 
     scheme: str = solver_setting(
-        "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
+        "scheme", PENALTIES, "how penalties adapt, or your own as package.module:Class",
+        penalty.SCHEMES, common=True, kind=TEXT)
     relaxation: float | None = solver_setting(
         "relaxation", PENALTIES, "over-relaxation: between 0 and 2 (default: 1.6; in "
         "raw coordinates 1, except for snap)")
@@ -267,7 +280,7 @@ class Settings:
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
         "the midpoint, or at the neighbour's parameters", PROBES,
-        applies=lambda run: penalty.SCHEMES[run.scheme].probes)
+        applies=lambda run: run.scheme_class.probes)
     coupling: str = solver_setting(
         "coupling", PENALTIES, "one penalty per edge, or one per end of an edge (as "
         "the paper prints it)", COUPLINGS)
@@ -384,6 +397,11 @@ class Settings:
         return self.problem not in PROBLEMS
 
     @property
+    def scheme_class(self) -> type[penalty.Scheme]:
+        """The class of the scheme; the base of one of yours, which is not imported."""
+        return penalty.SCHEMES.get(self.scheme, penalty.Scheme)
+
+    @property
     def traits(self) -> Traits:
         """The traits of the problem."""
         return builder.traits(self.problem)
@@ -400,6 +418,7 @@ class Settings:
             for item in fields(self)
             if (value := getattr(self, item.name)) is not None
             and item.metadata["applies"](self)
+            and (self.data != IN_MEMORY or item.name in OF_SOLVE | names("solver"))
         }
 
 

@@ -84,7 +84,7 @@ def draw(given: argparse.Namespace) -> int:
     prefix = "compare-" if len(runs) > 1 else ""
     for kind in KINDS if given.kind == "all" else [given.kind]:
         try:
-            figure = _draw(kind, runs, given.at)
+            figure = draw_figure(kind, runs, given.at)
         except Missing as error:
             if given.kind != "all":
                 raise ConfigError(str(error)) from None
@@ -98,11 +98,11 @@ def draw(given: argparse.Namespace) -> int:
     return 0
 
 
-class Missing(Exception):
+class Missing(ConfigError):
     """What a figure needs and a run does not have."""
 
 
-def _draw(kind: str, runs: Sequence[StoredRun], at: Sequence[int]) -> Any:
+def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Any:
     """Return one figure of matplotlib."""
     from dadmm.show import panels, to_matplotlib
 
@@ -160,4 +160,5 @@ def _network(run: StoredRun, at: Sequence[int]) -> Any:
             )
     rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
     frames = {known[k]: mean[k] for k in rows}
-    return Network(graph.positions(run), run.topology.edges[run.pairs], frames)
+    drawn = run.topology.edges[run.pairs]
+    return Network(graph.positions(run), drawn, frames, run.topology.names)

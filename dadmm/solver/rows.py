@@ -212,6 +212,10 @@ class History:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        n_rows, names = self.rows.shape[1], ", ".join(self.columns)
+        return f"<History of {len(self)} iterations and {n_rows} rows each: {names}>"
+
 
 class Recorder:
     """Keeps the rows of a run in memory, for `History`; its callbacks record them."""
