@@ -103,6 +103,7 @@ class Play:
             self.struck += hit
             done, resume = self._after(ended, fault, hit, resume)
             if done:
+                (self.disk / "filler").unlink(missing_ok=True)
                 if differs := differences(self.folder / "whole", self.run):
                     raise Fall(
                         WRONG, f"differs from the uninterrupted run in {differs}"
