@@ -416,7 +416,7 @@ class Watched(Play):
         if self.heal is not None:
             self.heal(self)
             self.heal, self.kept = None, {}
-            return False, bool(whole) and "rows" not in said
-        if whole and "rows" not in said:
+            return False, bool(whole) and "row" not in said
+        if whole and "row" not in said:
             raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
         return False, False
