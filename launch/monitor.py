@@ -94,8 +94,8 @@ class Monitor:
     it says who it is and what it does. When a rank on this host ends, the kernel closes
     the connection before the MPI can notice the end and kill other ranks. Closed
     connections arrive in the order in which they were closed. If the job is `spread`
-    over hosts, ranks of others connect over TCP, and must know a secret; in which order
-    they end is not known.
+    over hosts, ranks of others connect over TCP, and must know a secret. Their ends
+    arrive in order, too, unless packets are lost.
     """
 
     def __init__(self, stall_seconds: float = 0.0, spread: bool = False) -> None:
@@ -103,8 +103,7 @@ class Monitor:
         address = str(Path(self._directory.name, "ranks"))
         self._secret = secrets.token_hex(16).encode() + b"\n"
         self.variables = {"DADMM_MONITOR": address}
-        self.first: int | None = None  # the rank that ended first, of those connected
-        self._has_lost = False  # whether a rank has ended
+        self._ended: list[Rank] = []  # connections that were closed, in order
         self.has_stalled = False  # whether the job was ended for this reason
         self.ranks: dict[socket.socket, Rank] = {}
         self._output = bytearray()
@@ -138,9 +137,15 @@ class Monitor:
         """The folder of the run, which rank 0 reports; None without one."""
         return next(map(Path, self.said("folder")), None)
 
-    def has_seen(self, rank: int) -> bool:
-        """Return whether a rank on this host has connected."""
-        return rank in self.said("rank")
+    @property
+    def first(self) -> int | None:
+        """The rank that ended first, of those connected; None if none has ended."""
+        return self._ended[0].facts.get("rank") if self._ended else None
+
+    def has_seen(self, rank: int, anywhere: bool = False) -> bool:
+        """Return whether a rank has connected, on this host or anywhere."""
+        ranks = (each for each in self.ranks.values() if each.is_here or anywhere)
+        return rank in [each.facts.get("rank") for each in ranks]
 
     @property
     def tail(self) -> str:
@@ -255,9 +260,9 @@ class Monitor:
             return
         self._selector.unregister(connection)
         connection.close()
-        if rank.is_here and not self._has_lost:
-            self._has_lost, self.first = True, rank.facts.get("rank")
+        if rank.is_here and not any(other.is_here for other in self._ended):
             self._deadline = time.monotonic() + PATIENCE
+        self._ended.append(rank)
 
     def _check_stall(self) -> bool:
         """Say which rank is silent, or keeps all waiting; return whether to end it all.

@@ -9,7 +9,6 @@ import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm.cli import progress
-from dadmm.cli.progress import Progress, Signals
+from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import world
 from dadmm.core import ranks
 from dadmm.run import main
@@ -159,7 +158,7 @@ def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     ended = Job(["bash", "-c", script, "bash", *command], tmp_path, env).end()
 
     lines = re.split(r"[\r\n]", ended.err)  # a slow run shows its progress
-    assert all(not line.strip() or " in 0:" in line for line in lines), ended.err
+    assert all(not line.strip() or "iteration " in line for line in lines), ended.err
     assert Path("code").read_text() == "0\n"
     assert Path("run/summary.json").exists() == ("--max-iter" in words)
 
@@ -174,13 +173,11 @@ def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
     assert "browser" not in out
 
 
-def run_at(*criteria: float) -> Any:
-    """Return a run whose criteria are so many times their limits."""
-    verdict = np.array([*criteria, np.nan])[:, None]
-    return SimpleNamespace(
-        work=SimpleNamespace(numbers=None),
-        stopping=SimpleNamespace(verdict=lambda numbers: verdict),
-    )
+def going(worst: float) -> SimpleNamespace:
+    """Return a run whose worst criterion is so many times its limit."""
+    rows = [np.array([0.5 * worst, worst]), np.array([np.nan, worst]), np.zeros(2)]
+    stopping = SimpleNamespace(verdict=lambda numbers: rows)
+    return SimpleNamespace(stopping=stopping, work=SimpleNamespace(numbers=None))
 
 
 @pytest.fixture
@@ -199,20 +196,24 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (6, "20%"),
-        (20, "[##           ] 20%"),
-        (60, "[##         ] 200/1000 20% in 0:04, 50/s, at most 0:16 left"),
+        (6, "50%"),
+        (20, "iteration 200"),
+        (30, "[######       ] iteration 200"),
+        (60, "[##########          ] iteration 200, 10 times the limit"),
+        (70, "[########        ] iteration 200, 10 times the limit, about 0:04 left"),
+        (120, "[##########          ] iteration 200, 10 times the limit, about 0:04 "
+         "left, in 0:04, 50/s"),
     ],
 )  # fmt: skip
 def test_the_progress_line_is_rewritten_on_a_terminal(
     columns, said, clock, capsys, monkeypatch
 ):
-    """As many numbers as fit, and a bar if there is room; at the end it is cleared."""
+    """As many words as fit beside the bar, which falls by decades to the limit."""
     monkeypatch.setenv("DADMM_PROGRESS", "live")
     monkeypatch.setenv("COLUMNS", str(columns))
     line = Progress(max_iter=1000)
-    for t in (1, 200):
-        line(t, run_at(np.inf, np.inf))
+    for t, worst in ((1, 100.0), (200, 10.0)):
+        line(t, going(worst))
     line.close()
     _, last, wiped, end = capsys.readouterr().err.split("\r")
 
@@ -222,20 +223,46 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
     assert len(wiped) >= len(last.rstrip())
 
 
-def test_progress_elsewhere_is_a_line_a_minute(clock, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("worst", "said"),
+    [
+        (1e7, "iteration 103, 1.0e+07 times the limit, at most 6:38:40 left, in 1:20, "
+         "26.7 s each"),
+        (0.5, "iteration 103, criteria met, until all nodes know it, in 1:20, "
+         "26.7 s each"),
+        (0.0, "iteration 103 of 1000, at most 6:38:40 left, in 1:20, 26.7 s each"),
+        (np.inf, "iteration 103 of 1000, at most 6:38:40 left, in 1:20, 26.7 s each"),
+    ],
+)  # fmt: skip
+def test_progress_elsewhere_is_a_line_a_minute(worst, said, clock, capsys, monkeypatch):
+    """With tolerance 0, or without a limit, the bar is the way to ``max_iter``."""
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     clock[1] = 20.0
     for quiet in (False, True):
         line = Progress(max_iter=1000, is_quiet=quiet)
         for t in range(101, 108):  # resumed after iteration 100
-            line(t, run_at(2.0 ** (110 - t), 1.0))
+            line(t, going(worst))
         line.close()
     lines = capsys.readouterr().err.splitlines()
 
     assert len(lines) == 3
-    assert lines[0].startswith("iteration 103 in 1:20, 26.7 s each, ")
-    assert "1.3e+02 times" in lines[0]
-    assert "about 2:" in lines[1]  # two of four halvings are left
+    assert lines[0] == said
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_gets_whole_words_and_one_colour(plain, monkeypatch):
+    """In a pipe the text stays as it is; NO_COLOR leaves the colour out."""
+    text = "certified after 3 iterations\n  penalties   " + "eta 0.5 " * 20
+    assert laid_out(text) == text
+    monkeypatch.setenv("DADMM_OUTPUT", "live")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1" if plain else "")
+    shown = laid_out(text)
+
+    assert ("\x1b[1;32mcertified\x1b[0m after" in shown) != plain
+    assert shown.count("\x1b") == (0 if plain else 2)
+    assert shown.split()[1:] == text.split()[1:]
+    assert all(len(line) <= 40 for line in shown.splitlines()[1:])
 
 
 @pytest.mark.mpi

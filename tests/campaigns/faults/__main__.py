@@ -28,6 +28,7 @@ from tests.campaigns.faults import cases, fuzz, judge
 from tests.campaigns.faults.inputs import KINDS as INPUTS
 from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
 from tests.campaigns.faults.strikes import PRIVATE
+from tests.campaigns.faults.watched import Watched
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
@@ -95,10 +96,11 @@ def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Ro
         verdict = judge.Verdict(
             judge.SKIPPED, 0, 0, f"no {name} in {place} .venv-{name}"
         )
-    elif case.kind == "full_disk" and not os.environ.get(PRIVATE):
+    elif case.kind in ("full_disk", "readonly") and not os.environ.get(PRIVATE):
         verdict = judge.Verdict(judge.SKIPPED, 0, 0, NOT_PRIVATE)
     else:
-        verdict = judge.Play(case, mpi, folder, NAME, chosen.pace).verdict()
+        kind = Watched if case.kind in cases.WATCHED else judge.Play
+        verdict = kind(case, mpi, folder, NAME, chosen.pace).verdict()
     saving = " ".join(case.saving)
     run = f"{case.words}, {case.max_iter} iterations at most, {saving}"
     return verdict._asdict() | {"mpi": name, "ranks": case.ranks, "run": run}

@@ -10,7 +10,9 @@ import numpy as np
 
 KINDS = (
     "kill", "signal", "freeze", "full_disk", "slow_disk", "corrupt", "delay", "loss",
+    "error", "stand", "cut", "lag", "readonly", "unlike", "twice", "foreign",
 )  # fmt: skip
+WATCHED = KINDS[8:]  # by launch/local; see watched.py
 
 PROBLEMS = {
     "ppca": ("--n-components", 2),
@@ -64,7 +66,7 @@ def draw(kind: str, seed: int) -> Case:
     rng = np.random.default_rng([seed, KINDS.index(kind), 0])
     if kind == "loss":
         return _draw_convex(kind, seed, rng)
-    ranks = int(rng.integers(3, 6))
+    ranks = int(rng.integers(3, 5 if kind in WATCHED else 6))
     problem, graph, scheme = (pick(rng, x) for x in (PROBLEMS, GRAPHS, SCHEMES))
     sending = pick(rng, SENDING)
     max_iter = int(rng.integers(60, 300))

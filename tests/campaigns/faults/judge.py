@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
 from tests.campaigns.faults.cases import Case
-from tests.campaigns.faults.jobs import MPI, Ended, Job, sweep
+from tests.campaigns.faults.jobs import HERE, MPI, Ended, Job, sweep
 from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
 from tests.support.runs import history_of, summary_of
 from tests.support.solving import solve
@@ -73,19 +74,25 @@ class Play:
         self.newest = -1  # complete checkpoint that was seen
 
     def verdict(self) -> Verdict:
-        if self.case.kind == "full_disk":
-            mount(self.disk)
-        else:
-            self.disk.mkdir()
+        self._open()
         try:
             outcome = self._lose() if self.case.kind == "loss" else self._play()
         except Fall as fall:
             outcome = str(fall.args[0])
             self.story.append(str(fall.args[1]))
         finally:
-            if self.case.kind == "full_disk":
-                subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
+            self._close()
         return Verdict(outcome, self.struck, self.starts, " | ".join(self.story))
+
+    def _open(self) -> None:
+        if self.case.kind == "full_disk":
+            mount(self.disk)
+        else:
+            self.disk.mkdir()
+
+    def _close(self) -> None:
+        if self.case.kind == "full_disk":
+            subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
 
     def _play(self) -> str:
         reference(self.case, self.folder / "whole")
@@ -121,10 +128,10 @@ class Play:
         if self.pace:
             ranks = map(str, range(self.case.ranks))
             plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
-        job = Job(
-            self.mpi, self.case.ranks, [*arguments, "--quiet"], self.folder, self.name,
-            plan, options,
-        )  # fmt: skip
+        main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
+        command = [self.mpi.mpiexec, *options, "-n", str(self.case.ranks)]
+        command += [sys.executable, *main, *arguments, "--quiet"]
+        job = Job(self.mpi, command, self.folder, self.name, plan)
         try:
             hit = fault.strike(job, self.run)
             ended = job.outcome()
@@ -151,7 +158,8 @@ class Play:
         if "Traceback" in ended.err and (not interrupted or ", in main\n" in ended.err):
             raise Fall(UNCLEAR, f"a traceback: {tail}")
         errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
-        if len(errors) > 1 or (errors and ended.code != 2):
+        code = 1 if self.case.kind == "loss" and "outside" in str(errors) else 2
+        if len(errors) > 1 or (errors and ended.code != code):
             raise Fall(UNCLEAR, f"code {ended.code}: {errors}")
 
     def _after(
@@ -273,7 +281,12 @@ def differences(whole: Path, again: Path) -> list[str]:
     found = []
     for path in sorted(whole.iterdir()):
         name, mine = path.name, again / path.name
-        if name != "config.toml" and not mine.exists():
+        if name == "config.toml":
+            continue
+        if name.endswith(".csv"):
+            with contextlib.suppress(ValueError):
+                merge_parts(again, path.stem, path.read_text().partition("\n")[0])
+        if not mine.exists():
             found.append(f"{name} (missing)")
         elif name.endswith(".npz"):
             found += [f"{name}:{key}" for key in _arrays_apart(mine, path)]
@@ -284,6 +297,19 @@ def differences(whole: Path, again: Path) -> list[str]:
         elif name == "summary.json":
             found += [f"{name}:{key}" for key in _facts_apart(again, whole)]
     return found
+
+
+def merge_parts(run: Path, kind: str, header: str) -> None:
+    """Write the rows that a run left in parts, for want of room, into one file."""
+    files = [path.read_text() for path in (run / "parts").glob(f"{kind}-*.csv")]
+    lines = [line.rpartition(",")[0] for text in files for line in text.splitlines()]
+    if lines:
+        keys, whole = 3 if kind == "edges" else 2, run / f"{kind}.csv"
+        key = lambda line: [int(word) for word in line.split(",")[:keys]]  # noqa: E731
+        first = min(map(key, lines))[0]
+        before = whole.read_text().splitlines()[1:] if whole.exists() else []
+        lines += [line for line in before if key(line)[0] < first]
+        whole.write_text("\n".join([header, *sorted(lines, key=key), ""]))
 
 
 def _arrays_apart(mine: Path, theirs: Path) -> list[str]:

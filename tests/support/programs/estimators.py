@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from dadmm.sklearn import (
@@ -109,6 +110,8 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
     names = "abcde" if odd else "abced"
     table = pyarrow.table(dict(zip(names, X.T, strict=True)))
     many, constant = LogisticRegression(), np.ones(len(X))
+    named = {f"{'b' if odd else 'a'}{k}": X[:, k] for k in range(5)}
+    search = GridSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, error_score="raise", cv=2)
     for estimator, rows, targets, culprit in (
         (Ridge(), X[:, : 4 if odd else 5], y, "features"),
         (Ridge(), table, y, "names of features"),
@@ -124,9 +127,12 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
         (many, X, constant, "one class"),
         (PPCA(), 0 * X, y, "equal"),
         (PPCA(), X + np.where(np.arange(5) == 3, np.nan, 0), y, "feature 3"),
+        (Ridge(), pyarrow.table(named), y, "names"),
+        (search, X, y, "cross-validation"),
     ):
+        over_mpi = {"estimator__comm" if estimator is search else "comm": COMM}
         try:
-            clone(estimator).set_params(comm=COMM).fit(rows, targets)
+            clone(estimator).set_params(**over_mpi).fit(rows, targets)
         except ValueError as error:
             said = str(error)
             assert culprit in said, said
