@@ -49,13 +49,9 @@ class FitData(NamedTuple):
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def total(self, table: Sequence[Sequence[float]]) -> Vector:
-        """Return the sum over the rows of all nodes; ``table`` has those hosted here.
-
-        The nodes add them up along a spanning tree of the graph.
-        """
+        """Return the sum of a row per node over all nodes; ``table`` has those here."""
         rows = [np.array(row, dtype=np.float64) for row in table]
-        total: Vector = self.world.reduce(self.graph, rows)
-        return total
+        return np.asarray(self.world.reduce(self.graph, rows))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -147,9 +143,8 @@ class Consensus(BaseEstimator):
         hosted = range(len(world.hosted(len(graph))))
 
         def divide() -> list[tuple[Any, ...]]:
-            cuts = shard.shares(n, len(hosted), hosted).values()
-            places = [np.arange(n)[rows] for rows in cuts]
-            return [tuple(array[own] for array in arrays) for own in places]
+            shares = shard.shares(n, len(hosted), hosted).values()
+            return [tuple(array[own] for array in arrays) for own in shares]
 
         return FitData(world, graph, on_all_ranks(world, divide))
 
@@ -174,15 +169,12 @@ class Consensus(BaseEstimator):
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""
         options = {"sending": self.sending, **(self.options or {})}
-        sending = vars(as_option(Sending, options.pop("sending")))
-        more |= {
-            "scheme": self.scheme,
-            "max_iter": self.max_iter,
-            "tolerance": self.tolerance,
-            "absolute_tolerance": 1e-3 * self.tolerance,
-        }
+        more |= vars(as_option(Sending, options.pop("sending")))
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
+        more |= {"tolerance": self.tolerance}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
         world, graph = data.world, data.graph
-        given = grouped(more | sending | options | {"comm": world.comm})
+        given = grouped(more | options | {"comm": world.comm})
         own = dict(zip(world.hosted(len(graph)), problems, strict=True))
         result = solve(problems if world.comm is None else own, graph, **given)
         if not result.converged and world.rank == 0:
@@ -193,7 +185,7 @@ class Consensus(BaseEstimator):
                 f"{f': {result.why}' if result.reason == 'no_minimum' else ''}; "
                 f"{advise(result, None if issparse(rows) else rows)}",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return result
 
