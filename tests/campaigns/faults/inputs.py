@@ -89,8 +89,9 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("run/summary.json", "ppca/summary.json"),
         (
             "report run ppca", "plot ppca run", "waiting run",
-            "replay run --network wan", "predict ppca table.csv --out p.csv", "launch diagnose run log",
-            "run --resume run --quiet", "launch sweep collect .",
+            "replay run --network wan", "predict ppca table.csv --out p.csv",
+            "launch diagnose run log", "run --resume run --quiet",
+            "launch sweep collect .",
         ),
     ),
     "going": (
