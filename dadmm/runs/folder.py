@@ -230,7 +230,7 @@ class RunFolder:
         self.save()
 
     def check(self, names: Collection[str]) -> None:
-        """Raise if a name exists and is not listed, or is no plain file or folder."""
+        """Raise if a name exists and is not listed, or is of another kind."""
         for path, name, kind, is_place in _entries(self.path):
             if name in names and not (name in self.names or is_place):
                 raise OutputError(

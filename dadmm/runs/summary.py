@@ -424,7 +424,7 @@ class Summary(dict[str, Any]):
                 why = f"{config.problem} has no standard errors"
             elif alpha:
                 why = (
-                    "it shrinks the coefficients, so that they have no standard errors "
+                    "it shrinks the coefficients, so they have no standard errors "
                     "(--alpha 0 gives them)"
                 )
             elif not self["converged"]:
