@@ -162,6 +162,17 @@ def test_edges_may_come_in_any_order(scheme):
             assert_array_equal(other[name], state[name][order], err_msg=name)
 
 
+@pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
+@pytest.mark.parametrize(("primal", "end"), [(1.0, 1e7), (0.0, 1e-5)])
+def test_doubling_and_halving_end_at_the_clamp(name, primal, end):
+    more = {"primal": primal, "dual": 1.0 - primal}
+    nodes = [n | more | {"probes": np.full(3, n["objective"])} for n in wander(0)]
+
+    states = follow(build(name, t_max=1000), together(nodes))
+
+    assert_array_equal(states[-1]["eta"], np.full(3, end))
+
+
 def test_settings_at_the_end_of_their_range_are_allowed(scheme):
     ends = {"budget_trigger": 0.0, "budget_decay": 0.0, "budget0": 0.0, "t_max": 0}
     for settings in (ends, {"budget_trigger": math.inf, "budget0": math.inf}):
