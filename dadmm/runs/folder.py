@@ -219,9 +219,8 @@ class RunFolder:
                 )
             wanted = "folder" if is_place else "file"
             if kind != wanted and (name in names or name in self.names):
-                what = "a special file" if kind == "special" else f"a {kind}"
                 raise OutputError(
-                    f"{self.path / path} is {what} where the run has a {wanted}; move "
+                    f"{self.path / path} is a {kind} where the run has a {wanted}; move "
                     "it away, or choose another folder"
                 )
 
