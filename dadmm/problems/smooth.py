@@ -96,14 +96,14 @@ class Smooth(WithStart):
 
     assumed: str
 
-    def __new__(cls, *args: Any, hessian: Any = None, **settings: Any) -> Self:
+    def __new__(cls, *_: object, hessian: object = None, **__: object) -> Self:
         """Return an object that has `rows` and `within` if there is a Hessian."""
         found: type = TwiceSmooth if cls is Smooth and hessian is not None else cls
         return object.__new__(found)
 
     def __init__(
         self,
-        value_and_gradient: Callable[[Vector], tuple[Any, ArrayLike]],
+        value_and_gradient: Callable[[Vector], tuple[ArrayLike, ArrayLike]],
         size: int,
         *,
         hessian: Callable[[Vector], ArrayLike] | None = None,
