@@ -34,6 +34,7 @@ from dadmm.core.ranks import say_start
 
 say_start()
 
+from dadmm import notebook as _  # noqa: F401 (it gives results their methods)
 from dadmm import penalty, problems
 from dadmm.admm.loop import Callback, Run
 from dadmm.comm.sending import Sending

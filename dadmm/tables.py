@@ -20,6 +20,7 @@ def encode(
     target: str | None = None,
     *,
     features: Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
     weight: str | None = None,
     classify: bool = False,
     categories: Sequence[str] = (),
@@ -41,11 +42,13 @@ def encode(
         One of each node, as `read_table` returns them; also dicts of columns, data
         frames of pandas, tables of pyarrow, and arrays. With ``comm``, the table of
         this rank.
-    topology : Topology
+    topology : Topology or networkx graph
     target : str, optional
         Name of the column that becomes y. By default there is none.
     features : sequence of str, optional
-        Names of the columns of X. By default all but target and weight.
+        Names of the columns of X. By default all that have no other use.
+    leave_out : sequence of str
+        Names of columns that are not used, such as an id.
     weight : str, optional
         Name of the column of sample weights.
     classify : bool
@@ -91,10 +94,11 @@ def encode(
     >>> parts[1].y
     array([2.5, 2. , 3. ])
     """
+    topology = Topology.from_graph(topology)
     schema.choice(ON_MISSING).check("on_missing", on_missing)
     schema.choice(UNKNOWN).check("unknown", unknown)
     choice = Choice(
-        features, target, weight,
+        features, target, weight, leave_out=leave_out,
         supervised=target is not None, n_classes=3 if classify else 0,
         categories=categories, max_categories=max_categories, on_missing=on_missing,
         unknown=unknown, standardise=standardise, intercept=fit_intercept,

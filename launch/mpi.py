@@ -147,10 +147,12 @@ def default_variables(mpiexec: str, external: bool) -> dict[str, str]:
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(threads, "1")
     variables |= dict.fromkeys(("DADMM_MONITOR", "DADMM_MONITOR_TCP"), "")  # `Monitor`
-    if sys.stderr is not None and sys.stderr.isatty():
-        # mpiexec pipes the output of ranks, so that they do not see the terminal
-        variables["DADMM_PROGRESS"] = "live"
-        variables["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    # mpiexec pipes the output of ranks, so that they do not see the terminal
+    streams = {"DADMM_PROGRESS": sys.stderr, "DADMM_OUTPUT": sys.stdout}
+    for name, stream in streams.items():
+        if stream is not None and stream.isatty():
+            variables[name] = "live"
+            variables["COLUMNS"] = str(shutil.get_terminal_size().columns)
     if external:  # mpi4py finds a library in /usr itself
         places = Path(mpiexec).parent.parent, Path(mpiexec).resolve().parent.parent
         for library in [p / lib for p in places for lib in ("lib", "lib64")]:

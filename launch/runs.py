@@ -88,7 +88,7 @@ def last_checkpoint(folder: Path) -> int:
 
 
 def read_ranks(folder: Path | None) -> list[dict[str, str]]:
-    """Return rank, node, host and pid of each rank of a run, or []."""
+    """Return rank, nodes, host and pid of each rank of a run, or []."""
     with contextlib.suppress(DadmmError):
         text = documents.parse(Path(folder or "", "ranks.csv"), str.splitlines, "CSV")
         rows = list(csv.DictReader(text))
@@ -131,7 +131,7 @@ def check_same_settings(wanted: RunConfig, folder: Path, ranks: int) -> None:
         return
     begun = RunConfig(**RunConfig.from_toml(folder / "config.toml"))
     old = {"nodes": begun.nodes} | begun.deciding()
-    new = {"nodes": ranks} | wanted.deciding()
+    new = {"nodes": wanted.nodes or ranks} | wanted.deciding()
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             raise UsageError(

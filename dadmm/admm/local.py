@@ -11,22 +11,27 @@ import numpy as np
 from dadmm.admm.state import Nodes
 from dadmm.core.errors import ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology
 
 NAMED = 20  # nodes at most in an error message
+FLOAT = np.dtype(np.float64)
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
+
+
+Rows = int | slice | Integers
 
 
 class Block(NamedTuple):
     """Nodes whose problems are stacked into one, or a single node."""
 
-    rows: Any  # of these nodes: a slice or indices; an int for a single node
+    rows: Rows  # of these nodes: a slice or indices; an int for a single node
     problem: Any
-    edges: Any  # of these nodes: a slice or indices
-    trial: np.ndarray  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
-    own: np.ndarray  # theta_i in ``trial``
-    probes: np.ndarray  # the probes of the edges in ``trial``
+    edges: Rows  # of these nodes: a slice or indices
+    trial: Array  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
+    own: Array  # theta_i in ``trial``
+    probes: Array  # the probes of the edges in ``trial``
 
 
 class Local:
@@ -49,6 +54,8 @@ class Local:
         """Use these problems from now on."""
         self.problems, self.layout = problems, problems[0].layout
         self.blocks = make_blocks(problems, self.incidence, bool(self.probe))
+        # whether some problem knows equation (14), ``-log p(X_i | theta_i)``
+        self.has_likelihood = any(has_likelihood(type(own)) for own in problems)
 
     def solve(self) -> None:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
@@ -58,11 +65,10 @@ class Local:
         new = np.empty_like(theta)  # a problem may keep the arrays that it has seen
         for block in self.blocks:
             rows, problem = block.rows, block.problem
+            own = theta[rows]
             try:
-                stats = problem.expect(theta[rows])
-                found = problem.prox(
-                    theta[rows], stats, centre[rows], work.weight[rows]
-                )
+                stats = problem.expect(own)
+                found = problem.prox(own, stats, centre[rows], work.weight[rows])
             except BREAKDOWNS as error:
                 raise self._breakdown(block, error) from error
             self._stats.append(stats)
@@ -91,12 +97,7 @@ class Local:
         if not math.isfinite(np.add.reduce(work.objective)):
             raise self._infinite(work.objective, t)
 
-    @property
-    def has_likelihood(self) -> bool:
-        """Whether some problem knows equation (14), ``-log p(X_i | theta_i)``."""
-        return any(has_likelihood(type(problem)) for problem in self.problems)
-
-    def likelihoods(self) -> np.ndarray:
+    def likelihoods(self) -> Vector:
         """Return ``-log p(X_i | theta_i)``, or f_i if a problem does not know it."""
         theta, values = self.state.theta, self.work.objective.copy()
         for block in self.blocks:
@@ -110,7 +111,7 @@ class Local:
                 values[block.rows] = as_numbers(found, shape, "neg_log_likelihood")
         return values
 
-    def values_at(self, theta: np.ndarray) -> np.ndarray:
+    def values_at(self, theta: Matrix) -> Vector:
         """Return f_i at a row of ``theta`` (n, size) each, shape (n,)."""
         values = np.empty(len(self.nodes))
         for block in self.blocks:
@@ -129,11 +130,11 @@ class Local:
             "has at least two samples, and that they differ"
         )
 
-    def _infinite(self, objective: np.ndarray, t: int) -> ProblemError:
+    def _infinite(self, objective: Vector, t: int) -> ProblemError:
         bad = np.flatnonzero(~np.isfinite(objective))
         if not len(bad):
             return ProblemError("the sum of the objectives overflows; rescale the data")
-        row = min(bad.tolist(), key=lambda row: int(self.nodes[row]))
+        row = bad[self.nodes[bad].argmin()]
         return ProblemError(
             f"node {self.nodes[row]}: the objective is {objective[row]} in iteration "
             f"{t}; the local problem has no finite minimum here (are the data free "
@@ -142,9 +143,9 @@ class Local:
         )
 
 
-def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
+def as_numbers(found: object, shape: tuple[int, ...], method: str) -> Array:
     """Return what a method of a problem has returned, as floats of that shape."""
-    is_complex = getattr(found, "dtype", np.dtype(float)).kind == "c"
+    is_complex = getattr(found, "dtype", FLOAT).kind == "c"
     try:
         # numpy would cut complex numbers to their real parts
         array = np.empty(()) if is_complex else np.asarray(found, dtype=np.float64)
@@ -158,7 +159,7 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
     )
 
 
-def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray:
+def row_order(topology: Topology, problems: Mapping[int, Problem]) -> Integers:
     """Return the nodes in order of degree, and of the kind of their problem."""
     numbers: dict[object, int] = {}
     kinds = [
@@ -166,8 +167,7 @@ def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray
         for p in problems.values()
     ]
     nodes = np.array(list(problems))
-    order: np.ndarray = nodes[np.lexsort((kinds, topology.degrees[nodes]))]
-    return order
+    return np.asarray(nodes[np.lexsort((kinds, topology.degrees[nodes]))])
 
 
 def has_likelihood(problem: type) -> bool:
@@ -181,32 +181,25 @@ def make_blocks(
     """Return blocks of nodes with one kind of problem and, for probes, one degree."""
     can = {kind: stacks(kind) for kind in set(map(type, problems))}
     degrees = (incidence.degrees if probes else 0 * incidence.degrees).tolist()
-    groups: dict[Any, list[int]] = {}
+    groups: dict[tuple[type, object, int], list[int]] = {}
     for row, problem in enumerate(problems):
         kind = type(problem)
         alike = getattr(problem, "kind", None) if can[kind] else ("alone", row)
         groups.setdefault((kind, alike, degrees[row]), []).append(row)
-    return [
-        _block(problems, rows, degree, incidence)
-        for (_, _, degree), rows in groups.items()
-    ]
-
-
-def _block(
-    problems: Sequence[Problem], nodes: list[int], degree: int, incidence: Incidence
-) -> Block:
-    shape = 1 + degree, problems[0].layout.size
-    if len(nodes) == 1:
-        (row,) = nodes
-        edges, trial = incidence.edges_of(row) if degree else slice(0), np.empty(shape)
-        return Block(row, problems[row], edges, trial, trial[0], trial[1:])
-    kind: Any = type(problems[nodes[0]])
-    problem = kind.stack([problems[row] for row in nodes])
-    rows: Any = np.array(nodes)
-    edges = (incidence.offsets[rows][:, None] + np.arange(degree)).ravel()
-    if nodes[-1] - nodes[0] + 1 == len(nodes):
-        rows = slice(nodes[0], nodes[-1] + 1)
-        first = int(incidence.offsets[nodes[0]])
-        edges = slice(first, first + degree * len(nodes))
-    trial = np.empty((len(nodes), *shape))
-    return Block(rows, problem, edges, trial, trial[:, 0], trial[:, 1:])
+    size, blocks, offsets = problems[0].layout.size, [], incidence.offsets
+    for (_, _, degree), nodes in groups.items():
+        trial = np.empty((len(nodes), 1 + degree, size))
+        rows: Rows = np.array(nodes)
+        edges: Rows = (offsets[rows][:, None] + np.arange(degree)).ravel()
+        first, last = nodes[0], nodes[-1]
+        if last - first + 1 == len(nodes):
+            rows, begin = slice(first, last + 1), int(offsets[first])
+            edges = slice(begin, begin + degree * len(nodes))
+        if len(nodes) == 1:
+            rows, problem, trial = first, problems[first], trial[0]
+        else:
+            make: Any = type(problems[first])
+            problem = make.stack([problems[row] for row in nodes])
+        own, others = trial[..., 0, :], trial[..., 1:, :]
+        blocks.append(Block(rows, problem, edges, trial, own, others))
+    return blocks

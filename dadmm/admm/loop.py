@@ -17,18 +17,13 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Nodes, State
-from dadmm.admm.stopping import (
-    REASONS,
-    GlobalStopping,
-    NeighbourStopping,
-    check_reach,
-)
+from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping, check_reach
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.comm.tree import TreeReduction
+from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
 from dadmm.comm.wire import HEADER
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -86,29 +81,13 @@ class RunKind:
 
     This one is in the coordinates of the user, and stops by its stopping rule. `Run`
     knows nothing of other coordinates. Dicts are by original number of the node.
-
-    Parameters
-    ----------
-    problems : dict of int to Problem
-    rule : Rule
-    starts : dict of int to ndarray of shape (size,)
-        Starting parameters.
-    duals : dict of int to ndarray of shape (shared_size,), optional
-        ``2 sum_j lambda_ij`` at the start. They sum to zero. By default all
-        multipliers start at zero.
-
-    Attributes
-    ----------
-    within : dict of int to Problem
-        The problems in the coordinates of the run, as are ``starts`` and ``duals``.
-    scales : dict of int to ndarray of shape (2, parts), optional
-        Those of a scaled rule, see `Rule.met`.
-    curvature : dict of int to float, optional
-        Of each f_i. By default it is measured, if the first penalties depend on it.
+    ``starts`` (size,) are parameters, and ``duals`` (shared_size,) are ``2 sum_j
+    lambda_ij`` at the start. They sum to zero; by default all multipliers start at
+    zero. ``within`` has the problems in the coordinates of the run.
     """
 
-    scales: Mapping[int, Matrix] | None = None
-    curvature: Mapping[int, float] | None = None
+    scales: Mapping[int, Matrix] | None = None  # (2, parts) of a scaled rule
+    curvature: Mapping[int, float] | None = None  # of f_i; None if to be measured
 
     def __init__(
         self,
@@ -181,12 +160,10 @@ class Run(Nodes):
     ----------
     layout : Layout
         Names and shapes of the parts of theta, in the coordinates of the run.
-    nodes : ndarray of int, shape (n,)
-        Numbers of the nodes in the graph, by row.
+    nodes, names : ndarray of int, shape (n,)
+        Numbers of the nodes in the graph, by row, and their original numbers.
     arcs : ndarray of int, shape (E,)
         Their directed edges, as indices of ``topology.edges``.
-    names : ndarray of int, shape (n,)
-        Original numbers of the nodes.
     incidence : Incidence
         Which edges belong to which node.
     state, work : State, Work
@@ -236,14 +213,14 @@ class Run(Nodes):
         make_edges = LossyEdges if sending.drop_probability else Edges
         self.edges: Edges = make_edges(self, scheme.alpha)
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
-        period = 1 if schedule is None else schedule.period
-        reach = topology.diameter_bound * period
+        span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
+        reach, every = topology.diameter_bound * span, sending.send_every
         if agreement == "neighbours" and kind.rule.tolerance > 0.0:
             check_reach(reach)
         known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(
-            self, kind.rule, reach, sending.send_every * period,
+            self, kind.rule, reach, span if every == 1 else every * period,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
         self.curvature_seconds = 0.0
@@ -254,13 +231,11 @@ class Run(Nodes):
         """Return the first penalties that this end of each edge proposes, (E,)."""
         if scheme.eta0 != "auto":
             return np.full(len(self.arcs), float(scheme.eta0 or np.nan))
-        if self.kind.curvature is None:
-            began = monotonic()
-            local, theta = self.local, self.state.theta
-            curvature = curvatures(local.problems, local.blocks, theta)
+        began, known, local = monotonic(), self.kind.curvature, self.local
+        if known is None:
+            curvature = curvatures(local.problems, local.blocks, self.state.theta)
             self.curvature_seconds = monotonic() - began
         else:
-            known = self.kind.curvature
             curvature = np.array([known[i] for i in self.names.tolist()])
         factors = edge_factors(self.topology, self.arcs)
         return np.repeat(curvature, self.incidence.degrees) * factors
@@ -290,7 +265,10 @@ class Run(Nodes):
         return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
     def total(
-        self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
+        self,
+        rows: Sequence[Array],
+        merge: Merge | Stacked = np.add,
+        finish: Finish | None = None,
     ) -> Any:
         """Return the sum over all nodes of one value for each row of this process."""
         values = dict(zip(self.nodes.tolist(), rows, strict=True))

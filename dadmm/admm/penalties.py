@@ -37,34 +37,19 @@ class Penalties:
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
         self._find_most = incidence.reducer(np.maximum, work.probes, self._most)
         self._obs = Observation(
-            t=0,
-            incidence=incidence,
-            objective=work.objective,
-            previous=state.objective,
-            probes=work.probes,
-            f_min=self._least,
-            f_max=self._most,
-            primal=work.primal,
-            dual=work.dual,
-            theta=work.shared,
-            centre=work.centre,
-            weight=work.weight,
-            sent=state.sent,
-            received=state.received,
-            anchors=state.anchors,
-            drift=work.drift,
-            multipliers=state.multipliers,
-            eta=state.eta,
-        )
+            t=0, incidence=incidence, objective=work.objective,
+            previous=state.objective, probes=work.probes, f_min=self._least,
+            f_max=self._most, primal=work.primal, dual=work.dual, theta=work.shared,
+            centre=work.centre, weight=work.weight, sent=state.sent,
+            received=state.received, anchors=state.anchors, drift=work.drift,
+            multipliers=state.multipliers, eta=state.eta,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Set the penalties of the next iteration, given the neighbours' proposals."""
-        state = self.state
+        state, theirs = self.state, self.mail.inbox.eta.copy()
         state.penalty = self.scheme.start(
-            state.penalty,
-            self.mail.inbox.eta.copy(),
-            state.anchors,
-            state.multipliers,
+            state.penalty, theirs, state.anchors, state.multipliers
         )
         self.check("start")
         state.eta[...] = state.penalty["eta"]

@@ -6,12 +6,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.admm.state import Numbers
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.schema import FINITE, check_fields, choice, entry
 
 RULES = ("optimality", "residuals", "objective")
@@ -21,23 +22,23 @@ TINY = float(np.finfo(float).tiny)  # so that zero is below a limit of zero
 KEPT = 4  # candidates of a `CriteriaLog` in a checkpoint
 TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
-# of differences and of gradients, (2, P, n); or a function of |theta| by part,
-# (P, ..., n), with values (2, P, ..., n)
-Scales = np.ndarray | Callable[[np.ndarray], np.ndarray]
+# of differences and of gradients, (2, P, n); or a function of the number 0 or 1 and of
+# |theta| by part, (P, ..., n), with values (P, ..., n)
+Scales = Array | Callable[[int, Array], Array]
 
 
 class Verdict(NamedTuple):
     """The criteria of a rule, each as a multiple of its limit; by node, (..., n).
 
     A criterion is met if its multiple is below 1. The multiple is NaN if the rule does
-    not use the criterion, and infinite if the limit is zero or the norm is NaN.
+    not use the criterion.
     """
 
-    objective: np.ndarray  # its change since the iteration before
-    disagreement: np.ndarray  # largest over the parts of theta
-    residual: np.ndarray
-    disagreement_part: np.ndarray  # that part; -1 is all of theta
-    residual_part: np.ndarray
+    objective: Array  # its change since the iteration before
+    disagreement: Array  # largest over the parts of theta
+    residual: Array
+    disagreement_part: Array  # that part; -1 is all of theta
+    residual_part: Array
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,11 @@ class Rule:
     ----------
     name : {"optimality", "residuals", "objective"}
         "objective" is the test of the paper's section 5, the relative change of the
-        objective alone. This is equation (14), ``-log p(X_i | theta_i)``, if the
-        problem has a method ``neg_log_likelihood``, and f_i otherwise. The others
-        judge f_i. They also require that the node agrees with its neighbours and is at
-        a minimum of its Lagrangian.
-        "optimality" tests this in every part of theta, by norms that bound the
-        distance from the optimum. "residuals" uses the paper's primal and dual
-        residuals.
+        objective alone: equation (14), ``-log p(X_i | theta_i)``, if the problem has a
+        method ``neg_log_likelihood``, and f_i otherwise. The others judge f_i, and that
+        the node agrees with its neighbours and is at a minimum of its Lagrangian.
+        "optimality" tests this in every part of theta, by norms that bound the distance
+        from the optimum. "residuals" uses the paper's primal and dual residuals.
     tolerance : float
         Relative to |theta| and to the multipliers; with 0 a rule never holds.
         This is the value of the first iteration; a review may change it.
@@ -82,21 +81,22 @@ class Rule:
         """Whether both criteria are relative to known scales, or to |theta| alone."""
         return self.scaled and self.name == "optimality"
 
-    def met(
-        self, now: Numbers, sizes: Vector, scales: Scales | None = None
-    ) -> np.ndarray:
+    def met(self, now: Numbers, sizes: Vector, scales: Scales | None = None) -> Array:
         """Return whether all criteria are met, by node (n,).
 
         ``sizes`` (P, 1) are the square roots of the numbers of entries of each part.
         """
-        holds = np.ones(1, dtype=bool)
+        holds = np.ones(now.judged.shape, dtype=bool)
         if not self.is_scaled:
             change, limit = self._change(now)
             holds = change < limit
-            if self.name == "objective" or not np.count_nonzero(holds):
-                return holds
-        norms, limits = self._norms(now, sizes, scales)
-        return holds & (norms < limits).all(axis=(0, 1))
+        if self.name != "objective":
+            for k, norms in enumerate(self._norms(now)):
+                if not np.count_nonzero(holds):
+                    break  # most iterations end here
+                limits = self._limits(k, now, sizes, scales)
+                holds = holds & np.logical_and.reduce(norms < limits)
+        return holds
 
     def verdict(
         self, now: Numbers, sizes: Vector, scales: Scales | None = None
@@ -106,45 +106,50 @@ class Rule:
         whole = np.full(change.shape, -1)
         if self.name == "objective":
             return Verdict(change, none, none, whole, whole)
-        by_part = over(*self._norms(now, sizes, scales))
+        limits = [self._limits(k, now, sizes, scales) for k in range(2)]
+        by_part = over(self._norms(now), limits)
         parts = by_part.argmax(axis=1) if self.name == "optimality" else [whole] * 2
         return Verdict(none if self.is_scaled else change, *by_part.max(axis=1), *parts)
 
-    def _change(self, now: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    def _change(self, now: Numbers) -> tuple[Array, Array]:
         """Return the change of the objective, and its limit."""
         limit = now.tolerance * np.maximum(np.abs(now.judged), 1.0)
         return np.abs(now.judged - now.previous), limit
 
-    def _norms(
-        self, now: Numbers, sizes: Vector, scales: Scales | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return norms of disagreement and residual, and limits, (2, P, ..., n)."""
+    def _norms(self, now: Numbers) -> Array:
+        """Return norms of disagreement and residual, (2, P, ..., n)."""
+        if self.name == "residuals":
+            return np.array([now.primal, now.dual])[:, None]
+        return now.parts[3:]
+
+    def _limits(
+        self, k: int, now: Numbers, sizes: Vector, scales: Scales | None
+    ) -> Array:
+        """Return the limits of disagreement (k = 0) or residual (1), (P, ..., n)."""
         if self.name == "residuals":
             theta, mean, pull = now.lengths[:3]
-            limits = np.array([np.maximum(theta, mean), np.maximum(2.0 * pull, 1.0)])
-            limits *= now.tolerance
-            return np.array([now.primal, now.dual])[:, None], limits[:, None]
+            lengths = np.maximum(2.0 * pull, 1.0) if k else np.maximum(theta, mean)
+            return np.asarray(now.tolerance * lengths)[None]
         theta, mean, pull = now.parts[:3]
         if not self.is_scaled:
-            limits = np.array([np.maximum(theta, mean), 2.0 * pull])
-            limits *= now.tolerance
+            lengths = 2.0 * pull if k else np.maximum(theta, mean)
             entries = sizes.reshape(-1, *[1] * (theta.ndim - 1))
-            limits += self.absolute_tolerance * entries
+            least: float | Array = self.absolute_tolerance * entries
         else:
+            least = TINY
             if isinstance(scales, np.ndarray):  # of all iterations
-                lengths = np.expand_dims(scales, tuple(range(2, theta.ndim)))
+                lengths = np.expand_dims(scales[k], tuple(range(1, theta.ndim - 1)))
             elif scales is not None:
-                lengths = scales(theta)
+                lengths = scales(k, theta)
             else:
                 # |theta| is at most this if all of f is explained; it matters if the
                 # optimum is zero
-                least = FRACTION * np.sqrt(2.0 * np.maximum(now.judged, 0.0))
-                lengths = np.array([np.maximum(theta, least)] * 2)
-            limits = now.tolerance * lengths + TINY
-        return now.parts[3:], limits
+                explained = FRACTION * np.sqrt(2.0 * np.maximum(now.judged, 0.0))
+                lengths = np.maximum(theta, explained)
+        return np.asarray(now.tolerance * lengths + least)
 
 
-def over(lengths: Any, limit: Any) -> np.ndarray:
+def over(lengths: ArrayLike, limit: ArrayLike) -> Array:
     """Return norms as multiples of their limits.
 
     A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
@@ -177,7 +182,6 @@ class CriteriaLog:
         self.held = 0  # iterations in a row in which all nodes met all criteria
         self.unmet = Unmet()  # the last iteration that was unmet
         self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
-        self._due = 1  # the iteration of the next sample
         self._candidates: list[Unmet] = []  # unmet, then `patience` met in a row
 
     def enter(self, t: int, met: bool, worst: Callable[[int], Unmet]) -> None:
@@ -196,18 +200,8 @@ class CriteriaLog:
                 del known[0]  # a later one will precede the stop
             known.append(self.unmet)
 
-    def is_sampled(self, t: int) -> bool:
-        """Return whether iteration ``t`` belongs to the trail.
-
-        The trail samples one iteration out of `stride`, starting with the first.
-        """
-        if t != self._due:
-            return False
-        self._due = t + stride(t)
-        return True
-
     def sample(self, t: int, factor: float) -> None:
-        """Add a sample to the trail; when it is full, drop every other one."""
+        """Add a sample, see `is_sampled`; if the trail is full, drop every other."""
         step = stride(t)
         k = (t - 1) // step
         if step > 1 and 2 * k == TRAIL:
@@ -231,15 +225,15 @@ class CriteriaLog:
         known = [self.unmet, *self._candidates[-KEPT:]]
         seen = [number for each in known for number in each]
         seen += [math.nan] * ((1 + KEPT) * len(Unmet._fields) - len(seen))
-        return np.array([self.held, self._due, *self.trail, *seen], dtype=np.float64)
+        return np.array([self.held, *self.trail, *seen], dtype=np.float64)
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what was saved, with a row for each node."""
-        self.held, self._due = int(saved[:, 0].min()), int(saved[0, 1])
+        self.held = int(saved[:, 0].min())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
-            self.trail = np.nanmax(saved[:, 2 : 2 + TRAIL], axis=0)
-        seen = saved[:, 2 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
+            self.trail = np.nanmax(saved[:, 1 : 1 + TRAIL], axis=0)
+        seen = saved[:, 1 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
         self.unmet = max(map(_unmet, seen[:, 0].tolist()), key=_severity)
         rows = seen[:, 1:].reshape(-1, seen.shape[2])
         found = {_unmet(row) for row in rows[~np.isnan(rows[:, 0])].tolist()}
@@ -271,3 +265,8 @@ def merge_endings(mine: Vector, other: Vector) -> Vector:
 def stride(t: int) -> int:
     """Return the iterations between two samples of a trail up to ``t``."""
     return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
+
+
+def is_sampled(t: int) -> bool:
+    """Return whether iteration ``t`` belongs to a trail, as the first one does."""
+    return (t - 1) % stride(t) == 0

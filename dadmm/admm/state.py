@@ -3,61 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.wire import IDLE
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology
 
 Arrays = dict[str, np.ndarray]
-NODE, EDGE, RUN = "node", "edge", "run"
-_NODE, _EDGE, _RUN = ({"of": of} for of in (NODE, EDGE, RUN))
 
 
 @dataclass
 class State:
     """What the next iteration and the results depend on.
 
-    Each field has one row per node or per edge of this process, or belongs to the run
-    (`_RUN`). `choose` takes the rows of a checkpoint file, or of what is left after a
-    failure. The parts of a `Run` keep views of the arrays, so these are written in
-    place. Only ``theta``, ``stopping`` and the arrays in dicts may be replaced.
+    Each field has one row per node of this process, one per edge (`EDGE`), or belongs
+    to the run (`RUN`). `choose` takes the rows of a checkpoint file, or of what is left
+    after a failure. The parts of a `Run` keep views of the arrays, so these are written
+    in place. Only ``theta``, ``stopping`` and the arrays in dicts may be replaced.
     """
 
-    theta: Matrix = field(metadata=_NODE)  # (n, size)
-    mean: Matrix = field(metadata=_NODE)  # (n, m) of the neighbours' theta
-    # (n,) f_i in the last iteration that was not idle
-    objective: Vector = field(metadata=_NODE)
-    # (n,) iterations in a row that met the rule
-    held: np.ndarray = field(metadata=_NODE)
-    # (n,) the header of the node's messages, see `wire`
-    header: np.ndarray = field(metadata=_NODE)
-    # (n, ...) the numbers of the last iteration
-    measured: Matrix = field(metadata=_NODE)
-    seconds: Matrix = field(metadata=_NODE)  # (n, 4) of each phase
-    # rows in collectives that are under way, by name
-    posted: Arrays = field(metadata=_NODE)
-    sent: Matrix = field(metadata=_EDGE)  # (E, m) theta_i as the neighbour has it
-    received: Matrix = field(metadata=_EDGE)  # (E, m) theta_j
-    multipliers: Matrix = field(metadata=_EDGE)  # (E, m) lambda_ij
-    anchors: Matrix = field(metadata=_EDGE)  # (E, m) z_ij
-    eta: Vector = field(metadata=_EDGE)  # (E,) eta_ij, as used
-    # of the scheme; "eta" is what this end proposes
-    penalty: Arrays = field(metadata=_EDGE)
-    sending: Arrays = field(metadata=_EDGE)  # of the gates
-    traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
-    # (n, ...) what `NeighbourStopping.save` returned
-    stopping: Matrix = field(metadata=_NODE)
+    theta: Matrix  # (n, size)
+    mean: Matrix  # (n, m) of the neighbours' theta
+    objective: Vector  # (n,) f_i in the last iteration that was not idle
+    held: np.ndarray  # (n,) iterations in a row that met the rule
+    header: np.ndarray  # (n,) the header of the node's messages, see `wire`
+    measured: Matrix  # (n, ...) the numbers of the last iteration
+    seconds: Matrix  # (n, 4) of each phase
+    posted: Arrays  # rows in collectives that are under way, by name
+    sent: Matrix  # (E, m) theta_i as the neighbour has it
+    received: Matrix  # (E, m) theta_j
+    multipliers: Matrix  # (E, m) lambda_ij
+    anchors: Matrix  # (E, m) z_ij
+    eta: Vector  # (E,) eta_ij, as used
+    penalty: Arrays  # of the scheme; "eta" is what this end proposes
+    sending: Arrays  # of the gates
+    traffic: np.ndarray  # (E, 2) messages and bytes
+    stopping: Matrix  # (n, ...) what `NeighbourStopping.save` returned
     # () iterations that the scheme does not count: without payloads, or before a
     # change of coordinates
-    idle: np.ndarray = field(metadata=_RUN)
-    collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
-    coordinates: Arrays = field(metadata=_RUN)  # of `loop.RunKind`
+    idle: np.ndarray
+    collectives: np.ndarray  # (2,) calls and bytes
+    coordinates: Arrays  # of `loop.RunKind`
 
     def flatten(self) -> Arrays:
         """Return the arrays by name; arrays of a group are ``"group/name"``."""
@@ -82,36 +73,38 @@ class State:
                 found[name] = array
         return cls(**found)
 
-    def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
+    def choose(
+        self, node: slice | Array = slice(None), edge: slice | Array = slice(None)
+    ) -> State:
         """Return a copy of the rows with these indices, by default of all."""
-        at = {NODE: node, EDGE: edge, RUN: ...}
-        flat = self.flatten().items()
-        return State.from_arrays({k: rows[at[_of(k)]].copy() for k, rows in flat})
+        found = {}
+        for name, rows in self.flatten().items():
+            group = name.partition("/")[0]
+            at = ... if group in RUN else edge if group in EDGE else node
+            found[name] = rows[at].copy()
+        return State.from_arrays(found)
 
     @classmethod
     def join(cls, states: Sequence[State]) -> State:
         """Return one state with the rows of several, in their order."""
         flat = [state.flatten() for state in states]
-        return cls.from_arrays(
-            {
-                name: array
-                if _of(name) == RUN
-                else np.concatenate([each[name] for each in flat])
-                for name, array in flat[0].items()
-            }
-        )
+        found = flat[0]
+        for name in found:
+            if name.partition("/")[0] not in RUN:
+                found[name] = np.concatenate([each[name] for each in flat])
+        return cls.from_arrays(found)
 
     def assign(self, other: State) -> None:
         """Copy the values of a state; raise ValueError if shapes or types differ."""
         mine, theirs = self.flatten(), other.flatten()
-        missing = [name for name in mine if name in _ROWS and name not in theirs]
-        if missing:
-            raise ValueError(f"there is no {missing[0]}")
+        for item in fields(self):
+            if item.name in mine and item.name not in theirs:
+                raise ValueError(f"there is no {item.name}")
         for name, array in theirs.items():
             group, _, key = name.partition("/")
             own = mine.get(name, array)
             if name == "stopping":  # of any length
-                own = np.empty((len(self.stopping), *array.shape[1:2]))
+                own = self.stopping = np.empty((len(own), *array.shape[1:2]))
             if array.shape != own.shape or array.dtype.kind != own.dtype.kind:
                 raise ValueError(
                     f"{name} has shape {array.shape} and type {array.dtype}, not "
@@ -119,18 +112,15 @@ class State:
                 )
             if key:
                 getattr(self, group)[key] = array.copy()
-            elif name == "stopping":
-                self.stopping = array.copy()
             else:
                 own[...] = array
 
 
-_ROWS = {item.name: item.metadata["of"] for item in fields(State)}
-
-
-def _of(name: str) -> str:
-    """Return what has the rows of an array of `State.flatten`."""
-    return str(_ROWS[name.partition("/")[0]])
+EDGE = {
+    "sent", "received", "multipliers", "anchors", "eta", "penalty", "sending",
+    "traffic",
+}  # fmt: skip
+RUN = {"idle", "collectives", "coordinates"}
 
 
 class Numbers:

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm.rule import SAVED, CriteriaLog, Rule, Scales, Unmet, Verdict, over
+from dadmm.admm import rule as rules
+from dadmm.admm.rule import CriteriaLog, Rule, Scales, Unmet, Verdict
 from dadmm.admm.state import Nodes, Numbers
 from dadmm.comm.sending import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
@@ -90,7 +91,7 @@ class NeighbourStopping:
         all_hold = np.count_nonzero(holds) == len(holds)
         self.log.enter(turn.t, all_hold, self._worst)
         self._last[...] = work.numbers
-        if self.log.is_sampled(turn.t):
+        if rules.is_sampled(turn.t):
             self._samples.append((turn.t, work.numbers.copy()))
             if len(self._samples) * work.numbers.size > MOST_SAMPLED:
                 self._judge_samples()
@@ -197,7 +198,7 @@ class NeighbourStopping:
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
-        self.log.restore(saved[:, :SAVED])
+        self.log.restore(saved[:, : rules.SAVED])
         if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
@@ -206,7 +207,7 @@ class NeighbourStopping:
     @staticmethod
     def without_agreement(saved: Matrix) -> Matrix:
         """Return what was saved, without votes and with ``held`` 0, after a failure."""
-        saved = saved[:, :SAVED].copy()
+        saved = saved[:, : rules.SAVED].copy()
         saved[:, 0] = 0.0  # `CriteriaLog.held`
         return saved
 
@@ -222,7 +223,7 @@ def _shift(rounds: int) -> int:
     return 4 * (rounds % 2)
 
 
-def _merge(requests: np.ndarray, more: Any) -> None:
+def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:
     """Keep the larger code of each round."""
     low = np.maximum(requests & LOW, more & LOW)
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
@@ -250,11 +251,11 @@ class Votes:
         if self.rule.name == "objective":
             total = float(np.add.reduce(votes))
             limit = self.rule.tolerance * max(abs(total), 1.0)
-            factor = float(over(abs(total - self._previous), limit))
+            factor = float(rules.over(abs(total - self._previous), limit))
             if factor >= 1.0:
                 log.unmet = Unmet(self._iteration, factor)
             log.enter(self._iteration, factor < 1.0, lambda t: log.unmet)
-            if log.is_sampled(self._iteration):
+            if rules.is_sampled(self._iteration):
                 log.sample(self._iteration, factor)
             self._previous = total
         else:
@@ -326,5 +327,5 @@ class GlobalStopping(NeighbourStopping):
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)
-        if saved.shape[1] > SAVED:
-            self.votes.restore(saved[:, SAVED:])
+        if saved.shape[1] > rules.SAVED:
+            self.votes.restore(saved[:, rules.SAVED :])

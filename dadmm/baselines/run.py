@@ -18,7 +18,7 @@ from dadmm.comm.codec import Coder
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import World, world_of
+from dadmm.comm.world import world_of
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -29,8 +29,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
-from dadmm.solver.plan import Kind, all_abilities, find_starts, make_plan
-from dadmm.solver.solve import KINDS, hosted_problems
+from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
+from dadmm.solver.solve import KINDS, hosted_problems, make_exchange
 
 Callback = Callable[[int, Any], str | None]
 
@@ -245,17 +245,16 @@ def solve(
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    plan = make_plan(all_abilities(hosted.values()), None, coordinates)
+    plan = make_plan(abilities(hosted.values()), None, coordinates)
     check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)
         kind = KINDS[plan.kind](hosted, Stopping(tolerance=0.0).criteria, starts, None)
         kind.plan = plan
         kind.prepare(topology, world, None)
-        run = BaselineRun(
-            algorithm, kind, _exchange(topology, kind.within, algorithm.width, world),
-            topology, sending, schedule,
-        )  # fmt: skip
+        size = next(iter(kind.within.values())).layout.shared_size
+        exchange = make_exchange(world, topology, algorithm.width * size)
+        run = BaselineRun(algorithm, kind, exchange, topology, sending, schedule)
         run.iterate(max_iter, callbacks)
         run.exchange.close()
     return run
@@ -292,14 +291,3 @@ def check_suited(
         why = "has no way to send but by another payload; leave out the other settings"
     if why:
         raise ConfigError(f"the algorithm {name} {why}")
-
-
-def _exchange(
-    topology: Topology, within: Mapping[int, Problem], width: int, world: World
-) -> Exchange:
-    size = width * next(iter(within.values())).layout.shared_size
-    if world.comm is None:
-        return Exchange(topology, size)
-    from dadmm.comm.mpi import MPIExchange
-
-    return MPIExchange(world.comm, topology, size, hosts=world.hosts)

@@ -144,7 +144,7 @@ class Comparison(Job):
             if flag in OWN:
                 raise ConfigError(f"{flag} is not for compare; use {OWN[flag]}")
         given.topology = given.topology or ["ring"]
-        flags = ["--topology", given.topology[0], "--placement", "ranks"]
+        flags = ["--topology", given.topology[0], "--placement", "blocks"]
         config = RunConfig.from_argv([*rest, *flags]).config
         if config.has_subspace:
             config = replace(config, compare_centralised=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import chain
@@ -35,9 +35,9 @@ from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
-from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
+from dadmm.runs.flags import in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             world = connect()
         except DadmmError as error:  # before the ranks are connected: only of this one
-            return report_error(error)
+            return report_error(in_flags(error))
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
         job = Job(world, signals)
@@ -101,7 +101,7 @@ class Job:
     ----------
     config, resume : the settings, and the folder of the run to resume, or None
     graph, schedule : the graph, and the schedule of its edges, or None
-    hosts : the host of each rank
+    machines : the host of each rank
     data, problems, features : of the hosted nodes
     targets : what results are compared with
     gaps : node, rows dropped and rows filled, of the nodes that have any
@@ -114,6 +114,8 @@ class Job:
         self.set_up = 0.0  # seconds until the first iteration
         self.over_mpi = world.comm is not None
         self._is_alone = False  # whether errors are of this rank
+        # after a failure: the ranks of this part, and those that failed
+        self._left: tuple[Collection[int], Collection[int]] = (), ()
 
     def run(self, argv: Sequence[str]) -> int:
         """Run the job, and return the exit code, the same on all ranks."""
@@ -145,7 +147,7 @@ class Job:
         world, is_input = self.world, isinstance(error, DadmmError)
         if is_input and not (self._is_alone and self.over_mpi):
             if world.rank == 0:
-                report_error(error)
+                report_error(in_flags(error))
             return BAD_INPUT
         if not self.over_mpi:
             raise error
@@ -179,6 +181,7 @@ class Job:
                 given = RunConfig.from_argv(argv)
             except SystemExit:
                 return None
+            _ = given.config.options  # imports a scheme of one's own
             if given.config.on_failure == "continue" and not given.dry_run:
                 self.world.check_fault_tolerance()
             return given
@@ -193,7 +196,7 @@ class Job:
 
         given = checks.run(read)
         checks.compare(facts)
-        self.hosts = [own["host"] for own in checks.gather(host=host())]
+        self.machines = [own["host"] for own in checks.gather(host=host())]
         return given
 
     def preview(self) -> None:
@@ -201,25 +204,19 @@ class Job:
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
         world, config = self.world, self.config
-        n_nodes = world.size if self.over_mpi else config.nodes or config.traits.nodes
-        config.settle(n_nodes)
+        usual = world.size if self.over_mpi else config.traits.nodes
+        config.settle(config.nodes or usual)
         print_out(config.to_toml() + from_rank_0(world, lambda: leaving(config)))
 
     def build_graph(self) -> None:
-        """Build or read the graph, and give each rank its node, by its host."""
-        world, config, hosts = self.world, self.config, self.hosts
+        """Build or read the graph, and give each rank its nodes."""
+        world, config = self.world, self.config
         self.graph, self.schedule = setup.share_graph(world, config)
         config.settle(self.graph.n_nodes)
-        if config.placement == "ranks" or len(set(hosts)) == 1:
-            return
-        found = np.empty(0, np.int64)
-        if world.rank == 0:
-            found = placement.place(self.graph, hosts)
-        nodes = world.share_array(found)
-        if (nodes != np.arange(world.size)).any():
-            world.renumber(int(nodes[world.rank]))
-        self.hosts = [hosts[rank] for rank in np.argsort(nodes)]
-        # from here on, rank i has node i
+        if self.over_mpi:
+            world.hosts = setup.share_placement(
+                world, config, self.graph, self.machines
+            )
 
     def load_data(self) -> None:
         """Load or draw the rows, make the problems, and compare them between ranks."""
@@ -229,7 +226,7 @@ class Job:
         self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
         checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
-        few, process = checks.run(self._count_few), [world.number, host(), os.getpid()]
+        few, process = checks.run(self._count_few), [host(), os.getpid()]
         gaps = [[i, *counts] for i, counts in data.gaps.items()] if data else []
         everyone = checks.gather(
             gappy=self._is_gappy(), few=few, gaps=gaps, process=process
@@ -282,8 +279,7 @@ class Job:
             self.world, self.config, self.graph, self.over_mpi,
         )  # fmt: skip
         n_nodes, by_edge = graph.n_nodes, bool(config.record_edges)
-        ranks = n_nodes if over_mpi else 1
-        names = names_of_run(n_nodes, ranks, by_edge, over_mpi, config.checkpoint)
+        names = names_of_run(n_nodes, world.size, by_edge, over_mpi, config.checkpoint)
         path, run = json.loads(from_rank_0(world, lambda: self._enter(names)))
         if world.rank:
             self.folder = RunFolder(Path(path), run=run)
@@ -298,7 +294,9 @@ class Job:
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
-            name = f"{config.problem.rpartition(':')[2]}-{graph}-{config.scheme}"
+            kinds = (config.problem, config.scheme)
+            problem, scheme = (kind.rpartition(":")[2] for kind in kinds)
+            name = f"{problem}-{graph}-{scheme}"
             self.folder = RunFolder.create(config.out, name, config.overwrite, names)
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
@@ -318,11 +316,11 @@ class Job:
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
         rank, config, graph = self.world.rank, self.config, self.graph
-        path, nodes = self.folder.path, [rank] if self.over_mpi else range(len(graph))
+        path, nodes = self.folder.path, self.world.hosted(len(graph))
         if rank == 0:  # the run can be repeated elsewhere
             changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
             write_text(path / "config.toml", config.to_toml(**changed))
-            self.folder.write_ranks(self._processes if self.over_mpi else [])
+            self.folder.write_ranks(self._processes, self.world.hosts)
         seen = (path / PARTS).is_dir()
         if not seen:
             check_unseen(config, path, graph.n_nodes)
@@ -371,14 +369,15 @@ class Job:
 
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
-        world, config, problems = self.world, self.config, list(self.problems.values())
+        world, config = self.world, self.config
         options = config.options | {"record": False, "gather": "root"}
         options["comm"] = replace(options["comm"], comm=world.comm)
-        progress = Progress(config.max_iter, self.problems, config.quiet)
+        is_quiet = config.quiet or world.rank > 0
+        progress = Progress(config.max_iter, self.problems, is_quiet)
         self._is_alone = True
         try:
             self.result = solve(
-                problems[0] if self.over_mpi else problems,
+                self.problems if self.over_mpi else [*self.problems.values()],
                 self.graph,
                 schedule=self.schedule,
                 callbacks=[self._note_set_up, self.rows, self.signals, progress],
@@ -398,9 +397,19 @@ class Job:
         world.adopt(result.comm)
         if world.rank == 0:  # the lowest rank that is left prints from now on
             sys.stdout = sys.__stdout__
-        self.graph = result.topology
-        self.hosts = [self.hosts[i] for i in result.nodes]
-        self._find_targets(Checks(world).gather(gappy=self._is_gappy()), None)
+        assert world.hosts is not None
+        own, placed = np.array([self.rows.rank]), world.hosts
+        left_at = np.delete(placed, result.lost)
+        self._left = world.joined(own, True)[0], np.setdiff1d(placed, left_at)
+        self.graph, left = result.topology, result.nodes.tolist()
+        numbers = {i: k for k, i in enumerate(left)}  # of the nodes that are left
+        self.problems = {i: p for i, p in self.problems.items() if i in numbers}
+        rows = {i: own for i, own in self.data.rows.items() if i in numbers}
+        self.data = self.data._replace(rows=rows)
+        world.share_nodes([numbers[i] for i in self.problems], len(left))
+        everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
+        self.machines = [their["host"] for their in everyone]
+        self._find_targets(everyone, None)
 
     def write_results(self) -> None:
         """Write the results, and print the summary."""
@@ -431,12 +440,12 @@ class Job:
             if world.rank == 0:
                 arrays = results.arrays(result, self.features, frames, targets.adrift)
                 model = None if fit.model is None else fit.model.to_json()
-                left = result.nodes.tolist() if result.lost else None
+                left = {*result.nodes.tolist()} if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
                 try:
                     self.folder.newest().finish(
-                        self.rows, summary, arrays, model, left, result.lost,
-                        is_over=over or left is not None,
+                        self.rows, summary, arrays, model, over or left is not None,
+                        left, *self._left,
                     )  # fmt: skip
                 except OutputError as error:
                     if (home / "summary.json").exists():
@@ -514,7 +523,7 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
         status = "no minimum" if no_minimum else run.entry("status")
         why = f"has ended ({status}) after {done} iterations; nothing to resume"
     elif done >= max_iter:
-        why = f"has done {done} iterations, and max_iter is {max_iter}; raise max_iter"
+        why = f"has done {done} iterations of {max_iter}; raise --max-iter"
     else:
         return
     raise CheckpointError(f"the run in {folder} {why}")

@@ -79,7 +79,7 @@ def describe(
         found = scores.score(_alone, kind, parameters, [Rows(data.whole)])
         return Fit(model, found, [end - first for first, end in ends])
     found = scores.score(total, kind, parameters, own, n_nodes <= MOST_NODES)
-    counts = world.gather(np.array([[float(each.X.shape[0])] for each in own]))
+    counts = world.gather_nodes([np.array([[float(p.X.shape[0])]]) for p in own])
     by_node = counts[:, 0].astype(int).tolist()
     if model is None:
         return Fit(None, found, by_node)

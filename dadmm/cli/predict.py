@@ -26,6 +26,7 @@ from dadmm.data.files import extent, read_frame
 from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
+from dadmm.runs.settings import column_names
 
 FORMULA = ("=", "+", "-", "@")  # a cell that begins so is run by spreadsheets
 NO_OUT = "choose another --out"
@@ -47,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--on-missing", choices=ON_MISSING, help="missing entries: refuse them, leave "
         "the line of the row empty, fill in the mean of the fit, or keep them (ppca) "
         "(default: as in the fit)")  # fmt: skip
+    add("--keep", metavar="COLUMNS", default="", help="columns of FILE that are copied "
+        "to --out, such as an id, by names or numbers with commas between")  # fmt: skip
     for name in FORMAT:
         setting = RunConfig.__dataclass_fields__[name]
         facts = setting.metadata
@@ -70,9 +73,10 @@ def predict(given: Namespace) -> str:
     n_rows = n_empty = 0
     with writing(out, NO_OUT), files.replacing(out) as file:
         for frame in _frames(given):
-            columns = model.columns(frame)
+            found = model.columns(frame)
+            columns = _kept(frame, given.keep, found) | found
             file.write(_lines(columns, header=not n_rows).encode())
-            first = next(iter(columns.values())).tolist()
+            first = next(iter(found.values())).tolist()
             n_rows += frame.n_rows
             n_empty += sum(value is None or value != value for value in first)
         if not n_rows:
@@ -110,6 +114,14 @@ def _frames(given: Namespace) -> Iterator[Frame]:
             yield read(rows=rows) if whole is None else whole.take(rows)
     finally:
         bar.close()
+
+
+def _kept(frame: Frame, words: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a table that are copied; raise if a name is taken."""
+    names = [frame.find(word, "keep") for word in column_names(words)]
+    for name in found.keys() & {*names}:
+        raise ShardError(f"--keep has {name!r}, a column of predictions; rename it")
+    return {name: frame.column(name) for name in names}
 
 
 def _check_out(out: Path, table: str, force: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from dadmm import penalty
 from dadmm.cli import tables
 from dadmm.data import shard
 from dadmm.models.scores import BINS
@@ -129,7 +128,7 @@ def leaving(config: RunConfig) -> str:
         "curvature": judged,
         "frame": tracks and config.sfm_start == "frame" and not merged,
         "vote": config.agreement == "global",
-        "residuals": penalty.SCHEMES[config.scheme].needs_global_residuals,
+        "residuals": config.options["scheme"].needs_global_residuals,
         "bound": (merged or units) and config.bound_angle
         and not config.missing_fraction,
         "scored": scored,

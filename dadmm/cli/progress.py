@@ -13,12 +13,13 @@ from typing import Any
 from dadmm.admm.loop import Run
 from dadmm.core.arguments import print_out
 from dadmm.core.ranks import rank_and_size
+from dadmm.runs.folder import names_of_nodes
 from dadmm.solver.recovery import NodeFailure
 
 LIVE, LOG = 0.2, 60.0  # seconds between two lines, on a terminal and elsewhere
-WIDEST, NARROWEST = 20, 8  # characters of a bar
-SEEN = 20  # lines from which the rate of the worst criterion is computed
-COMMANDS = ("results in ", "a page for ", "resume with: ")  # lines that stay whole
+WIDEST, NARROWEST = 20, 10  # characters of a bar
+INDENT = 15  # of the second line of an entry
+SEEN = 10  # lines from which the rate of the worst criterion is computed
 COLOURS = {"certified": 32, "stationary": 32, "stopped": 33, "NOT": 31}
 
 
@@ -36,7 +37,7 @@ class Bar:
     """
 
     def __init__(self, total: int, what: str) -> None:
-        self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
+        self._live = _is_terminal(sys.stderr, "DADMM_PROGRESS")
         self._total, self._what = total, what
         self._period = LIVE if self._live else LOG
         self._start = monotonic()
@@ -66,12 +67,13 @@ class Bar:
                    speed(rate), left)  # fmt: skip
 
     def write(self, share: float, *words: str) -> None:
-        """Print a line: a bar if there is room, and as many words as fit."""
-        numbers = list(words)
+        """Print a line: a bar, and as many words as fit beside it."""
+        numbers = [f"{self._what} {words[0]}", *words[1:]]
         if not self._live:
-            print_out(f"{self._what} {', '.join(numbers)}\n", sys.stderr)
+            print_out(f"{', '.join(numbers)}\n", sys.stderr)
             return
-        while len(text := ", ".join(numbers)) > self._columns and len(numbers) > 1:
+        room = self._columns - NARROWEST - 3
+        while len(text := ", ".join(numbers)) > room and len(numbers) > 1:
             numbers.pop()
         if len(text) > self._columns:
             text = f"{share:.0%}"  # rather than a part of a number
@@ -97,6 +99,13 @@ def speed(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
+def times(ratio: float) -> str:
+    """Return a ratio as 1.3, 42, 9,800 or 2.9e+07."""
+    if ratio >= 1e6:
+        return f"{ratio:.1e}"
+    return f"{ratio:.1f}" if ratio < 10 else f"{float(f'{ratio:.2g}'):,.0f}"
+
+
 def duration(seconds: float) -> str:
     """Return a time as 0:05, 12:34 or 1:02:03."""
     minutes, seconds = divmod(int(seconds), 60)
@@ -119,7 +128,7 @@ class Progress(Bar):
         self, max_iter: int, nodes: Collection[int] = (0,), is_quiet: bool = False
     ) -> None:
         super().__init__(max_iter, "iteration")
-        self._nodes, self._is_shown = nodes, 0 in nodes and not is_quiet
+        self._nodes, self._is_shown = nodes, not is_quiet
         self._before: int | None = None  # iterations before a resume
         self._top = 0.0  # the largest logarithm of the worst
         self._seen: list[tuple[int, float]] = []  # iterations, and logs of the worst
@@ -131,28 +140,24 @@ class Progress(Bar):
             return
         seconds = monotonic() - self._start
         rate = (t - self._before) / max(seconds, 1e-9)
+        most, ending = self._total - t, [f"in {duration(seconds)}", speed(rate)]
         verdict = run.stopping.verdict(run.work.numbers)[:3]
-        known = [x for row in verdict for x in row.tolist() if x == x]
-        worst = max(known, default=math.inf)
-        words = [f"{t} in {duration(seconds)}", speed(rate)]
+        worst = max((x for row in verdict for x in row.tolist() if x == x), default=0)
         if not 0.0 < worst < math.inf:  # tolerance 0, or a criterion without a limit
-            share = t / self._total
-            words[0] = f"{t}/{self._total} {share:.0%} in {duration(seconds)}"
-            most = duration((self._total - t) / rate)
-            self.write(share, *words, f"at most {most} left")
+            left = f"at most {duration(most / rate)} left"
+            self.write(t / self._total, f"{t} of {self._total}", left, *ending)
             return
-        self._seen = [*self._seen[-SEEN:], (t, math.log(worst))]
-        (first, above), (now, level) = self._seen[0], self._seen[-1]
+        self._seen = [*self._seen[1 - SEEN :], (t, math.log(worst))]
+        (first, above), (_, level) = self._seen[0], self._seen[-1]
         self._top = max(self._top, level)
-        fall = (above - level) / max(now - first, 1)  # of the logarithm, an iteration
-        left = min(level / fall, self._total - t) if fall > 0 else self._total - t
-        about = "about" if fall > 0 and left < self._total - t else "at most"
-        words.append(
-            f"{worst:.2g} times its limit" if worst > 1 else "within its limit"
-        )
-        if level > 0:
-            words.append(f"{about} {duration(left / rate)} left")
-        self.write(1 - max(level, 0.0) / max(self._top, 1e-9), *words)
+        fall = (above - level) / max(t - first, 1)  # of the logarithm, an iteration
+        needed = level / fall if fall > 0 else math.inf
+        about = f"{'about' if needed < most else 'at most'} "
+        about += f"{duration(math.ceil(min(needed, most) / rate))} left"
+        words = [f"{times(worst)} times the limit", about]
+        if worst <= 1:
+            words = ["criteria met, until all nodes know it"]
+        self.write(1 - max(level, 0.0) / max(self._top, 1e-9), f"{t}", *words, *ending)
 
     def rewind(self, loss: NodeFailure) -> None:
         """Print the failed nodes, and which parts of the graph continue.
@@ -163,28 +168,22 @@ class Progress(Bar):
         if first[0] not in self._nodes:
             return
         lines = [
-            f"{_names(loss.lost)} failed; {_names(first)} "
+            f"{_named(loss.lost)} failed; {_named(first)} "
             f"continue{'s' * (len(first) == 1)} after iteration {loss.t}"
         ]
         for part in others:
             verbs = ("has", "continues") if len(part) == 1 else ("have", "continue")
             lines.append(
-                f"{_names(part)} {verbs[0]} no path to them and {verbs[1]} "
+                f"{_named(part)} {verbs[0]} no path to them and {verbs[1]} "
                 f"separately; results in part-{part[0]:05d}"
             )
         for line in lines:
             print(f"dadmm: {line}", file=sys.stderr, flush=True)
 
 
-def _names(nodes: Sequence[int]) -> str:
+def _named(nodes: Sequence[int]) -> str:
     """Return node numbers as text, such as "nodes 0-3, 5"."""
-    runs: list[list[int]] = []
-    for i in nodes:
-        if runs and runs[-1][-1] == i - 1:
-            runs[-1] = [runs[-1][0], i]
-        else:
-            runs.append([i])
-    words = ", ".join("-".join(map(str, run)) for run in runs)
+    words = names_of_nodes(nodes).replace(" ", ", ")
     return f"node{'s' * (len(nodes) > 1)} {words}"
 
 
@@ -193,22 +192,28 @@ def laid_out(text: str) -> str:
 
     Elsewhere it is the text itself. ``NO_COLOR`` and ``TERM=dumb`` leave colours out.
     """
-    if not sys.stdout.isatty():
+    if not _is_terminal(sys.stdout, "DADMM_OUTPUT"):
         return text
     from shutil import get_terminal_size
     from textwrap import fill
 
-    width, lines = get_terminal_size().columns, []
+    width, lines = max(get_terminal_size().columns, NARROWEST), []
     for line in text.split("\n"):
-        if len(line) > width > 20 and not line.startswith((" ", *COMMANDS)):
-            line = fill(line, width, subsequent_indent="  ", break_long_words=False,
-                        break_on_hyphens=False)  # fmt: skip
-        word = line.partition(" ")[0]
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        if word in COLOURS and not plain:
-            line = f"\x1b[1;{COLOURS[word]}m{word}\x1b[0m{line[len(word) :]}"
+        if len(line) > width:
+            line = fill(line, width, subsequent_indent=" " * INDENT,
+                        break_long_words=False, break_on_hyphens=False)  # fmt: skip
         lines.append(line)
+    word, space, rest = lines[0].partition(" ")
+    if word in COLOURS and not os.environ.get("NO_COLOR") and (
+        os.environ.get("TERM") != "dumb"
+    ):  # fmt: skip
+        lines[0] = f"\x1b[1;{COLOURS[word]}m{word}\x1b[0m{space}{rest}"
     return "\n".join(lines)
+
+
+def _is_terminal(stream: Any, variable: str) -> bool:
+    """Return whether a stream is a terminal, or a launcher that has one says so."""
+    return os.environ.get(variable) == "live" or bool(stream and stream.isatty())
 
 
 class Signals:

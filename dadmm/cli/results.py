@@ -31,19 +31,19 @@ SEEDS = ("seed", "data_seed", "topology_seed", "drop_seed")
 def summarise(job: Job, fit: Fit) -> Summary:
     """Return the content of summary.json, on rank 0; all ranks call it."""
     seconds = {"total": monotonic() - job.started, "set_up": job.set_up}
-    world, config, result, hosts = job.world, job.config, job.result, job.hosts
+    world, config, result, machines = job.world, job.config, job.result, job.machines
     own = list(job.data.rows.values())
     measured = job.targets.metrics(world, result, own)
     calls, n_bytes = world.sent()
     if world.rank:
         return Summary()
-    homes = hosts if world.comm is not None else hosts * result.topology.n_nodes
+    homes = machines * result.topology.n_nodes
+    if world.hosts is not None:
+        homes = [machines[rank] for rank in world.hosts.tolist()]
     far = placement.crosses_hosts(result.topology, homes)
     columns = next(own[0].blocks()).X  # or some of the rows, if they are in a file
     columns = columns if isinstance(columns, np.ndarray) else None  # sparse
-    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
-    packages = {name: str(module.__version__) for name, module in loaded.items()}
-    named = _names(result, job.features, fit)
+    named = names_of(result, job.features, fit)
     found = Summary.of(result, named, seconds)
     found |= {
         "advice": advise(result, columns),
@@ -55,9 +55,10 @@ def summarise(job: Job, fit: Fit) -> Summary:
         "outside_bytes": n_bytes,
         "metrics": {"consensus_error": found["consensus"]["error"], **measured},
         "seeds": {name: getattr(config, name) for name in SEEDS},
-        "versions": {"dadmm": __version__, "python": sys.version.split()[0]} | packages,
+        "versions": versions(),
         "mpi_library": world.library,
-        "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
+        "ranks": world.size,
+        "hosts": {name: machines.count(name) for name in sorted(set(machines))},
         "node_hosts": homes,
     }
     if named.coefficients:
@@ -77,7 +78,14 @@ def summarise(job: Job, fit: Fit) -> Summary:
     return found
 
 
-def _names(result: Result, features: Names, fit: Fit) -> Named:
+def versions() -> dict[str, str]:
+    """Return the versions of dadmm, Python, and the packages that are loaded."""
+    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
+    packages = {name: str(module.__version__) for name, module in loaded.items()}
+    return {"dadmm": __version__, "python": sys.version.split()[0]} | packages
+
+
+def names_of(result: Result, features: Names, fit: Fit) -> Named:
     """Return names of theta's entries, and the coefficients of a linear problem.
 
     An entry without the name of a column is called after its part, as in W[2, 0].
@@ -111,7 +119,7 @@ def gather_motion(
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
         return None
-    return world.gather(np.vstack([p.motion(result.of(i)) for i, p in cameras.items()]))
+    return world.gather_nodes([p.motion(result.of(i)) for i, p in cameras.items()])
 
 
 def arrays(
@@ -133,6 +141,10 @@ def arrays(
         found |= sfm.upgrade(frames, structure)._asdict()
     if features is not None:
         found["feature_names"] = np.array(features)
+    if result.topology.names:
+        found["node_names"] = np.array(result.topology.names)
+    if result.topology.positions is not None:
+        found["node_positions"] = result.topology.positions
     traffic = result.traffic._asdict().items()
     return found | {name: value for name, value in traffic if name.startswith("edge_")}
 

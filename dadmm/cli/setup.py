@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from itertools import starmap
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
@@ -16,10 +18,11 @@ from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Names
+from dadmm.data.files import Names, read_frame
 from dadmm.data.patterns import remove_entries
+from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
@@ -31,34 +34,62 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
 
     Each rank builds named graphs; rank 0 reads files for all.
     """
+    count = config.nodes or (None if world.comm is None else world.size)
     if world.comm is None or is_named(config):
         checks = Checks(world)
-        built = checks.run(lambda: build_graph(config, _count(world, config)))
+        built = checks.run(lambda: build_graph(config, count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
         checks.gather()
         return built
 
     def read() -> str:
-        graph, schedule = build_graph(config, _count(world, config))
+        graph, schedule = build_graph(config, count)
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
-        return json.dumps([edges.tolist(), rounds])
+        places = None if graph.positions is None else graph.positions.tolist()
+        return json.dumps([len(graph), edges.tolist(), graph.names, places, rounds])
 
-    edges, rounds = json.loads(from_rank_0(world, read))
-    if rounds is None:
-        return Topology.from_edges(world.size, edges), None
-    schedule = Schedule(world.size, rounds)
-    return schedule.union, schedule
+    n_nodes, edges, names, places, rounds = json.loads(from_rank_0(world, read))
+    positions = None if places is None else np.array(places)
+    graph = Topology.from_edges(n_nodes, edges, names, positions)
+    return graph, None if rounds is None else Schedule(n_nodes, rounds)
 
 
-def _count(world: World, config: RunConfig) -> int | None:
-    """Return the number of nodes; None if the graph decides it."""
-    if world.comm is not None and config.nodes not in (None, world.size):
-        raise ConfigError(
-            f"nodes is {config.nodes} but MPI started {world.size} processes; one "
-            f"rank is one node, so run mpiexec -n {config.nodes}"
-        )
-    return config.nodes if world.comm is None else world.size
+def share_placement(
+    world: World, config: RunConfig, graph: Topology, machines: Sequence[str]
+) -> Integers:
+    """Return the rank of each node, given the host of each rank.
+
+    Rank 0 finds it for all unless it is in order of number.
+    """
+    how = config.placement
+    if how == "hosts" and len(graph) == world.size and len(set(machines)) == 1:
+        how = "blocks"
+    if how == "blocks":
+        return assign(graph, machines, how)
+
+    def find() -> Integers:
+        if world.rank:
+            return np.empty(0, np.int64)
+        if how == "hosts":
+            return assign(graph, machines)
+        if not Path(config.placement).suffix:
+            raise ConfigError(
+                f"placement must be hosts, blocks, or the path of a table such as "
+                f"ranks.csv, got {shown(config.placement)}"
+            )
+        table, pairs = read_frame(config.placement), dict[str, Integers]()
+        for name in ("node", "rank"):
+            numbers = table.numbers(table.find(name, "placement"))
+            if (numbers % 1 != 0).any():
+                raise ConfigError(
+                    f"the column {name} of {config.placement} has entries that are not "
+                    "whole numbers; give the number of a node and its rank in each row"
+                )
+            pairs[name] = numbers.astype(np.int64)
+        return hosts_of(pairs["node"], pairs["rank"], len(graph), world.size)
+
+    return world.share_array(collectively(world, find))
 
 
 def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
@@ -66,24 +97,19 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
     If each rank reads or draws its own, that is a step of ``checks``.
     """
-    n_nodes = graph.n_nodes
-    hosted = range(n_nodes) if world.comm is None else (world.rank,)
+    n_nodes, hosted = graph.n_nodes, world.hosted(graph.n_nodes)
     if config.data is None:
         return checks.run(lambda: _synthetic(config, n_nodes, hosted))
     if not config.traits.tracks:
         return tables.load(world, config, graph, checks)
     blocks = collectively(world, _load_tracks, config, n_nodes, world.rank)
-    if world.comm is None:
-        return Shards({i: Rows(block) for i, block in enumerate(blocks)})
-    return Shards({world.rank: Rows(world.scatter(blocks or None))})
+    return Shards(dict(zip(hosted, map(Rows, world.scatter(blocks)), strict=True)))
 
 
 def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
     """Return the tracks of all cameras on rank 0, and none elsewhere."""
     if rank:
         return []
-    if config.labels is not None:
-        raise ShardError("labels go neither with one file per rank nor with sfm")
     return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
 
@@ -160,12 +186,16 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         return Shards(rows, W - W.mean(axis=0), whole=whole)
     if has_target(config):
         X, y, _ = traits.draw(*size, noise, seed)
-        parts = zip(shard.split(X, n_nodes), shard.split(y, n_nodes), strict=True)
-        every, whole = list(starmap(Rows, parts)), None
+        whole = None
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
         X, truth = datasets.synthetic(*size, n_components, noise, seed)
-        whole = remove_entries(X, config.missing_fraction, seed)
-        every = list(map(Rows, shard.split(whole, n_nodes)))
+        X = whole = remove_entries(X, config.missing_fraction, seed)
+        y = None
+    rows = {}
+    for i, part in shard.shares(len(X), n_nodes, hosted).items():
+        # in C order, since the bits of results depend on the order
+        own = np.array(X[part], float, order="C")
+        rows[i] = Rows(own, None if y is None else np.array(y[part], float))
     encoding = Encoding.plain(X.shape[1], target, classes=classes)
-    return Shards({i: every[i] for i in hosted}, truth, encoding, whole=whole)
+    return Shards(rows, truth, encoding, whole=whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from glob import escape, glob
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 
 INTEGER = re.compile("[+-]?[0-9]+")
+RANK = "{rank}"  # a node, if each rank has one
 LARGE = 10**8  # bytes of a file of which the run says that it reads it
 
 
@@ -72,6 +73,7 @@ def _asked(config: RunConfig) -> tuple[Choice, dict[str, Any]]:
         config.columns("features"),
         config.target,
         config.weight,
+        leave_out=config.columns("leave_out") or (),
         supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
         categories=config.columns("categories") or (),
@@ -83,7 +85,8 @@ def _asked(config: RunConfig) -> tuple[Choice, dict[str, Any]]:
     )
     target, beside = config.target or "y", list[str]()
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
-    if supervised and by_name and reader_of(str(config.data)).archive:
+    reader = reader_of(str(config.data))
+    if supervised and by_name and reader is not None and reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
     how = {name: getattr(config, name) for name in ("separator", "decimal", "encoding")}
     return choice, how | {"beside": beside}
@@ -96,12 +99,17 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
     and sends each rank the numbers of its rows.
     """
     source, n_nodes = str(config.data), graph.n_nodes
+    if RANK in source and world.comm is not None and world.size != n_nodes:
+        raise ConfigError(
+            f"data has {RANK}, but {n_nodes} nodes are on {world.size} ranks; write "
+            "{node}, the number of a node, in place of it"
+        )
     if world.rank == 0 and not config.quiet:
         print_out(_reading(world, config))
     if not shard.is_local(source) or config.labels is not None:
         whole = collectively(world, _load_all, config, graph, world.rank)
-        return whole if world.comm is None else _scatter(world, whole)
-    hosted = range(n_nodes) if world.comm is None else (world.rank,)
+        return whole if world.comm is None else _scatter(world, whole, n_nodes)
+    hosted = world.hosted(n_nodes)
 
     def read() -> tuple[Choice, Tables]:
         choice, how = _asked(config)
@@ -118,7 +126,8 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
 
 def _reading(world: World, config: RunConfig) -> str:
     """Return a line that says who reads what, if the file is large."""
-    file = str(config.data).partition("::")[0].replace("{rank}", "0")
+    file = str(config.data).partition("::")[0]
+    file = shard.source_of(file, 0)
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     if size < LARGE:
         return ""
@@ -134,8 +143,6 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     """Return the rows of all nodes on rank 0, and nothing elsewhere."""
     if rank:
         return Shards({})
-    if config.labels is not None and "{rank}" in str(config.data):
-        raise ShardError("labels go neither with one file per rank nor with sfm")
     choice, how = _asked(config)
     frame = read_frame(str(config.data), **how)
     choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
@@ -179,36 +186,44 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
     return Shards(rows, None, encoding, gaps)
 
 
-def _scatter(world: World, whole: Shards) -> Shards:
-    """Return this rank's part of the data of rank 0."""
+def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
+    """Return the data of the hosted nodes, which are on rank 0."""
     every, text = list(whole.rows.values()), ""
     if whole.encoding is not None:
         sparse = not isinstance(every[0].X, np.ndarray)
         text = json.dumps([whole.encoding.to_json(), sparse])
     described, sparse = json.loads(world.share(text))
     encoding = Encoding.from_json(described)
+    hosted = world.hosted(n_nodes)
 
-    def scatter(blocks: list[Any]) -> Any:
-        return world.scatter(blocks or None)
+    def scatter(arrays: Iterable[Any]) -> list[Any]:
+        """Return the vectors of the hosted nodes."""
+        blocks = world.scatter([np.array([own], float) for own in arrays])
+        return [block[0] for block in blocks]
 
-    y = weight = None
+    y = weight = [None] * len(hosted)
     if encoding.target is not None:
-        y = scatter([np.array([rows.y]) for rows in every])[0]
+        y = scatter(rows.y for rows in every)
     if encoding.weight is not None:
-        weight = scatter([np.array([rows.weight]) for rows in every])[0]
+        weight = scatter(rows.weight for rows in every)
     if sparse:
         from scipy.sparse import csr_array
 
-        data, columns, starts = (
-            scatter([np.array([getattr(rows.X, part)], float) for rows in every])[0]
+        parts = [
+            scatter(getattr(rows.X, part) for rows in every)
             for part in ("data", "indices", "indptr")
-        )
-        shape = len(starts) - 1, len(encoding.feature_names)
-        X = csr_array((data, columns.astype(int), starts.astype(int)), shape=shape)
+        ]
+        X: list[Any] = [
+            csr_array(
+                (data, columns.astype(int), starts.astype(int)),
+                shape=(len(starts) - 1, len(encoding.feature_names)),
+            )
+            for data, columns, starts in zip(*parts, strict=True)
+        ]
     else:
-        X = scatter([rows.X for rows in every])
-    own = Rows(X, y, weight)
-    return Shards({world.rank: own}, None, encoding, whole.gaps)
+        X = list(world.scatter([rows.X for rows in every]))
+    own = dict(zip(hosted, map(Rows, X, y, weight), strict=True))
+    return Shards(own, None, encoding, whole.gaps)
 
 
 def shared_names(config: RunConfig) -> list[str]:
@@ -241,15 +256,16 @@ def shared_names(config: RunConfig) -> list[str]:
 
 
 def _visible(source: str) -> dict[int, str]:
-    """Return the sources of the ranks whose files exist, by rank."""
+    """Return the sources of the nodes whose files exist, by node."""
     file = source.partition("::")[0]
-    if "{rank}" not in file:
+    if not shard.has_node(file):
         return {0: source} if os.path.exists(file) else {}
-    words = re.compile(re.escape(file).replace(r"\{rank\}", r"(\d+)"))
-    found = map(words.fullmatch, glob(escape(file).replace("{rank}", "*")))
-    ranks = sorted({int(match[1]) for match in found if match})
-    there = [i for i in ranks if os.path.exists(file.replace("{rank}", str(i)))]
-    return {i: source.replace("{rank}", str(i)) for i in there}
+    file = file.replace(RANK, "{node}")
+    words = re.compile(re.escape(file).replace(r"\{node\}", r"(\d+)"))
+    found = map(words.fullmatch, glob(escape(file).replace("{node}", "*")))
+    nodes = sorted({int(match[1]) for match in found if match})
+    there = [i for i in nodes if os.path.exists(shard.source_of(file, i))]
+    return {i: shard.source_of(source, i) for i in there}
 
 
 def _quoted(values: Sequence[Any]) -> str:

@@ -124,9 +124,9 @@ def _pool(
     world: World, own: Sequence[PPCA]
 ) -> tuple[metrics.Pooled | None, metrics.MaximumLikelihood]:
     """Return the pooled statistics, on rank 0, and their solution, on all ranks."""
-    counts = world.gather(np.array([[float(p.n_samples)] for p in own]))
-    means = world.gather(np.array([p.mean for p in own]))
-    factors = world.gather(np.vstack([p.factor for p in own]))
+    counts = world.gather_nodes([np.array([[float(p.n_samples)]]) for p in own])
+    means = world.gather_nodes([p.mean[None] for p in own])
+    factors = world.gather_nodes([p.factor for p in own])
     D, M, pooled, found = own[0].dimension, own[0].n_components, None, np.empty(0)
     if world.rank == 0:
         pooled = metrics.pool(counts[:, 0], means, factors)

@@ -26,7 +26,7 @@ class MPIWorld(World):
     def __init__(self, comm: MPI.Comm | None = None) -> None:
         super().__init__()
         self.comm = self._all = MPI.COMM_WORLD if comm is None else comm
-        self.rank = self.number = self.comm.rank
+        self.rank = self.comm.rank
         self.size = self.comm.size
         self.library = mpi_library.short_name()
 
@@ -38,23 +38,22 @@ class MPIWorld(World):
     def share_array(self, array: NDArray[Any]) -> NDArray[Any]:
         return mpi_library.broadcast(self.comm, array)
 
-    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
+    def scatter(self, blocks: Sequence[Matrix]) -> list[Matrix]:
         wait_sleeping(self.comm.Ibarrier())
-        if blocks is None:
-            shape = np.empty(2, dtype=np.int64)
-            self.comm.Recv(shape, source=0)
-            block = np.empty(shape)
-            self.comm.Recv(block, source=0)
-            return block
-        for rank, rows in enumerate(blocks[1:], start=1):
-            for part in (np.array(rows.shape), np.ascontiguousarray(rows)):
+        hosts = np.arange(self.size) if self.hosts is None else self.hosts
+        if self.rank:
+            shapes = np.empty((int((hosts == self.rank).sum()), 2), dtype=np.int64)
+            self.comm.Recv(shapes, source=0)
+            found = [np.empty(shape) for shape in shapes]
+            for block in found:
+                self.comm.Recv(block, source=0)
+            return found
+        for rank in range(1, self.size):
+            theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
+            for part in (np.array([rows.shape for rows in theirs]), *theirs):
                 count_outside(part)
-                self.comm.Send(part, dest=rank)
-        return blocks[0]
-
-    def renumber(self, rank: int) -> None:
-        self.comm = self.comm.Split(0, key=rank)
-        self.rank = self.comm.rank
+                self.comm.Send(np.ascontiguousarray(part), dest=rank)
+        return [blocks[i] for i in np.flatnonzero(hosts == 0).tolist()]
 
     def adopt(self, comm: MPI.Comm) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size

@@ -50,6 +50,12 @@ class Traffic(NamedTuple):
     #: that sends, the one that receives, their number, and their bytes
     wire: np.ndarray
 
+    def __repr__(self) -> str:
+        return (
+            f"<Traffic on {len(self.edge_bytes)} directed edges: {self.messages:,} "
+            f"messages, {self.bytes:,} bytes>"
+        )
+
     @property
     def messages(self) -> int:
         """Messages over all directed edges, the opening ones included."""

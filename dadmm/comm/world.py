@@ -36,9 +36,8 @@ class World:
 
     rank = 0  #: of this process
     size = 1  #: number of processes
-    number = 0  #: rank as mpiexec numbers it; `renumber` does not change it
     comm: MPI.Comm | None = None  #: the communicator; None in a single process
-    #: the rank of each node; None if there is a rank per node, or a single process
+    #: the rank of each node; None if rank i has node i, or in a single process
     hosts: Integers | None = None
     library = "none (one process)"  #: name and version of the MPI library
     shrunk = False  #: whether ranks have failed and the others have continued
@@ -79,9 +78,26 @@ class World:
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         return self.joined(rows.reshape(-1), False)[0].reshape(-1, rows.shape[1])
 
-    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
-        """Return this rank's block of those that rank 0 passes; others pass None."""
-        raise AssertionError("a single process has no other ranks to scatter to")
+    def gather_nodes(self, blocks: Sequence[Matrix]) -> Matrix:
+        """Return the rows of all nodes, in order, on rank 0; no rows elsewhere.
+
+        ``blocks`` are the rows of each node of this process.
+        """
+        own = np.vstack(blocks)
+        numbers, lengths = self.joined(own.reshape(-1), False)
+        rows, sizes = numbers.reshape(-1, own.shape[1]), lengths // own.shape[1]
+        if self.hosts is None:
+            return rows
+        if len(self.hosts) > self.size:
+            sizes = self.joined(np.array([len(block) for block in blocks]), False)[0]
+        if self.rank:
+            return rows
+        owner = np.argsort(self.hosts, kind="stable")  # of each block
+        return rows[np.argsort(np.repeat(owner, sizes), kind="stable")]
+
+    def scatter(self, blocks: Sequence[Matrix]) -> list[Matrix]:
+        """Return the blocks of the nodes of this process; rank 0 passes all blocks."""
+        return [*blocks]
 
     def reduce(
         self,
@@ -135,9 +151,6 @@ class World:
         """
         calls, n_bytes = (traffic.outside - self._before).tolist()
         return calls, int(self.gather(np.array([[n_bytes]])).sum())
-
-    def renumber(self, rank: int) -> None:
-        """Give this process another rank; rank 0 stays rank 0, which prints for all."""
 
     def adopt(self, comm: MPI.Comm) -> None:
         """Continue with a communicator of the ranks that are left."""

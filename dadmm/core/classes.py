@@ -10,6 +10,11 @@ from typing import Any
 from dadmm.core.errors import ConfigError, shown
 
 
+def place_of(kind: type[Any]) -> str:
+    """Return the place of a class; of one within a function, its own name."""
+    return f"{kind.__module__}:{kind.__qualname__.rpartition('<locals>.')[2]}"
+
+
 def check_place(what: str, place: str) -> None:
     """Raise unless a text has the form ``package.module:Class``."""
     module, colon, path = place.partition(":")

@@ -7,22 +7,34 @@ what they hold.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from functools import reduce as fold
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Matrix
-from dadmm.data.encoding import CATEGORY, NUMBER, Column, Encoding, Label, listed
-from dadmm.data.frame import Frame, codes_of, has_commas, is_numeral, label, positions
+from dadmm.data.encoding import CATEGORY, NUMBER, Column, Encoding, Label
+from dadmm.data.frame import (
+    MOST_NAMES,
+    Frame,
+    codes_of,
+    has_commas,
+    is_numeral,
+    label,
+    positions,
+)
 
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
 Facts = dict[str, Any]
 Tables = Mapping[int, Iterable[Frame]]  # by node
 MANY = 20  # texts that are identifiers, not categories, if all differ
+DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?[./]\d\d?[./](\d\d)?\d\d")
 EPS = float(np.finfo(float).eps)
 
 
@@ -30,13 +42,14 @@ class Choice(NamedTuple):
     """Which columns are used, and how.
 
     Columns are given by names or numbers. By default the target is the last column, and
-    features are all columns but the target, the weight and the labels.
+    features are all columns that have no other use.
     """
 
     features: Sequence[str] | None = None
     target: str | None = None
     weight: str | None = None
     labels: str | None = None  # the column of node numbers
+    leave_out: Sequence[str] = ()  # columns that are not used
     supervised: bool = True  # whether there is a target
     n_classes: int = 0  # 2 for two classes, 3 for any number of them, 0 for numbers
     categories: Sequence[str] = ()  # columns of numbers that are categories
@@ -53,7 +66,10 @@ def select(
     """Return the names of features, target and weight; raise if they conflict."""
     uses: dict[str, str] = {}  # by name of the column
 
-    def use(name: str, purpose: str) -> str:
+    def use(word: str | None, purpose: str) -> str | None:
+        if word is None:
+            return None
+        name = frame.find(word, purpose)
         if name in uses:
             raise ShardError(
                 f"column {name!r} is named twice, for {uses[name]} and {purpose}; name "
@@ -62,23 +78,16 @@ def select(
         uses[name] = purpose
         return name
 
-    def find(purpose: str) -> str | None:
-        word = getattr(choice, purpose)
-        return None if word is None else use(frame.find(word, purpose), purpose)
-
-    find("labels")
-    weight = find("weight")
-    target = None
-    if choice.supervised and choice.target is None:
+    for word in choice.leave_out:
+        use(word, "leave_out")
+    use(choice.labels, "labels")
+    weight, target = use(choice.weight, "weight"), choice.target
+    if choice.supervised and target is None:
         target = next((name for name in frame.names[::-1] if name not in uses), None)
-        target = None if target is None else use(target, "target")
-    elif choice.supervised:
-        target = find("target")
-    if choice.features is None:
-        features = [name for name in frame.names if name not in uses]
-    else:
-        found = (frame.find(word, "features") for word in choice.features)
-        features = [use(name, "features") for name in found]
+    target = use(target, "target") if choice.supervised else None
+    features = [name for name in frame.names if name not in uses]
+    if choice.features is not None:
+        features = [str(use(word, "features")) for word in choice.features]
     if not features:
         raise ShardError("there is no feature; a table needs one beside the target")
     for word in choice.categories:
@@ -92,105 +101,94 @@ def select(
 def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     """Return what a node tells the others about its table, as plain types.
 
-    These are the names of the columns that are used, and the categories of those that
-    are text or classes. An error is part of the description; `conclude` raises it on
-    all nodes.
+    These are the names of the columns that are used, and the values of columns that are
+    categories or classes: None if there are too many. An error is part of the
+    description; `conclude` raises it on all nodes.
     """
     try:
         features, target, weight = select(frame, choice)
-        texts = _categories(frame, choice, features, target, node or 0)
+        texts = _categories(frame, choice, features, node)
+        if target is not None and choice.n_classes:
+            texts[target] = _labels(frame, choice, features, target, node)
+        elif target is not None:
+            frame.numbers(
+                target,
+                ", because it is the target; choose another one with --target, or "
+                "logistic or multinomial with --problem",
+            )
         if choice.on_missing == "error":
             frame.check_gaps(features if target is None else (*features, target))
-        if weight is not None:
-            _check_weights(frame, weight)
+        values = np.empty(0) if weight is None else frame.numbers(weight)
+        for row in np.flatnonzero(~(np.isfinite(values) & (values >= 0))):
+            raise ShardError(
+                f"the weight {weight!r} is {values[row]:g} in row {frame.first + row}; "
+                "weights must be finite and at least 0"
+            )
     except ShardError as error:
         return {"node": node, "error": [node, str(error)]}
-    width, plain = len(features), features == positions(len(features))
-    others = [name for name in (target, weight) if name is not None]
-    names = sorted([*([] if plain else features), *others])
+    plain = features == positions(len(features))  # then their number is enough
     return {
         "node": node,
         "error": None,
-        "order": width if plain else list(features),  # a number: x0, x1, ...
-        "tables": [[node, [frame.named, width + len(others), names, target, weight]]],
+        "order": len(features) if plain else list(features),
+        "tables": [
+            [node, [frame.named, len(features) if plain else sorted(features),
+                    target, weight]]
+        ],
         "texts": texts,
-    }
+    }  # fmt: skip
 
 
 def _categories(
-    frame: Frame,
-    choice: Choice,
-    features: Sequence[str],
-    target: str | None,
-    node: int,
+    frame: Frame, choice: Choice, features: Sequence[str], node: int | None
 ) -> dict[str, Facts]:
-    """Return facts of columns that are not plain numbers, by name.
-
-    These are the lowest nodes with text and with numbers, and the values: None if there
-    are too many.
-    """
+    """Return facts of features that are not plain numbers, by name."""
     forced = {frame.find(word, "categories") for word in choice.categories}
     found: dict[str, Facts] = {}
-
-    def add(name: str, values: Sequence[Any], kind: str) -> None:
-        most = choice.max_categories
-        place = {"text": None, "number": None} | ({kind: node} if len(values) else {})
-        found[name] = place | {"values": values if len(values) <= most else None}
-
-    for name in features:
-        if name not in frame.columns:  # it is sparse, of numbers
-            continue
+    for name in features if frame.sparse is None else ():
         values = frame.column(name)
         if name in forced or values.dtype == object:
             words = sorted(codes_of(values)[0])
             if name not in forced:
                 _check_words(frame, name, words)
-            add(name, words, "text")
+            kept = words if len(words) <= choice.max_categories else None
+            found[name] = {"values": kept} | ({"text": node} if words else {})
         elif np.isnan(values).all():
-            add(name, [], "number")
-    if target is None:
-        return found
-    if not choice.n_classes:
-        frame.numbers(
-            target,
-            ", because it is the target; choose another one with --target, or "
-            "logistic or multinomial with --problem",
-        )
-        return found
+            found[name] = {"values": []}
+    return found
+
+
+def _labels(
+    frame: Frame, choice: Choice, features: Sequence[str], target: str, node: int | None
+) -> Facts:
+    """Return facts of a target of classes."""
     values = frame.column(target)
     if choice.on_missing == "drop":
         values = values[~frame.gaps(features)]
     if values.dtype == object:
-        add(target, sorted(codes_of(values)[0]), "text")
-        found[target]["text"] = node
+        found, kind = sorted(codes_of(values)[0]), {"text": node}
     else:
-        numbers = np.unique(values[~np.isnan(values)])
-        if np.isinf(numbers).any():
+        found = np.unique(values[~np.isnan(values)]).tolist()
+        kind = {"number": node} if found else {}
+        if math.inf in map(abs, found):
             raise ShardError(f"the target {target!r} has an infinite entry")
-        add(target, numbers.tolist(), "number")
-    return found
-
-
-def _check_weights(frame: Frame, name: str) -> None:
-    values = frame.numbers(name)
-    wrong = ~(np.isfinite(values) & (values >= 0))
-    for row in np.flatnonzero(wrong):
-        raise ShardError(
-            f"the weight {name!r} is {values[row]:g} in row {frame.first + row}; "
-            "weights must be finite and at least 0"
-        )
+    return {"values": found if len(found) <= choice.max_categories else None} | kind
 
 
 def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
-    """Raise if a column of text has numbers, or identifiers, but no categories."""
+    """Raise if a column of text has numbers, dates or identifiers, not categories."""
     odd = [word for word in words if not is_numeral(word)]
     if has_commas(odd):
         frame.numbers(name)
-    if len(words) == frame.n_rows >= MANY:
+    what = ""
+    if words and all(map(DATE.fullmatch, words)):
+        what = f"dates, such as {words[0]}; convert it to a number, such as days"
+    elif len(words) == frame.n_rows >= MANY:
+        what = f"another text in each of its {len(words)} rows, as identifiers have"
+    if what:
         raise ShardError(
-            f"column {name!r} has another text in each of its {len(words)} rows, as "
-            "names and identifiers have; leave it out of --features, or list it in "
-            "--categories if the texts are categories"
+            f"column {name!r} has {what}; leave it out with --leave-out, or list it in "
+            "--categories if its entries are categories"
         )
     if odd and 2 * len(odd) <= len(words):
         values = frame.column(name).tolist()
@@ -208,32 +206,31 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     It keeps two tables that differ. It keeps the error of the lower node, or of the
     same node the first error.
     """
-    first, second = (a, b) if a["node"] <= b["node"] else (b, a)
-    errors = [facts["error"] for facts in (first, second) if facts["error"]]
+    sides = (a, b) if a["node"] <= b["node"] else (b, a)
+    errors = [side["error"] for side in sides if side["error"]]
     if errors:
         lowest = min(errors, key=lambda error: error[0])
-        return {"node": first["node"], "error": lowest}
-    texts = {}
-    for name in {**first["texts"], **second["texts"]}:
-        sides = [
-            side["texts"].get(
-                name, {"text": None, "number": side["node"], "values": []}
-            )
-            for side in (first, second)
+        return {"node": sides[0]["node"], "error": lowest}
+    texts: dict[str, Facts] = {}
+    for name in a["texts"] | b["texts"]:
+        own = [
+            side["texts"].get(name, {"values": [], "number": side["node"]})
+            for side in sides
         ]
-        texts[name] = merged = {"values": None} | {
-            kind: min((s[kind] for s in sides if s[kind] is not None), default=None)
-            for kind in ("text", "number")
-        }
-        if all(side["values"] is not None for side in sides):
-            union = {value for side in sides for value in side["values"]}
-            if len(union) <= most:
-                merged["values"] = sorted(union, key=lambda v: (isinstance(v, str), v))
+        union = None
+        if all(facts["values"] is not None for facts in own):
+            union = {*chain(*(facts["values"] for facts in own))}
+        texts[name] = {"values": None}
+        if union is not None and len(union) <= most:
+            texts[name]["values"] = sorted(union, key=lambda v: (isinstance(v, str), v))
+        for kind in ("text", "number"):
+            nodes = [facts[kind] for facts in own if kind in facts]
+            texts[name] |= {kind: min(nodes)} if nodes else {}
     tables: list[Any] = []
-    for node, table in sorted([*first["tables"], *second["tables"]]):
+    for node, table in sorted(a["tables"] + b["tables"], key=lambda entry: entry[0]):
         if all(table != other for _, other in tables):
             tables.append([node, table])
-    return {**first, "tables": tables[:2], "texts": texts}
+    return {**sides[0], "tables": tables[:2], "texts": texts}
 
 
 def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
@@ -243,16 +240,12 @@ def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
     a function that merges two; it returns the merged value of all nodes. All raise if
     the table of one is not valid, or two tables conflict.
     """
-
-    def pair(a: Facts, b: Facts) -> Facts:
-        return merge(a, b, choice.max_categories)
-
+    pair = partial(merge, most=choice.max_categories)
     told = {
         i: fold(pair, (describe(frame, choice, i) for frame in table))
         for i, table in tables.items()
     }
-    whole = reduce(told, pair)
-    return with_moments(reduce, tables, conclude(whole, choice), choice)
+    return with_moments(reduce, tables, conclude(reduce(told, pair), choice), choice)
 
 
 def conclude(whole: Facts, choice: Choice) -> Encoding:
@@ -262,9 +255,9 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
         raise ShardError(sentence if node is None else f"node {node}: {sentence}")
     if len(whole["tables"]) > 1:
         raise _conflict(*whole["tables"])
-    (_, (named, _, _, target, weight)), texts = whole["tables"][0], whole["texts"]
+    (_, (named, _, target, weight)), texts = whole["tables"][0], whole["texts"]
     for name, facts in texts.items():
-        if facts["text"] is not None and facts["number"] is not None:
+        if "text" in facts and "number" in facts:
             forced = "" if name == target else ", or list it in --categories"
             raise ShardError(
                 f"column {name!r} is text on node {facts['text']}, but numbers on node "
@@ -273,36 +266,33 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
         if name != target and facts["values"] is None:
             raise ShardError(
                 f"column {name!r} has more than {choice.max_categories} categories; "
-                "leave it out of --features, or raise --max-categories"
+                "leave it out with --leave-out, or raise --max-categories"
             )
-    order, columns = whole["order"], []
-    for name in positions(order) if isinstance(order, int) else order:
+    columns, classes = [], None
+    for name in _names(whole["order"]):
         words = texts.get(name, {}).get("values")
         kind = (CATEGORY, tuple(words), choice.intercept) if words else (NUMBER,)
         columns.append(Column(name, *kind))
-    classes = None
     if choice.n_classes and target is not None:
         classes = _classes(target, texts[target]["values"], choice)
     encoding = Encoding(
-        tuple(columns),
-        target,
-        classes,
-        weight,
-        centre=choice.intercept,
-        on_missing=choice.on_missing,
-        unknown=choice.unknown,
-        named=named,
-    )
+        tuple(columns), target, classes, weight, centre=choice.intercept,
+        on_missing=choice.on_missing, unknown=choice.unknown, named=named,
+    )  # fmt: skip
     names = encoding.feature_names
     if not names:
         raise ShardError(
             f"column {columns[0].name!r} has one category only, and there is no other "
             "feature; name further columns"
         )
-    if len({*names}) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise ShardError(f"two features are called {twice!r}; rename a column")
+    for k, name in enumerate(names if len({*names}) < len(names) else ()):
+        if name in names[:k]:
+            raise ShardError(f"two features are called {name!r}; rename a column")
     return encoding
+
+
+def _names(order: Any) -> Sequence[str]:
+    return positions(order) if isinstance(order, int) else order
 
 
 def _classes(
@@ -315,54 +305,41 @@ def _classes(
             "values; choose a column of classes with --target, a regression with "
             "--problem, or raise --max-categories"
         )
-    words = ", ".join(label(name) for name in found[:6])
-    if len(found) < 2:
-        what = f"only the class {words}" if found else "no class"
-        raise ShardError(
-            f"the target {target!r} has {what} over all nodes; a classification needs "
-            "two or more"
-        )
-    if len(found) > 2 == choice.n_classes:
-        more = ", ..." if len(found) > 6 else ""
-        raise ShardError(
-            f"the target {target!r} has {len(found)} classes ({words}{more}); logistic "
-            "needs two, and multinomial takes more; use another problem"
-        )
+    words = ", ".join(label(name) for name in found[:6]) + ", ..." * (len(found) > 6)
     parts = [x for x in found if isinstance(x, float) and not x.is_integer()]
-    if parts and len(found) > 2:
+    wrong = ""
+    if len(found) < 2:
+        wrong = f"the classes ({words}) over all nodes, but at least two are needed"
+    elif len(found) > 2 == choice.n_classes:
+        wrong = (
+            f"{len(found)} classes ({words}), but logistic needs two (multinomial: any)"
+        )
+    elif parts and len(found) > 2:
+        wrong = f"numbers such as {parts[0]:g}, but classes are integers or text"
+    if wrong:
         raise ShardError(
-            f"the target {target!r} has numbers such as {parts[0]:g}, but classes are "
-            "integers or text; choose another target, or a regression with --problem"
+            f"the target {target!r} has {wrong}; choose another --target or --problem"
         )
     return tuple(found)
 
 
-def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
+def _conflict(*tables: Any) -> ShardError:
     """Return the error of two tables whose columns differ."""
-    (i, (named, n, names, *own)), (j, (other_named, m, others, *other)) = mine, theirs
-    if named != other_named:
-        with_names, without = (i, j) if named else (j, i)
-        return ShardError(
-            f"the file of node {without} has no names of columns, but the file of "
-            f"node {with_names} has; give all files a header, or none"
-        )
-    if n != m and not named:
-        return ShardError(
-            f"node {j} has {m} columns but node {i} has {n}; all nodes must have the "
-            "same columns"
-        )
-    if names == others and n == m:
-        what, k = ("target", 0) if own[0] != other[0] else ("weight", 1)
-        return ShardError(
-            f"node {j} has the {what} {other[k]!r}, but node {i} has {own[k]!r}; "
-            f"choose the column by its name with --{what}"
-        )
-    lacks, has, lost = j, i, sorted({*names} - {*others})
-    if not lost:
-        lacks, has, lost = i, j, sorted({*others} - {*names})
+    used = {}
+    for node, (named, order, target, weight) in tables:
+        kind = "" if named else "unnamed "
+        used[node] = {f"the {kind}feature {name!r}" for name in _names(order)}
+        used[node] |= {f"the target {target!r}", f"the weight {weight!r}"}
+    (i, mine), (j, theirs) = used.items()
+    only = {i: sorted(mine - theirs), j: sorted(theirs - mine)}
+    said = [
+        f"only node {k} has {', '.join(words[:MOST_NAMES])}"
+        for k, words in only.items()
+        if words
+    ]
     return ShardError(
-        f"node {lacks} has no column {listed(lost)}, which node {has} has; give all "
-        "files the same columns, or choose with --features"
+        f"{', and '.join(said)}; give all files the same columns, or choose them by "
+        "their names with --features and --target"
     )
 
 
@@ -387,8 +364,8 @@ def with_moments(
     for k, name in enumerate(encoding.feature_names):
         if not counts[k]:
             raise ShardError(
-                f"column {name!r} is missing in all rows of all nodes; leave it out of "
-                "--features"
+                f"column {name!r} is missing in all rows of all nodes; leave it out "
+                "with --leave-out"
             )
         if not math.isfinite(means[k] + squares[k]):
             raise ShardError(

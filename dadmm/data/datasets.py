@@ -1,11 +1,8 @@
 """Data sets: random subspaces, tracks, regression and classification; and data files.
 
-Examples
---------
 >>> import dadmm
->>> samples, true_W = dadmm.datasets.synthetic()
->>> samples.shape, true_W.shape
-((500, 20), (20, 5))
+>>> [part.shape for part in dadmm.datasets.synthetic()]
+[(500, 20), (20, 5)]
 """
 
 from __future__ import annotations
@@ -35,22 +32,18 @@ def synthetic(
 ) -> tuple[Matrix, Matrix]:
     """Draw samples from a random subspace, plus noise.
 
+    These are the data of Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, with
+    entries of W and z from N(0, 1) and entries of e from N(0, noise_variance).
+
     Parameters
     ----------
-    n_samples, dimension, n_components : int
-    noise_variance : float
-    seed : int
+    n_samples, dimension, n_components, noise_variance, seed
 
     Returns
     -------
     samples : ndarray of shape (n_samples, dimension)
     W : ndarray of shape (dimension, n_components)
         The true projection matrix.
-
-    Notes
-    -----
-    Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, with entries of W and z
-    from N(0, 1) and entries of e from N(0, noise_variance).
 
     Examples
     --------
@@ -77,9 +70,7 @@ def turntable(
 
     Parameters
     ----------
-    n_frames, n_points : int
-    noise : float
-    seed : int
+    n_frames, n_points, noise, seed
 
     Returns
     -------
@@ -117,17 +108,15 @@ def regression(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows, and targets that are a linear function of them plus noise.
 
+    Entries of X are from N(0, 1).
+
     Parameters
     ----------
-    n_samples, dimension : int
-    noise_variance : float
-        Of the noise in the linear function.
-    seed : int
+    n_samples, dimension, noise_variance, seed
 
     Returns
     -------
     X : ndarray of shape (n_samples, dimension)
-        From N(0, 1).
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (dimension,)
         The true coefficients: every other one from N(0, 1), the rest zero.
@@ -157,12 +146,12 @@ def classification(
 
     Parameters
     ----------
-    n_samples, dimension, noise_variance, seed : as in `regression`
+    n_samples, dimension, noise_variance, seed
 
     Returns
     -------
     X, y, coef : ndarray
-        As in `regression`; y is 0 or 1.
+        As in `regression`.
 
     Examples
     --------
@@ -185,7 +174,7 @@ def counts(
 
     Parameters
     ----------
-    n_samples, dimension, noise_variance, seed : as in `regression`
+    n_samples, dimension, noise_variance, seed
 
     Returns
     -------

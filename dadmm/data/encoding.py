@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.frame import Array, Frame, codes_of, label, positions
+from dadmm.data.frame import Array, Frame, codes_of, label, listed, positions
 
 NUMBER, CATEGORY = "number", "category"
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
+UNSEEN = -2  # the place of an entry that is not among the known ones
 PIECE = 2**20  # numbers of the rows that are used at once
 Label = str | float
 Parts = Mapping[str, np.ndarray]
@@ -28,7 +29,7 @@ NUMBERS = schema.list_of(schema.number("finite", math.isfinite), "a list of numb
 COLUMN = {  # of the JSON of an encoding
     "name": schema.TEXT,
     "kind": schema.choice((NUMBER, CATEGORY)),
-    "categories": TEXTS.also("sorted", lambda x: sorted(set(x)) == x),
+    "categories": TEXTS.also("sorted", lambda x: sorted(set(x)) == [*x]),
     "dropped": schema.FLAG,
 }
 FIELDS = {
@@ -42,7 +43,8 @@ FIELDS = {
 }
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True)
+class Column:
     """A column of a table, as a feature."""
 
     name: str
@@ -94,6 +96,10 @@ class Rows(NamedTuple):
     kept: Any = None  # (rows of the table,) which of them have a row in X
     n_filled: int = 0  # rows of X in which entries were filled
 
+    def __repr__(self) -> str:
+        has = [name for name in ("y", "weight") if getattr(self, name) is not None]
+        return f"<Rows: {' and '.join(['X of shape ' + str(self.X.shape), *has])}>"
+
     def blocks(self) -> Iterator[Rows]:
         """Yield the rows in parts that fit into memory; all at once if they are."""
         start = 0
@@ -104,7 +110,7 @@ class Rows(NamedTuple):
             start = own.stop
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoding:
     """How the columns of a table become X, y and weights.
 
@@ -163,6 +169,9 @@ class Encoding:
         columns = tuple(Column(name, NUMBER) for name in positions(n_features))
         return cls(columns, target, named=False, **more)
 
+    def __repr__(self) -> str:
+        return f"<Encoding of {', '.join(self.feature_names[:20])}>"
+
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The name of each column of X, such as ``age`` or ``sex=F``."""
@@ -178,23 +187,20 @@ class Encoding:
             Whether these are the rows of a fit, which have a target and weights. In
             other tables the target may be absent; there is no y then.
         """
-        names = self._names(frame, fit)
-        X, y, weight = self._features(frame, names), self._target(frame), None
+        names, y, weight = self._names(frame, fit), self._target(frame), None
+        X, gaps = self._features(frame, names), frame.gaps(names)
         if fit and self.weight is not None:
             weight = np.array(frame.column(self.weight))
-        gaps = frame.gaps(names)
-        lacking = np.isnan(y) if fit and y is not None else np.zeros_like(gaps)
-        kept, n_filled = np.ones_like(gaps), 0
         if self.on_missing == "error":
             used = [*names, self.target] if fit and self.target is not None else names
             can_fill = fit or self.means is not None
             frame.check_gaps(used, "drop or mean" if can_fill else "drop")
-        elif self.on_missing in ("drop", "mean"):
-            kept = ~lacking if self.on_missing == "mean" else ~(lacking | gaps)
+        lost, n_filled = np.zeros_like(gaps), 0
+        if self.on_missing in ("drop", "mean") and fit and y is not None:
+            lost = np.isnan(y)
+        kept = ~(lost | gaps) if self.on_missing == "drop" else ~lost
         if not kept.all():
-            X = X[kept]
-            y = None if y is None else y[kept]
-            weight = None if weight is None else weight[kept]
+            X, y, weight = (a if a is None else a[kept] for a in (X, y, weight))
         if self.on_missing == "mean" and self.means is not None:
             n_filled = int(gaps[kept].sum())
             X = np.where(np.isnan(X), self.means, X) if n_filled else X
@@ -207,19 +213,19 @@ class Encoding:
 
         X of several frames is encoded again whenever it is used, unless it has gaps.
         """
+
+        def encoded() -> Iterator[Rows]:  # keeps no frame
+            return (self.encode(frame, fit=True) for frame in frames)
+
         if isinstance(frames, Sequence) and len(frames) == 1:
-            return self.encode(frames[0], fit=True)
+            return next(encoded())
         parts, has_gaps = [], False
-        for own in map(partial(self.encode, fit=True), frames):
+        for own in encoded():
             has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())
             parts.append(own._replace(X=None))
-
-        def blocks() -> Iterator[Matrix]:  # keeps no frame
-            return map(attrgetter("X"), map(partial(self.encode, fit=True), frames))
-
         _, y, weight, kept, n_filled = zip(*parts, strict=True)
-        every = np.concatenate(kept)
-        X = RowBlocks(blocks, int(every.sum()), len(self.feature_names))
+        every, p = np.concatenate(kept), len(self.feature_names)
+        X = RowBlocks(lambda: map(attrgetter("X"), encoded()), int(every.sum()), p)
         return Rows(
             X.toarray() if has_gaps else X,
             None if y[0] is None else np.concatenate(y),
@@ -244,8 +250,7 @@ class Encoding:
         return wanted
 
     def _features(self, frame: Frame, names: Sequence[str]) -> Any:
-        plain = all(column.kind == NUMBER for column in self.columns)
-        if frame.sparse is not None and plain and not {*names} & frame.columns.keys():
+        if frame.sparse is not None and all(one.kind == NUMBER for one in self.columns):
             X = frame.sparse
             if tuple(names) != positions(X.shape[1]):
                 X = X[:, [int(name[1:]) for name in names]]
@@ -263,19 +268,14 @@ class Encoding:
 
     def _dummies(self, column: Column, values: Array) -> Matrix:
         """Return a column per category: 1 in rows of it, NaN where it is missing."""
-        texts, codes = codes_of(values)
-        places = {word: k for k, word in enumerate(column.categories)}
-        table = np.zeros((len(texts) + 1, len(column.categories)))
-        for row, word in enumerate(texts):
-            if word in places:
-                table[row, places[word]] = 1.0
-            elif self.unknown == "error":
-                raise ShardError(
-                    f"column {column.name!r} has the category {shown(word)}, which was "
-                    "not in the fit; correct it, or use --unknown ignore"
-                )
-        table[-1] = np.nan
-        return table[codes][:, int(column.dropped) :]
+        places, K = _places(values, column.categories), len(column.categories)
+        for row in np.flatnonzero(places == UNSEEN) if self.unknown == "error" else ():
+            raise ShardError(
+                f"column {column.name!r} has the category {shown(label(values[row]))}, "
+                "which was not in the fit; correct it, or use --unknown ignore"
+            )
+        table = np.vstack([np.eye(K), np.zeros(K), np.full(K, np.nan)])
+        return np.asarray(table[places][:, int(column.dropped) :])
 
     def _target(self, frame: Frame) -> Vector | None:
         if self.target is None or self.target not in frame.names:
@@ -284,10 +284,8 @@ class Encoding:
             return None  # these are the features
         if self.classes is None:
             return np.array(frame.numbers(self.target))
-        texts, codes = codes_of(frame.column(self.target))
-        places = {label(name): float(k) for k, name in enumerate(self.classes)}
-        numbers = [*(places.get(text, np.nan) for text in texts), np.nan]
-        return np.array(numbers)[codes]
+        places = _places(frame.column(self.target), [*map(label, self.classes)])
+        return np.where(places < 0, np.nan, places)
 
     def to_table_units(self, parts: Parts, *, bounds: bool = False) -> Parts:
         """Return parameters in the units of the table, if X was standardised.
@@ -326,15 +324,11 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as plain types."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("means", "scales"):
-            found[name] = None if found[name] is None else found[name].tolist()
-        found["classes"] = None if self.classes is None else list(self.classes)
-        found["columns"] = [
-            column._asdict() | {"categories": list(column.categories)}
-            for column in self.columns
-        ]
-        return found
+        parts = {"means": self.means, "scales": self.scales}
+        return asdict(self) | {
+            name: None if part is None else part.tolist()
+            for name, part in parts.items()
+        }
 
     @classmethod
     def from_json(cls, content: Any) -> Encoding:
@@ -347,29 +341,22 @@ class Encoding:
         except ConfigError as error:
             raise ShardError(f"{DAMAGED}: {error}") from None
         given = dict(content)
-        given["columns"] = tuple(
-            Column(**(column | {"categories": tuple(column["categories"])}))
-            for column in content["columns"]
+        given["columns"] = columns = tuple(
+            Column(**(one | {"categories": tuple(one["categories"])}))
+            for one in content["columns"]
         )
-        if given["classes"] is not None:
-            given["classes"] = tuple(
-                c if schema.TEXT.holds(c) else float(c) for c in given["classes"]
-            )
+        if (classes := given["classes"]) is not None:
+            given["classes"] = tuple(x if isinstance(x, str) else float(x)
+                                     for x in classes)  # fmt: skip
         for name in ("means", "scales"):
             if given[name] is not None:
                 given[name] = np.array(given[name], dtype=np.float64)
         found = cls(**given)
-        found._check()
-        return found
-
-    def _check(self) -> None:
-        """Raise if parts do not belong together."""
-        width = len(self.feature_names)
-        kinds = [bool(one.categories) == (one.kind == CATEGORY) for one in self.columns]
-        same = len({one.name for one in self.columns}) < max(len(self.columns), 1)
-        means, scales, classes = self.means, self.scales, self.classes
+        means, scales, width = found.means, found.scales, len(found.feature_names)
         wrong = {
-            "columns": same or not all(kinds),
+            "columns": not columns
+            or len({one.name for one in columns}) < len(columns)
+            or any(bool(x.categories) != (x.kind == CATEGORY) for x in columns),
             "classes": classes is not None
             and (len(classes) < 2 or sorted({*classes}) != [*classes]),
             "means": means is not None and len(means) != width,
@@ -378,14 +365,16 @@ class Encoding:
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise ShardError(f"{DAMAGED}: {name} do not fit the other fields")
+        return found
+
+
+def _places(values: Array, words: Sequence[str]) -> NDArray[np.int64]:
+    """Return the place of each entry among words; `UNSEEN`, or -1 if it is missing."""
+    texts, codes = codes_of(values)
+    places = {word: k for k, word in enumerate(words)}
+    return np.array([*(places.get(text, UNSEEN) for text in texts), -1])[codes]
 
 
 def row_blocks(X: Any) -> Iterator[Any]:
     """Yield the blocks of X if it is in a file, else X itself."""
     return iter(X) if isinstance(X, RowBlocks) else iter([X])
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, for an error."""
-    more = f" and {len(names) - 5} others" if len(names) > 5 else ""
-    return f"{', '.join(map(repr, names[:5]))}{more}"

@@ -1,18 +1,19 @@
 """Data files: tables with named columns, and arrays of numbers.
 
-`READERS` has an entry for each format. pyarrow reads .csv and .parquet files; it is the
-extra ``tables``. numpy and scipy read the others.
+`READERS` has an entry for each format. .parquet files need pyarrow, the extra
+``tables``, and .csv files are read faster by it. numpy and scipy read the others.
 """
 
 from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,12 +22,11 @@ from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import matlab
 from dadmm.data.frame import Array, Frame, check_names, is_plain
-from dadmm.data.text import Format, read_csv, read_txt
+from dadmm.data.text import Format, read_text
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 ALL = slice(None)
-T = TypeVar("T")
 Names = tuple[str, ...] | None  # of the columns, if a file has them
 
 
@@ -55,20 +55,18 @@ class Extent(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """How files of a format are read: ``table`` or ``array``, or both.
+    """How files of a format are read.
 
-    Functions raise what they like; `_open` makes one sentence of it, which starts with
-    the name of the file.
+    Functions raise what they like; `_opened` makes one sentence of it, which starts
+    with the name of the file.
     """
 
-    table: Callable[[Path, Format, slice], Frame] | None = None
-    """Takes the rows to return, of a format that has an ``extent``."""
-    array: Callable[[Path, str], tuple[Array, Names]] | None = None
-    """Takes the name of an array, which may be sparse; also returns its columns'."""
+    read: Callable[[Path, str, Format, slice], Any]
+    """Takes the name of an array and the rows to return, if there is an ``extent``; it
+    returns a frame or an array, which may be sparse."""
     extent: Callable[[Path], Extent] | None = None
     """Returns the size, if rows can be read without the others."""
     archive: bool = False  # whether it has several arrays, by name
-    needs_pyarrow: bool = False
 
 
 def read_frame(
@@ -92,7 +90,8 @@ def read_frame(
         Between the cells of a .csv file. By default a tab, a semicolon or a comma, by
         the first line.
     decimal : str
-        Mark before the decimals of a .csv file, a point or a comma.
+        Mark before the decimals of a .csv file, a point or a comma. Columns with points
+        are read by points.
     encoding : str
         Of a .csv or .txt file.
     rows : slice, optional
@@ -117,26 +116,22 @@ def read_frame(
     >>> table.names, table.column("age")
     (('age', 'ward'), array([34., 71.]))
     """
-    how, wanted = Format(separator, decimal, encoding), rows or ALL
-
-    def read(reader: Reader, file: Path, key: str) -> Frame:
-        if reader.table is not None:
-            frame = reader.table(file, how, wanted)
-            if not frame.columns or not frame.n_rows:
-                raise _empty((frame.n_rows, len(frame.columns)))
+    how = Format(separator, decimal, encoding)
+    with _opened(path) as (reader, file, key):
+        key = key or ("X" if beside else "")
+        found = reader.read(file, key, how, rows or ALL)
+        if isinstance(found, Frame):
+            _check_size((found.n_rows, len(found.columns)))
+            frame = found
         else:
-            some = wanted if reader.extent else ALL
-            frame = _read_arrays(reader, file, key, some, beside)
+            frame = _as_frame(_numbers(found), reader, file, key, beside)
         return frame if rows is None or reader.extent else frame.take(rows)
-
-    return _open(path, None, read)
 
 
 def extent(path: str | PathLike[str]) -> Extent | None:
     """Return the size of a table of which rows can be read without the others."""
-    return _open(
-        path, None, lambda how, file, _: how.extent(file) if how.extent else None
-    )
+    with _opened(path) as (reader, file, _):
+        return reader.extent(file) if reader.extent else None
 
 
 class Blocks:
@@ -167,9 +162,9 @@ def open_blocks(
     return [read_frame(path, rows=None if parts == [ALL] else parts[0], **how)]
 
 
-def reader_of(path: str | PathLike[str]) -> Reader:
-    """Return the reader of a file, by its name; one without abilities if unknown."""
-    return READERS.get(Path(str(path).partition("::")[0]).suffix, Reader())
+def reader_of(path: str | PathLike[str]) -> Reader | None:
+    """Return the reader of a file, by its name; None if there is none."""
+    return READERS.get(Path(str(path).partition("::")[0]).suffix)
 
 
 def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
@@ -201,7 +196,8 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     array([[1., 1., 1.],
            [1., 1., 1.]])
     """
-    found = _open(path, key, lambda *found: _numbers(*found)[0])
+    with _opened(path, key) as (reader, file, name):
+        found = _numbers(reader.read(file, name, Format(), ALL))
     return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
@@ -232,7 +228,8 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     >>> read.shape
     (8, 10)
     """
-    named = reader_of(path).archive and "::" not in str(path)
+    reader = reader_of(path)
+    named = reader is not None and reader.archive and "::" not in str(path)
     found = load_array(path, "measurement_matrix" if named else None)
     matrix = np.array(found, dtype=np.float64)
     if matrix.ndim != 2 or len(matrix) % 2 or matrix.shape[1] < 4:
@@ -248,15 +245,13 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     return matrix
 
 
-def _open(
-    path: str | PathLike[str],
-    key: str | None,
-    read: Callable[[Reader, Path, str], T],
-) -> T:
-    """Return ``read(reader, file, key)``; raise one sentence if it fails."""
+@contextmanager
+def _opened(
+    path: str | PathLike[str], key: str | None = None
+) -> Iterator[tuple[Reader, Path, str]]:
+    """Yield the reader of a file, the file and a key; make one sentence of errors."""
     name, _, inner = str(path).partition("::")
-    file, key = Path(name), key or inner
-    reader = READERS.get(file.suffix)
+    file, key, reader = Path(name), key or inner, reader_of(path)
     if reader is None:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     if key and not reader.archive:
@@ -265,22 +260,15 @@ def _open(
         documents.check_regular(file)
         file.open("rb").close()  # may raise that it is not permitted
     except OSError as error:
-        hint = "write {rank} for *, as in 'part-{rank}.csv'"
+        hint = "write {node} for *, as in 'part-{node}.csv'"
         hint = hint if "*" in file.name else "check the path"
         raise ShardError(f"cannot read {file}: {error.strerror}; {hint}") from None
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
-            return read(reader, file, key)
+            yield reader, file, key
     except ShardError as error:
         raise ShardError(f"{file}: {error}") from None
-    except ImportError:
-        if not reader.needs_pyarrow:
-            raise
-        raise ShardError(
-            f"{file} needs pyarrow; install it with pip install 'dadmm[tables]', or "
-            "save the table as .npy or .npz"
-        ) from None
     except MemoryError:
         raise
     except Exception as error:  # parsers raise many types on a broken file
@@ -290,51 +278,41 @@ def _open(
         ) from None
 
 
-def _numbers(reader: Reader, file: Path, key: str) -> tuple[Any, Names]:
-    """Return an array of numbers, and the names of its columns if it has them."""
-    if reader.array is not None:
-        array, names = reader.array(file, key)
-    else:
-        assert reader.table is not None
-        frame = reader.table(file, Format(), ALL)
-        columns = [frame.numbers(name) for name in frame.columns]
-        array = np.column_stack(columns) if columns else np.empty((0, 0))
-        names = None
-    if array.dtype.kind not in "fiub":
-        raise ShardError(f"it holds values of type {array.dtype}; save numbers")
-    if 0 in array.shape:
-        raise _empty(array.shape)
-    return array, names
+def _check_size(shape: tuple[int, ...]) -> None:
+    if 0 in shape:
+        raise ShardError(f"it is empty, of shape {shape}; save some samples")
 
 
-def _empty(shape: tuple[int, ...]) -> ShardError:
-    return ShardError(f"it is empty, of shape {shape}; save some samples")
+def _numbers(found: Any) -> Any:
+    """Return an array of numbers of what a reader has returned."""
+    if isinstance(found, Frame):
+        columns = [found.numbers(name) for name in found.names]
+        found = np.column_stack(columns) if columns else np.empty((0, 0))
+    if found.dtype.kind not in "fiub":
+        raise ShardError(f"it holds values of type {found.dtype}; save numbers")
+    _check_size(found.shape)
+    return found
 
 
-def _read_arrays(
-    reader: Reader, file: Path, key: str, rows: slice, beside: Sequence[str]
+def _as_frame(
+    X: Any, reader: Reader, file: Path, key: str, beside: Sequence[str]
 ) -> Frame:
     """Return a matrix, and the arrays that are further columns, as a table."""
-    key = key or ("X" if beside else "")
-    X, names = _numbers(reader, file, key)
     if not isinstance(X, np.ndarray):
         return Frame.of(X)
-    frame = Frame.of(np.array(X[rows], dtype=np.float64, order="F"), names)
+    names = _read_names(file) if reader.archive else None
+    frame = Frame.of(np.array(X, dtype=np.float64, order="F"), names)
     for name in beside:
-        assert reader.array is not None
-        values, _ = reader.array(file, name)
+        values = reader.read(file, name, Format(), ALL)
         if values.dtype.kind != "U":
-            values, _ = _numbers(reader, file, name)
+            values = _numbers(values)
         if values.size != len(X):
             raise ShardError(
                 f"{name} has shape {values.shape}, but {key} has {len(X)} rows; give "
                 "one entry per row"
             )
         if name in frame.columns:
-            raise ShardError(
-                f"a column of {key} is called {name!r}, as is an array; rename the "
-                "column"
-            )
+            raise ShardError(f"{name!r} is a column of {key} and an array; rename it")
         frame.columns[name] = Frame.of({name: values.ravel()}).column(name)
     return frame
 
@@ -352,25 +330,25 @@ def _choose_array(key: str, found: Mapping[str, str]) -> str:
 # formats
 
 
-def _read_npy(file: Path, _: str) -> tuple[Array, Names]:
-    return np.lib.format.open_memmap(file, mode="r"), None  # never unpickles
+def _read_npy(file: Path, key: str, how: Format, rows: slice) -> Array:
+    found = np.lib.format.open_memmap(file, mode="r")  # never unpickles
+    return found if rows == ALL else found[rows]
 
 
-def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
+def _npy_extent(file: Path) -> Extent:
+    shape = np.lib.format.open_memmap(file, mode="r").shape
+    return Extent(range(1, shape[0] + 1), int(np.prod(shape[1:])))
+
+
+def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Any:
     import zipfile  # slow to import, and rarely needed
 
     if not zipfile.is_zipfile(file):
         raise ValueError("it is not an archive of arrays")
     with np.load(file, allow_pickle=False) as arrays:
-        if {"format", "shape", "data"} <= {*arrays.files} and key in ("", "X"):
-            return _read_sparse(file), None
-        matrices = dict.fromkeys((n for n in arrays.files if n != NAMES), "")
-        found = arrays[_choose_array(key, matrices)]
-        return found, _names(arrays) if NAMES in arrays.files else None
-
-
-def _read_sparse(file: Path) -> Any:
-    """Return the sparse array that scipy has saved in a .npz file."""
+        if not {"format", "shape", "data"} <= {*arrays.files} or key not in ("", "X"):
+            matrices = dict.fromkeys((n for n in arrays.files if n != NAMES), "")
+            return arrays[_choose_array(key, matrices)]
     from scipy import sparse
 
     found = sparse.csr_array(sparse.load_npz(file))
@@ -380,12 +358,17 @@ def _read_sparse(file: Path) -> Any:
     return found
 
 
-def _names(arrays: Mapping[str, Array]) -> tuple[str, ...]:
-    """Return the names of columns in an archive."""
-    try:
-        found = arrays[NAMES]
-    except ValueError:  # an array of objects, which is not unpickled
-        found = np.empty(0)
+def _read_names(file: Path) -> Names:
+    """Return the names of columns in an archive, if it has them."""
+    if file.suffix != ".npz":
+        return None
+    with np.load(file, allow_pickle=False) as arrays:
+        if NAMES not in arrays.files:
+            return None
+        try:
+            found = arrays[NAMES]
+        except ValueError:  # an array of objects, which is not unpickled
+            found = np.empty(0)
     if found.dtype.kind != "U" or found.ndim != 1:
         raise ShardError(
             f"{NAMES} must be an array of text, one name per column; save "
@@ -394,11 +377,11 @@ def _names(arrays: Mapping[str, Array]) -> tuple[str, ...]:
     return tuple(found.tolist())
 
 
-def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
+def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
     from scipy import io
 
     try:
-        contents: Iterable[Any] = io.whosmat(file)
+        contents = io.whosmat(file)
     except NotImplementedError:
         raise ShardError(
             "it is a MATLAB 7.3 (HDF5) file; save it with -v7, or as .npy"
@@ -410,18 +393,18 @@ def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
     }
     name = _choose_array(key, numeric)
     matlab.check_numbers(file, name)
-    return io.loadmat(file, variable_names=[name])[name], None
-
-
-def _npy_extent(file: Path) -> Extent:
-    shape = _read_npy(file, "")[0].shape
-    return Extent(range(1, shape[0] + 1), int(np.prod(shape[1:])))
+    return np.asarray(io.loadmat(file, variable_names=[name])[name])
 
 
 def _parquet(file: Path) -> tuple[Any, list[int]]:
     """Return a .parquet file, and the number of rows up to each row group."""
-    from pyarrow import parquet
-
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ShardError(
+            "it needs pyarrow; install it with pip install 'dadmm[tables]', or save "
+            "the table in another format"
+        ) from None
     whole = parquet.ParquetFile(file)
     groups = map(whole.metadata.row_group, range(whole.num_row_groups))
     return whole, [0, *accumulate(group.num_rows for group in groups)]
@@ -432,7 +415,7 @@ def _parquet_extent(file: Path) -> Extent:
     return Extent(ends, len(whole.schema_arrow), all(map(is_plain, whole.schema_arrow)))
 
 
-def _read_parquet(file: Path, _: Format, rows: slice) -> Frame:
+def _read_parquet(file: Path, key: str, how: Format, rows: slice) -> Frame:
     """Return rows of a .parquet file, reading only the row groups that have them."""
     whole, ends = _parquet(file)
     check_names(whole.schema_arrow.names)
@@ -444,10 +427,10 @@ def _read_parquet(file: Path, _: Format, rows: slice) -> Frame:
 
 
 READERS: dict[str, Reader] = {
-    ".csv": Reader(lambda file, how, _: read_csv(file, how), needs_pyarrow=True),
-    ".parquet": Reader(_read_parquet, extent=_parquet_extent, needs_pyarrow=True),
-    ".npy": Reader(array=_read_npy, extent=_npy_extent),
-    ".npz": Reader(array=_read_npz, archive=True),
-    ".mat": Reader(array=_read_mat, archive=True),
-    ".txt": Reader(lambda file, how, _: read_txt(file, how)),
+    ".csv": Reader(lambda file, key, how, rows: read_text(file, how, spaces=False)),
+    ".parquet": Reader(_read_parquet, _parquet_extent),
+    ".npy": Reader(_read_npy, _npy_extent),
+    ".npz": Reader(_read_npz, archive=True),
+    ".mat": Reader(_read_mat, archive=True),
+    ".txt": Reader(lambda file, key, how, rows: read_text(file, how, spaces=True)),
 }

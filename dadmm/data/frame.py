@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, time, timedelta
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ShardError, shown
 
 Array = NDArray[Any]
-MOST_NAMES = 5  # in the error that there is no column of a name
+MOST_NAMES = 5  # in an error
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
 TEXTS = ("string", "large_string", "bool")  # of pyarrow
@@ -34,8 +34,7 @@ class Frame(NamedTuple):
         Whether the table has names of its own. Otherwise they are ``x0``, ``x1`` and so
         on, by position.
     sparse : scipy.sparse.csr_array or None
-        The columns of a sparse table, called ``x0``, ``x1`` and so on. `columns` has
-        the others.
+        A sparse table, without names, in place of the columns.
     first : int
         Number of the first row, if rows before it are in other frames; for errors.
 
@@ -70,38 +69,35 @@ class Frame(NamedTuple):
         if hasattr(table, "tocsr"):
             return cls({}, False, table.tocsr().astype(np.float64))
         if hasattr(table, "column_names"):  # pyarrow
-            found, columns = table.column_names, map(from_arrow, table.columns)
-        elif hasattr(table, "iloc"):  # pandas
-            found = list(map(str, table.columns))
-            columns = map(as_column, (table.iloc[:, k] for k in range(len(found))))
-        elif isinstance(table, Mapping):
-            found, columns = list(map(str, table)), map(as_column, table.values())
-        else:
-            matrix = np.asarray(table)
-            if matrix.dtype.names is not None:
-                return cls.of({name: matrix[name] for name in matrix.dtype.names})
-            if matrix.ndim != 2:
-                raise ShardError(
-                    f"a table of shape {matrix.shape} is not a matrix; samples are a "
-                    "matrix with one row per sample"
-                )
-            width = matrix.shape[1]
-            if names is not None and len(names) != width:
-                raise ShardError(
-                    f"there are {len(names)} names for {width} columns; give one for "
-                    "each"
-                )
-            found = positions(width) if names is None else names
-            is_flag = matrix.dtype.kind == "b"
-            columns = map(as_column, (matrix * 1.0 if is_flag else matrix).T)
-            return cls(_by_name(found, columns), names is not None)
-        return cls(_by_name(found, columns))
+            return cls(_by_name(table.column_names, map(from_arrow, table.columns)))
+        if hasattr(table, "items"):  # a dict, or of pandas
+            found, columns = (
+                zip(*table.items(), strict=True) if len(table) else ((), ())
+            )
+            return cls(_by_name([*map(str, found)], map(as_column, columns)))
+        matrix = np.asarray(table)
+        if matrix.dtype.names is not None:
+            return cls.of({name: matrix[name] for name in matrix.dtype.names})
+        if matrix.ndim != 2:
+            raise ShardError(
+                f"a table of shape {matrix.shape} is not a matrix; give one row per "
+                "sample"
+            )
+        width = matrix.shape[1]
+        if names is not None and len(names) != width:
+            raise ShardError(
+                f"there are {len(names)} names for {width} columns; give one for each"
+            )
+        numbers = matrix * 1.0 if matrix.dtype.kind == "b" else matrix
+        called = positions(width) if names is None else names
+        return cls(_by_name(called, map(as_column, numbers.T)), names is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all columns."""
-        wide = 0 if self.sparse is None else self.sparse.shape[1]
-        return (*positions(wide), *self.columns)
+        if self.sparse is not None:
+            return positions(self.sparse.shape[1])
+        return tuple(self.columns)
 
     @property
     def n_rows(self) -> int:
@@ -112,16 +108,16 @@ class Frame(NamedTuple):
 
     def column(self, name: str) -> Array:
         """Return a column."""
-        if name in self.columns:
-            values = self.columns[name]
-            if values.dtype.names is not None:
-                raise ShardError(
-                    f"column {name!r} has neither numbers nor text, but values of type "
-                    f"{values.dtype.names[0]}; convert it to numbers or text, or leave "
-                    "it out with --features"
-                )
-            return values
-        return np.asarray(self.sparse[:, [int(name[1:])]].toarray().ravel())
+        if self.sparse is not None:
+            return np.asarray(self.sparse[:, [int(name[1:])]].toarray().ravel())
+        values = self.columns[name]
+        if values.dtype.names is not None:
+            raise ShardError(
+                f"column {name!r} has neither numbers nor text, but values of type "
+                f"{values.dtype.names[0]}; convert it, such as a date to a number of "
+                "days, or leave it out with --leave-out"
+            )
+        return values
 
     def numbers(self, name: str, advice: str = "") -> Array:
         """Return a column of numbers; raise if it has text."""
@@ -143,20 +139,21 @@ class Frame(NamedTuple):
 
     def gaps(self, names: Iterable[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
-        found, wanted = np.zeros(self.n_rows, dtype=bool), {*names}
-        for name in wanted & self.columns.keys():
-            found |= is_missing(self.columns[name])
-        if self.sparse is not None and np.isnan(self.sparse.data).any():
-            own = [int(name[1:]) for name in wanted - self.columns.keys()]
-            part = self.sparse[:, own].tocoo()
+        found = np.zeros(self.n_rows, dtype=bool)
+        if self.sparse is None:
+            for name in names:
+                found |= is_missing(self.columns[name])
+        elif np.isnan(self.sparse.data).any():
+            part = self.sparse[:, [int(name[1:]) for name in names]].tocoo()
             found[part.row[np.isnan(part.data)]] = True
         return found
 
     def check_gaps(self, names: Sequence[str], ways: str = "drop or mean") -> None:
         """Raise if an entry of these columns is missing."""
-        parts = [(f"column {n!r}", [n]) for n in names if n in self.columns]
-        parts += [] if self.sparse is None else [("the sparse table", [*names])]
-        for what, own in parts:
+        parts = {f"column {name!r}": [name] for name in names}
+        if self.sparse is not None:
+            parts = {"the sparse table": [*names]}
+        for what, own in parts.items():
             for row in np.flatnonzero(self.gaps(own)):
                 raise ShardError(
                     f"{what} has no entry in row {self.first + row}; use --on-missing "
@@ -183,7 +180,11 @@ class Frame(NamedTuple):
             pass
         what = f"0..{len(names) - 1}, without names"
         if self.named:
-            what = f"called {_closest(word, names)}"
+            from difflib import get_close_matches  # only for errors
+
+            close = get_close_matches(word, names, MOST_NAMES, 0.4)
+            likely = dict.fromkeys([*close, *names])
+            what = f"called {listed([*likely])}"
         if self.named and len(names) == 1:
             what += ", so name the right --separator if it has several"
         raise ShardError(
@@ -195,6 +196,13 @@ class Frame(NamedTuple):
 def positions(width: int) -> tuple[str, ...]:
     """Return the names of the columns of a table without names."""
     return tuple(f"x{k}" for k in range(width))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, for an error."""
+    more = len(names) - MOST_NAMES
+    others = f" and {more} others" if more > 0 else ""
+    return f"{', '.join(map(repr, names[:MOST_NAMES]))}{others}"
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -248,16 +256,18 @@ def as_column(values: Any) -> Array:
         if isinstance(item, ODD):
             return _odd(array, type(item).__name__)
     if all(item is None or _is_number(item) for item in items):
-        return np.array([np.nan if x is None else float(x) for x in items])
+        return np.array(items, dtype=np.float64)  # None becomes NaN
     return as_texts([None if item is None else label(item) for item in items])
 
 
 def as_texts(items: Iterable[Any]) -> Array:
-    """Return a column of texts; None, the empty text and NaT are missing entries."""
-    found = [None if item is None or item in ("", "NaT") else item for item in items]
-    column = np.empty(len(found), dtype=object)
-    column[:] = [None if item is None else str(item) for item in found]
-    return column
+    """Return a column of texts, or of numbers (NaN) if all entries are missing.
+
+    None, the empty text and NaT are missing entries.
+    """
+    texts = [None if item in (None, "", "NaT") else str(item) for item in items]
+    found = np.array(texts, dtype=object)
+    return np.full(len(found), np.nan) if is_missing(found).all() else found
 
 
 def is_plain(column: Any) -> bool:
@@ -273,8 +283,7 @@ def from_arrow(column: Any) -> Array:
     kind = str(column.type).removeprefix("dictionary<values=")
     if not kind.startswith(TEXTS + NUMBERS):
         return _odd(column, str(column.type))
-    texts = as_texts(column.to_pylist())
-    return np.full(len(texts), np.nan) if is_missing(texts).all() else texts
+    return as_texts(column.to_pylist())
 
 
 def _odd(values: Any, kind: str) -> Array:
@@ -334,14 +343,3 @@ def _is_missing(item: Any) -> bool:
 
 def _is_number(item: Any) -> bool:
     return isinstance(item, int | float | np.number) and not isinstance(item, bool)
-
-
-def _closest(word: str, names: Sequence[str]) -> str:
-    """Return the names of columns for an error: if many, those most like a word."""
-    if len(names) <= MOST_NAMES:
-        return ", ".join(map(repr, names))
-    import difflib  # only for errors
-
-    close = difflib.get_close_matches(word, names, MOST_NAMES, 0.4)
-    close = close or list(names[:MOST_NAMES])
-    return f"{', '.join(map(repr, close))} and {len(names) - len(close)} others"

@@ -1,7 +1,5 @@
 """Division of samples among nodes; each process loads only its own.
 
-Examples
---------
 >>> import dadmm, numpy as np
 >>> [len(rows) for rows in dadmm.shard.split(np.eye(10), 4)]
 [3, 3, 2, 2]
@@ -68,9 +66,8 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     Examples
     --------
     >>> import dadmm, numpy as np
-    >>> samples = np.arange(10.0).reshape(5, 2)
-    >>> [rows.tolist() for rows in dadmm.shard.split(samples, 2)]
-    [[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[6.0, 7.0], [8.0, 9.0]]]
+    >>> [rows.tolist() for rows in dadmm.shard.split(np.array([[1.0], [2], [3]]), 2)]
+    [[[1.0], [2.0]], [[3.0]]]
     >>> table = dadmm.Frame.of({"age": [34, 71, 52], "ward": ["A", "B", "B"]})
     >>> parts = dadmm.shard.split(table, 2, labels=[1, 0, 1])
     >>> [part.column("age").tolist() for part in parts]
@@ -83,29 +80,40 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     return [np.array(samples[rows], np.float64, order="C") for rows in shares]
 
 
+def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slice]:
+    """Return the rows of some nodes: even contiguous shares."""
+    _check_enough(n_samples, n_nodes, "samples")
+    return {i: slice(*bounds(n_samples, n_nodes, i)) for i in nodes}
+
+
 def _shares(
     n_samples: int, n_nodes: int, labels: ArrayLike | None = None
 ) -> list[slice] | list[Integers]:
     """Return the rows of each node."""
-    if n_samples < n_nodes:
-        raise ShardError(
-            f"{n_samples} samples are too few for {n_nodes} nodes; use at most "
-            f"{n_samples} nodes"
-        )
     if labels is None:
-        return [slice(*bounds(n_samples, n_nodes, i)) for i in range(n_nodes)]
+        return [*shares(n_samples, n_nodes, range(n_nodes)).values()]
+    _check_enough(n_samples, n_nodes, "samples")
     numbers, nodes = np.asarray(labels), np.arange(n_nodes)
+    wrong = []
     if numbers.shape != (n_samples,):
+        wrong = [f"labels have shape {numbers.shape} for {n_samples} samples"]
+    else:
+        strange = np.flatnonzero(~np.isin(numbers, nodes))
+        wrong += [f"the label of sample {k} is {numbers[k]}" for k in strange[:1]]
+        wrong += [f"node {i} has no samples" for i in np.setdiff1d(nodes, numbers)]
+    if wrong:
         raise ShardError(
-            f"labels have shape {numbers.shape} for {n_samples} samples; give one "
-            "label per sample"
+            f"{wrong[0]}; give each sample the number of its node, 0..{n_nodes - 1}, "
+            "and each node a sample"
         )
-    allowed = f"labels are node numbers 0..{n_nodes - 1}, and each occurs"
-    for k in np.flatnonzero(~np.isin(numbers, nodes)):
-        raise ShardError(f"the label of sample {k} is {numbers[k]}; {allowed}")
-    for i in np.setdiff1d(nodes, numbers):
-        raise ShardError(f"node {i} has no samples: no label is {i}; {allowed}")
     return [np.flatnonzero(numbers == i) for i in nodes]
+
+
+def _check_enough(n: int, n_nodes: int, what: str) -> None:
+    if n < n_nodes:
+        raise ShardError(
+            f"{n} {what} are too few for {n_nodes} nodes; use at most {n} nodes"
+        )
 
 
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
@@ -129,11 +137,7 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     [(8, 8), (8, 8), (6, 8)]
     """
     n_frames = len(tracks) // 2
-    if n_frames < n_nodes:
-        raise ShardError(
-            f"{n_frames} frames are too few for {n_nodes} cameras; use at most "
-            f"{n_frames} nodes"
-        )
+    _check_enough(n_frames, n_nodes, "frames")
     cuts = [bounds(n_frames, n_nodes, i) for i in range(n_nodes)]
     return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
 
@@ -143,8 +147,18 @@ def is_local(source: str) -> bool:
 
     One process reads other files as a whole and scatters the rows.
     """
-    one_each = "{rank}" in source.partition("::")[0]
-    return one_each or reader_of(source).extent is not None
+    one_each, reader = has_node(source.partition("::")[0]), reader_of(source)
+    return one_each or (reader is not None and reader.extent is not None)
+
+
+def has_node(source: str) -> bool:
+    """Return whether there is a source for each node, named after it."""
+    return "{node}" in source or "{rank}" in source
+
+
+def source_of(source: str, node: int) -> str:
+    """Return the source of a node, given one with ``{node}`` or ``{rank}``."""
+    return source.replace("{node}", str(node)).replace("{rank}", str(node))
 
 
 def open_tables(
@@ -153,15 +167,15 @@ def open_tables(
     """Return the frames of some nodes, from a source for which `is_local` holds.
 
     The source is a file, divided evenly; or one file per node, such as
-    ``part-{rank}.csv``. ``how`` has further arguments of `open_blocks`.
+    ``part-{node}.csv``. ``how`` has further arguments of `open_blocks`.
     """
-    if "{rank}" not in source:
+    if not has_node(source):
         size = extent(source)
-        cuts: Any = _shares(size.n_rows if size else 0, n_nodes)
-        return {i: open_blocks(source, cuts[i], **how) for i in nodes}
+        cuts = shares(size.n_rows if size else 0, n_nodes, nodes)
+        return {i: open_blocks(source, rows, **how) for i, rows in cuts.items()}
     tables: dict[int, Iterable[Frame]] = {}
     for i in nodes:
-        file = source.replace("{rank}", str(i))
+        file = source_of(source, i)
         try:
             tables[i] = open_blocks(file, **how)
         except ShardError as error:
@@ -178,25 +192,23 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
     """
     first = 0
     for part in rows.blocks():
-        if isinstance(part.X, np.ndarray):  # the problem checks sparse entries
-            _check(part, node, first, gaps)
-        first += part.X.shape[0]
-
-
-def _check(rows: Rows, node: int, first: int, gaps: bool) -> None:
-    advice = f"entries must be numbers of at most {LARGEST:g}"
-    advice += ", or NaN where they are missing" * gaps + "; fill, drop or rescale it"
-    for part in (rows.X,) if rows.y is None else (rows.X, rows.y):
-        bad = ~(np.abs(part) <= LARGEST)
-        bad = bad & ~np.isnan(part) if gaps and bad.any() else bad
-        for place in map(tuple, np.argwhere(bad)):
-            what = f"column {place[1]}" if part is rows.X else "the target"
+        # the problem checks sparse entries
+        own = {"column": part.X} if isinstance(part.X, np.ndarray) else {}
+        own |= {} if part.y is None or not own else {"the target": part.y}
+        for what, values in own.items():
+            bad = ~(np.abs(values) <= LARGEST)
+            bad = bad & ~np.isnan(values) if gaps and bad.any() else bad
+            for place in map(tuple, np.argwhere(bad)):
+                column = "".join(f" {k}" for k in place[1:])
+                raise ShardError(
+                    f"node {node}: row {first + place[0]}, {what}{column} is "
+                    f"{values[place]:g}; entries must be numbers of at most "
+                    f"{LARGEST:g}{', or NaN where they are missing' * gaps}; fill, "
+                    "drop or rescale it"
+                )
+        if own and np.isnan(part.X).all():
             raise ShardError(
-                f"node {node}: row {first + place[0]}, {what} is {part[place]:g}; "
-                f"{advice}"
+                f"node {node}: all entries of its {len(part.X)} samples are missing; "
+                "give it at least one entry, or leave the node out"
             )
-    if np.isnan(rows.X).all():
-        raise ShardError(
-            f"node {node}: all entries of its {len(rows.X)} samples are missing; give "
-            "it at least one entry, or leave the node out"
-        )
+        first += part.X.shape[0]

@@ -1,4 +1,4 @@
-"""Tables in text files: .csv files, which pyarrow reads, and .txt files."""
+"""Tables in text files: .csv, which pyarrow reads if it is installed, and .txt."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.core.errors import ShardError
-from dadmm.data.frame import (
-    Array,
-    Frame,
-    as_texts,
-    check_names,
-    from_arrow,
-    is_numeral,
-    positions,
-)
+from dadmm.data.frame import Array, Frame, as_texts, check_names, is_numeral, positions
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # cells without an entry
 MOST_COLUMNS = 100_000
@@ -48,23 +40,39 @@ class Format(NamedTuple):
 class Head(NamedTuple):
     """What the first lines of a text file tell."""
 
-    separator: str | None  # None for white space
-    names: tuple[str, ...] | None
-    width: int  # columns
-    above: int  # lines before the first row
+    separator: str | None = None  # None for white space
+    names: tuple[str, ...] | None = None
+    width: int = 0  # columns
+    above: int = 0  # lines before the first row
 
 
-def read_csv(file: Path, how: Format) -> Frame:
-    """Return the table in a .csv file, whose cells are numbers or text.
+def read_text(file: Path, how: Format, spaces: bool) -> Frame:
+    """Return the table in a text file; cells are separated by a mark or by spaces.
 
     A column is text if any of its cells is not a number.
     """
-    import pyarrow
-    from pyarrow import csv as arrow
+    try:
+        head = _head(file, how, spaces)
+        if not head.width:
+            return Frame({})
+        columns = None if spaces else _read_arrow(file, how, head)
+        columns = _read_numpy(file, how, head) if columns is None else columns
+    except UnicodeError:
+        raise ShardError(
+            f"it is not {how.encoding.upper()} text; save it as UTF-8, or name its "
+            "encoding with --encoding"
+        ) from None
+    names = head.names or positions(head.width)
+    return Frame(dict(zip(names, columns, strict=True)), head.names is not None)
 
-    head = _head(file, how, spaces=False)
-    if not head.width:
-        return Frame({})
+
+def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
+    """Return the columns of a .csv file; None without pyarrow."""
+    try:
+        import pyarrow
+        from pyarrow import csv as arrow
+    except ImportError:
+        return None
     wrong: list[Any] = []
 
     def judge(row: Any) -> str:
@@ -78,40 +86,31 @@ def read_csv(file: Path, how: Format) -> Frame:
         table = arrow.read_csv(
             file,
             arrow.ReadOptions(
-                use_threads=False,
-                block_size=BLOCK,
-                column_names=places,
-                skip_rows=head.above,
-                encoding=how.encoding,
+                use_threads=False, block_size=BLOCK, column_names=places,
+                skip_rows=head.above, encoding=how.encoding,
             ),
             arrow.ParseOptions(
-                delimiter=head.separator,
-                newlines_in_values=True,
+                delimiter=head.separator, newlines_in_values=True,
                 invalid_row_handler=judge,
             ),
             arrow.ConvertOptions(column_types=dict.fromkeys(places, pyarrow.string())),
-        )
-    except (pyarrow.ArrowInvalid, UnicodeError) as error:
+        )  # fmt: skip
+    except pyarrow.ArrowInvalid as error:
         if wrong:
-            raise ShardError(
-                f"line {_line(file, how, wrong[0].text)} has {wrong[0].actual_columns} "
-                f"cells, but there are {head.width} in the first line"
-            ) from None
-        if "UTF8" in str(error) or isinstance(error, UnicodeError):
-            raise _not_text(how) from None
+            start = wrong[0].text.partition("\n")[0].rstrip("\r")
+            with file.open(encoding=how.codec) as lines:
+                found = (k for k, x in enumerate(lines, 1) if x.rstrip("\n") == start)
+                raise ShardError(
+                    f"line {next(found)} has {wrong[0].actual_columns} cells, but "
+                    f"there are {head.width} in the first line"
+                ) from None
+        if "UTF8" in str(error):
+            raise UnicodeError from None
         raise
-    columns = [_parse(column, how.decimal) for column in table.columns]
-    return _named(head, columns)
+    return [_parse_arrow(column, how.decimal) for column in table.columns]
 
 
-def _line(file: Path, how: Format, row: str) -> int:
-    """Return the number of the line in which a row begins, from 1."""
-    start = row.partition("\n")[0].rstrip("\r")
-    with file.open(encoding=how.codec) as lines:
-        return next(k for k, line in enumerate(lines, 1) if line.rstrip("\n") == start)
-
-
-def _parse(column: Any, decimal: str) -> Array:
+def _parse_arrow(column: Any, decimal: str) -> Array:
     """Return the cells of a column as numbers, or as text if one is not a number."""
     import pyarrow
     from pyarrow import compute
@@ -123,89 +122,82 @@ def _parse(column: Any, decimal: str) -> Array:
     if decimal != "." and not compute.any(compute.match_substring(cells, ".")).as_py():
         numbers = compute.replace_substring(cells, decimal, ".")
     try:
-        return from_arrow(numbers.cast("float64"))
+        return np.asarray(numbers.cast("float64").to_numpy(), dtype=np.float64)
     except pyarrow.ArrowInvalid:
-        return from_arrow(cells)
+        return as_texts(cells.to_pylist())
 
 
-def read_txt(file: Path, how: Format) -> Frame:
-    """Return the table in a text file whose cells are separated by white space."""
-    head = _head(file, how, spaces=True)
-    try:
-        with file.open(encoding=how.codec) as lines:
-            cells = np.loadtxt(lines, str, quotechar='"', ndmin=2, skiprows=head.above)
-    except UnicodeError:
-        raise _not_text(how) from None
+def _read_numpy(file: Path, how: Format, head: Head) -> list[Array]:
+    """Return the columns of a text file."""
+    mark = head.separator
+
+    def is_comment(line: str) -> bool:
+        return line.startswith("#") and line.count(str(mark)) + 1 != head.width
+
+    with file.open(encoding=how.codec, newline="") as lines:
+        rows = (line for k, line in enumerate(lines) if k >= head.above)
+        if mark is not None:
+            rows = (x for x in rows if x.strip() and not is_comment(x))
+        comments = "#" if mark is None else None
+        cells = np.loadtxt(rows, str, comments, mark, quotechar='"', ndmin=2)
     if not cells.size:
-        cells = np.empty((0, head.width), str)
+        return [np.empty(0)] * head.width
     if cells.shape[1] != head.width:
         raise ShardError(
             f"there are {cells.shape[1]} cells in its rows, but {head.width} in the "
             "first line"
         )
-    columns: list[Array] = []
-    for column in cells.T:
-        known = np.where(np.isin(column, MISSING), "", column)
-        try:
-            columns.append(np.where(known == "", "nan", known).astype(np.float64))
-        except ValueError:
-            columns.append(as_texts(known.tolist()))
-    return _named(head, columns)
+    return [_parse_numpy(np.strings.strip(column), how.decimal) for column in cells.T]
 
 
-def _named(head: Head, columns: list[Array]) -> Frame:
-    names = head.names or positions(head.width)
-    return Frame(dict(zip(names, columns, strict=True)), head.names is not None)
+def _parse_numpy(cells: Array, decimal: str) -> Array:
+    """Return the same as `_parse_arrow`."""
+    known = np.where(np.isin(cells, MISSING), "", cells)
+    numbers = np.where(known == "", "nan", known)
+    if decimal != "." and not np.strings.count(numbers, ".").any():
+        numbers = np.strings.replace(numbers, decimal, ".")
+    if all(map(is_numeral, numbers.tolist())):
+        return numbers.astype(np.float64)
+    return as_texts(known.tolist())
 
 
-def _head(file: Path, how: Format, *, spaces: bool) -> Head:
+def _head(file: Path, how: Format, spaces: bool) -> Head:
     """Return the separator and the names of a text file.
 
     A first line without numbers is a header. Lines before it that begin with # are
     comments. Without a header, the last comment is the header if it has as many names
     as there are columns.
     """
-    try:
-        with file.open(encoding=how.codec, newline="") as lines:
-            above, comment, line = 0, "", ""
-            for line in lines:
-                if line.startswith("#"):
-                    comment = line
-                elif line.strip():
-                    break
-                above += 1
-            else:
-                return Head(None, None, 0, above)
-            separator = None if spaces else how.separator or _separator(line)
-            wide = line.count(separator) + 1 if separator else len(line.split())
-            if wide > MOST_COLUMNS:
-                raise ShardError(
-                    f"its first line has {wide:,} cells, and at most {MOST_COLUMNS:,} "
-                    "columns are allowed; save it as .npy, or swap rows and columns"
-                )
-            taken, first = next(_records(chain([line], lines), separator))
-    except UnicodeError:
-        raise _not_text(how) from None
-    if separator == how.decimal:
-        raise ShardError(
-            f"the separator and the decimal mark are both {separator!r}; choose others "
-            "with --separator and --decimal"
-        )
+    with file.open(encoding=how.codec, newline="") as lines:
+        above, comment, line = 0, "", ""
+        for line in lines:
+            if line.startswith("#"):
+                comment = line
+            elif line.strip():
+                break
+            above += 1
+        else:
+            return Head()
+        mark = None if spaces else how.separator or _separator(line)
+        wide = line.count(mark) + 1 if mark else len(line.split())
+        if wide > MOST_COLUMNS:
+            raise ShardError(
+                f"its first line has {wide:,} cells, and at most {MOST_COLUMNS:,} "
+                "columns are allowed; save it as .npy, or swap rows and columns"
+            )
+        taken, first = next(_records(chain([line], lines), mark))
     names = first
     if any(map(how.is_number, first)):
-        _, names = next(_records([comment.lstrip("# ")], separator), (0, []))
+        _, names = next(_records([comment.lstrip("# ")], mark), (0, []))
         taken = 0
-    is_header = len(names) == len(first) and not any(map(how.is_number, names))
-    check_names(names if is_header else ())
-    named = tuple(names) if is_header else None
-    return Head(separator, named, len(first), above + taken)
-
-
-def _not_text(how: Format) -> ShardError:
-    return ShardError(
-        f"it is not {how.encoding.upper()} text; save it as UTF-8, or name its "
-        "encoding with --encoding"
-    )
+    has_names = len(names) == len(first) and not any(map(how.is_number, names))
+    if mark == how.decimal and not (has_names and how.separator is None):
+        raise ShardError(
+            f"the separator and the decimal mark are both {mark!r}; choose others with "
+            "--separator and --decimal"
+        )
+    check_names(names if has_names else ())
+    return Head(mark, tuple(names) if has_names else None, len(first), above + taken)
 
 
 def _separator(line: str) -> str:

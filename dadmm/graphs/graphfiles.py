@@ -1,18 +1,30 @@
-"""Readers of graph files; each returns a number of nodes and a list of edges."""
+"""Readers of graph files; nodes are numbers 0..J-1, or have names."""
 
 from __future__ import annotations
 
+import csv
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.documents import check_regular
-from dadmm.core.errors import TopologyError
+from dadmm.core.errors import TopologyError, shown
+from dadmm.core.layout import Matrix
 
-Graph = tuple[int, Iterable[Sequence[int]]]  # number of nodes, and edges
+LONGEST = 100  # characters of a name
+ENDS = ("source", "target")
+
+
+class Graph(NamedTuple):
+    """Nodes and edges; the nodes may have names and positions (n_nodes, 2)."""
+
+    n_nodes: int
+    edges: Iterable[Sequence[int]]
+    names: tuple[str, ...] = ()
+    positions: Matrix | None = None
 
 
 def read(file: Path) -> Graph:
@@ -20,11 +32,17 @@ def read(file: Path) -> Graph:
     if file.suffix not in READERS:
         known = ", ".join(READERS)
         raise TopologyError(f"{file} is not a graph file; use one of {known}")
+    found: Graph = read_by(READERS[file.suffix], file)
+    return found
+
+
+def read_by(reader: Callable[[Path], Any], file: Path) -> Any:
+    """Return what a reader finds in a file; its errors name the file."""
     try:
         check_regular(file)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
-            return READERS[file.suffix](file)
+            return reader(file)
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from None
     except OSError as error:
@@ -34,45 +52,139 @@ def read(file: Path) -> Graph:
     raise TopologyError(f"cannot read the graph {file}: {reason}")
 
 
-def from_networkx(graph: Any) -> Graph:
-    """Return the nodes and edges of a networkx graph whose nodes are 0..J-1."""
-    nodes = range(len(graph))
-    strange = [label for label in graph if label not in nodes]
-    if strange:
+def numbered(
+    pairs: Sequence[Sequence[str]], nodes: Iterable[str], positions: Any = None
+) -> Graph:
+    """Return the graph of edges between labels; ``nodes`` is their order.
+
+    Labels that are all numbers are the numbers of the nodes, unless there are
+    positions.
+    """
+    labels = list(nodes)
+    if positions is None and all(map(str.isdecimal, labels)):
+        return Graph(len(labels), [[int(word) for word in pair] for pair in pairs])
+    number = {label: k for k, label in enumerate(labels)}
+    for label in labels:
+        signed = not label.isdecimal() and label.lstrip("+-").replace(".", "").isdigit()
+        if not label.isprintable() or not 0 < len(label) <= LONGEST or signed:
+            raise TopologyError(
+                f"{shown(label)} is not a node: it needs a number from 0, or a name of "
+                f"1 to {LONGEST} characters that can be printed"
+            )
+    if len(number) < len(labels):
+        twice = next(label for k, label in enumerate(labels) if number[label] != k)
+        raise TopologyError(f"node {shown(twice)} is there twice; give it another name")
+    nobody = [(pair, end) for pair in pairs for end in pair if end not in number]
+    if nobody:
+        pair, end = nobody[0]
         raise TopologyError(
-            f"node label {strange[0]!r} is not an integer in 0..{nodes[-1]}; "
-            "use networkx.convert_node_labels_to_integers"
+            f"edge {' '.join(map(shown, pair))} leads to {shown(end)}, which is not "
+            "one of the nodes; add it to them, or remove the edge"
         )
-    return len(graph), graph.edges()
+    edges = [[number[end] for end in pair] for pair in pairs]
+    return Graph(len(labels), edges, tuple(labels), positions)
+
+
+def from_networkx(graph: Any) -> Graph:
+    """Return the nodes and edges of a networkx graph.
+
+    Nodes that are the integers 0..J-1 keep their numbers; others get names. Positions
+    are the attributes ``pos``, or ``x`` and ``y``, if all nodes have them.
+    """
+    facts = dict(graph.nodes(data=True))
+    positions = None
+    for keys in (("pos",), ("x", "y")):
+        if all(set(keys) <= own.keys() for own in facts.values()):
+            found = [np.ravel([own[k] for k in keys]) for own in facts.values()]
+            positions = np.array(found, dtype=float).reshape(-1, 2)
+    n = len(facts)
+    if all(type(label) is int and 0 <= label < n for label in facts):
+        order = np.argsort(np.array(list(facts), dtype=int))
+        places = None if positions is None else positions[order]
+        return Graph(n, graph.edges(), (), places)
+    pairs = [(str(a), str(b)) for a, b in graph.edges()]
+    return numbered(pairs, map(str, facts), positions)
 
 
 def read_edge_list(file: Path) -> Graph:
-    """Read an edge list; a line with one number is a node without edges."""
-    lines = [
-        line.split("#")[0].split()
-        for line in file.read_text(encoding="utf-8").splitlines()
-    ]
-    for number, words in enumerate(lines, 1):
-        if len(words) > 2 or not all(word.isdecimal() for word in words):
+    """Read an edge list: two nodes a line, and columns that are ignored.
+
+    A line with one node is a node without edges.
+    """
+    text = file.read_text(encoding="utf-8")
+    rows = [line.split("#")[0].split()[:2] for line in text.splitlines()]
+    nodes = dict.fromkeys(node for row in rows for node in row)
+    return numbered([row for row in rows if len(row) == 2], nodes)
+
+
+def read_table(file: Path, columns: Sequence[str]) -> list[list[str]]:
+    """Return cells of a CSV file with a header: these columns, else the first ones."""
+    with open(file, encoding="utf-8-sig", newline="") as opened:
+        head = opened.readline()
+        opened.seek(0)
+        rows = [row for row in csv.reader(opened, delimiter=_separator(head)) if row]
+    header = [word.strip().lower() for word in rows[0]] if rows else []
+    places = list(range(len(columns)))
+    if set(columns) <= set(header):
+        places = [header.index(name) for name in columns]
+    for number, row in enumerate(rows, 1):
+        if len(row) <= max(places):
             raise TopologyError(
-                f"line {number} is {' '.join(words)!r}, not two node numbers; "
-                "edges carry no weights"
+                f"line {number} has {len(row)} columns, not {', '.join(columns)}"
             )
-    rows = [[int(word) for word in words] for words in lines if words]
-    nodes = {node for row in rows for node in row}
-    return len(nodes), [row for row in rows if len(row) == 2]
+    return [[row[k].strip() for k in places] for row in rows[1:]]
+
+
+def _separator(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def read_links(file: Path) -> Graph:
+    """Read links.csv: a header, two nodes a line, and columns that are ignored.
+
+    If there is a file nodes.csv beside it, it has the nodes in order: id, x, y.
+    """
+    pairs = read_table(file, ENDS)
+    beside = file.with_name(file.name.replace("links", "nodes"))
+    if beside == file or not beside.exists():
+        return numbered(pairs, dict.fromkeys(end for pair in pairs for end in pair))
+    nodes = read_by(lambda path: read_table(path, ("id", "x", "y")), beside)
+    try:
+        positions = np.array([row[1:] for row in nodes], dtype=float).reshape(-1, 2)
+    except ValueError as error:
+        raise TopologyError(f"{beside}: x and y must be numbers ({error})") from None
+    return numbered(pairs, [row[0] for row in nodes], positions)
 
 
 def read_graphml(file: Path) -> Graph:
-    """Read GraphML; node labels must be numbers."""
+    """Read GraphML; nodes are called by their label or name, or else by their id."""
     import networkx as nx
 
     text = file.read_bytes().replace(b"\0", b"")  # UTF-16 has one in each letter
     if b"<!ENTITY" in text:  # entities can expand to very long texts
         raise TopologyError("GraphML must not declare entities here; remove <!ENTITY")
-    graph = nx.read_graphml(file)
-    numbered = all(label.isdecimal() for label in graph)
-    return from_networkx(nx.relabel_nodes(graph, int) if numbered else graph)
+    return _labelled(nx.read_graphml(file))
+
+
+def read_gml(file: Path) -> Graph:
+    """Read GML; nodes are called by their label, or else by their id."""
+    import networkx as nx
+
+    return _labelled(nx.read_gml(file, label="id"))
+
+
+def _labelled(graph: Any) -> Graph:
+    """Return a graph of a file, whose nodes may have names among their attributes."""
+    import networkx as nx
+
+    for key in ("label", "name"):
+        names = {node: own.get(key) for node, own in graph.nodes(data=True)}
+        if None not in names.values() and len(set(names.values())) == len(names):
+            graph = nx.relabel_nodes(graph, names)
+            break
+    if all(str(label).isdecimal() for label in graph):
+        graph = nx.relabel_nodes(graph, lambda label: int(str(label)))
+    return from_networkx(graph)
 
 
 def read_adjacency(file: Path) -> Graph:
@@ -90,13 +202,15 @@ def read_adjacency(file: Path) -> Graph:
             f"an adjacency matrix is symmetric, but entry ({i}, {j}) differs from its "
             "mirror"
         )
-    return len(matrix), np.argwhere(matrix)
+    return Graph(len(matrix), np.argwhere(matrix))
 
 
 READERS: dict[str, Callable[[Path], Graph]] = {
     ".edges": read_edge_list,
     ".edgelist": read_edge_list,
     ".txt": read_edge_list,
+    ".csv": read_links,
     ".graphml": read_graphml,
+    ".gml": read_gml,
     ".npy": read_adjacency,
 }

@@ -1,4 +1,4 @@
-"""Assignment of nodes to ranks such that few edges connect different hosts."""
+"""Which rank has which nodes, with few edges between hosts and between ranks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError
+from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
 
-PLACEMENTS = ("hosts", "ranks")
+PLACEMENTS = ("hosts", "blocks")
 STARTS = 5  # of the bisection: the first in the order of nodes, the others shuffled
 WORK = 100_000  # limit of edges times starts: a second or two, while all ranks wait
 
 
+def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Integers:
+    """Return the rank of each node, (n_nodes,), given the host of each rank.
+
+    Each rank has as many nodes as the others, or one more. With "blocks", nodes are in
+    the order of their numbers. With "hosts", they may be in the order of their distance
+    from a node, or assigned by `place` if each rank has one, whichever has the fewest
+    edges between hosts, and then between ranks.
+    """
+    n_nodes, n_ranks = len(graph), len(machines)
+    _check_enough(n_nodes, n_ranks)
+    ranks = np.arange(n_ranks)
+    sizes = n_nodes // n_ranks + (ranks < n_nodes % n_ranks)
+    blocks = np.repeat(ranks, sizes)
+    if how == "blocks" or n_ranks == 1:
+        return blocks
+    if n_nodes == n_ranks:
+        return np.argsort(place(graph, machines))
+    names = list(dict.fromkeys(machines))
+    homes = np.array([names.index(name) for name in machines])
+    ranks = np.argsort(homes, kind="stable")  # of one host after the other
+    near = distances(graph.indptr, graph.indices, 0)
+    far = distances(graph.indptr, graph.indices, int(near.argmax()))
+    found = [blocks]
+    for distance in (np.zeros(n_nodes), near, far):
+        order = np.argsort(distance, kind="stable")
+        hosts = np.empty(n_nodes, dtype=np.int64)
+        hosts[order] = np.repeat(ranks, sizes[ranks])
+        found.append(hosts)
+    return min(
+        found,
+        key=lambda hosts: (
+            count_crossing(graph, homes[hosts]), count_crossing(graph, hosts)
+        ),
+    )  # fmt: skip
+
+
 def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
-    """Return the node of each rank, shape (n_ranks,).
+    """Return the node of each rank, shape (n_ranks,), if each rank has one.
 
     Every host keeps its number of ranks. Rank 0 is always node 0, because it reads,
     writes and prints. If no other assignment has fewer edges between hosts, rank i is
@@ -40,11 +77,12 @@ def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> In
 
     Raise unless each node has one rank, and each rank at least one node.
     """
-    if n_ranks > n_nodes:
-        raise ConfigError(
-            f"there are {n_ranks} ranks for {n_nodes} nodes; start at most {n_nodes} "
-            "ranks, or use more nodes"
-        )
+    _check_enough(n_nodes, n_ranks)
+    for what, numbers, n in (("node", nodes, n_nodes), ("rank", ranks, n_ranks)):
+        if len(wrong := numbers[(numbers < 0) | (numbers >= n)]):
+            raise ConfigError(
+                f"there is no {what} {wrong[0]}; {what}s are numbered from 0 to {n - 1}"
+            )
     counts = np.bincount(nodes, minlength=n_nodes)
     if (counts != 1).any():
         node = int(np.flatnonzero(counts != 1)[0])
@@ -61,6 +99,14 @@ def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> In
             "ranks"
         )
     return hosts
+
+
+def _check_enough(n_nodes: int, n_ranks: int) -> None:
+    if n_ranks > n_nodes:
+        raise ConfigError(
+            f"there are {n_ranks} ranks for {n_nodes} nodes; start at most {n_nodes} "
+            "ranks, or use more nodes"
+        )
 
 
 def count_crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:

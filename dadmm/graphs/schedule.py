@@ -1,4 +1,4 @@
-"""Schedules: graphs that change from iteration to iteration, periodically.
+"""Schedules: which edges of a graph are up in which iteration, periodically.
 
 Only the union of the graphs must be connected. In iterations without an edge, the edge
 has no message, and its multiplier, anchor and penalty stay the same.
@@ -7,16 +7,35 @@ has no message, and its multiplier, anchor and penalty stay the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
+from dadmm.core import schema
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import graphfiles, topology
 from dadmm.graphs.topology import Integers, Topology, as_pairs
 
-TURNS = ("static", "matchings")
+RANDOM = "random:"  # and the probability that an edge is up
+DRAWN = 500  # rounds of a random schedule
+ALLOWED = "static, matchings, random:P with a probability P, or a .csv file of times"
+LONGEST = 100_000  # rounds of a file of times
+
+
+def _is_known(text: str) -> bool:
+    """Return whether a setting has the form of a schedule."""
+    share = text.removeprefix(RANDOM)
+    if share != text:
+        with suppress(ValueError):
+            return 0.0 < float(share) <= 1.0
+        return False
+    return text in ("static", "matchings") or text.endswith(".csv")
+
+
+NAMED = schema.TEXT.also(ALLOWED, _is_known)
 
 
 class Schedule:
@@ -75,6 +94,81 @@ class Schedule:
         return cls(graph.n_nodes, rounds or [[]])
 
     @classmethod
+    def random(cls, graph: Topology, probability: float, seed: int = 0) -> Schedule:
+        """Return a schedule in which each edge is up with a probability.
+
+        500 rounds are drawn, independently by edge and round; then they repeat.
+        """
+        if not 0.0 < probability <= 1.0:
+            raise TopologyError(
+                f"the probability of an edge must be from 0 to 1, got {probability!r}"
+            )
+        once = graph.edges[graph.sources < graph.indices]
+        up = np.random.default_rng(seed).random((DRAWN, len(once))) < probability
+        never = once[~up.any(axis=0)]
+        if len(never):
+            i, j = map(graph.label, never[0])
+            raise TopologyError(
+                f"the edge from {i} to {j} is up in none of {DRAWN} rounds; use a "
+                "larger probability or another seed"
+            )
+        return cls(graph.n_nodes, [once[row] for row in up])._within(graph)
+
+    @classmethod
+    def from_times(cls, graph: Topology, path: str | PathLike[str]) -> Schedule:
+        """Return the schedule of a .csv file with the columns t, source and target.
+
+        A row says that an edge is up in iteration t, counted from 1. Times repeat after
+        the largest. Every edge of the graph must be up at some time.
+        """
+
+        def rounds(file: Path) -> list[list[list[int]]]:
+            number = {graph.label(i): i for i in range(len(graph))}
+            rows = graphfiles.read_table(file, ("t", *graphfiles.ENDS))
+            known = {tuple(pair) for pair in graph.edges.tolist()}
+            found: list[tuple[int, list[int]]] = []
+            for t, *ends in rows:
+                pair = [number.get(end, -1) for end in ends]
+                if not t.isdecimal() or not 0 < int(t) <= LONGEST or -1 in pair:
+                    raise TopologyError(
+                        f"{', '.join([t, *ends])} is not a time from 1 to {LONGEST} "
+                        "and two nodes of the graph"
+                    )
+                if tuple(pair) not in known:
+                    raise TopologyError(f"{' '.join(ends)} is not an edge of the graph")
+                found.append((int(t), pair))
+            last = max((t for t, _ in found), default=0)
+            by_time: list[list[list[int]]] = [[] for _ in range(last)]
+            for time, pair in found:
+                by_time[time - 1].append(pair)
+            return by_time
+
+        found = graphfiles.read_by(rounds, Path(path))
+        up = {tuple(sorted(pair)) for edges in found for pair in edges}
+        once = graph.edges[graph.sources < graph.indices].tolist()
+        never = [pair for pair in once if tuple(pair) not in up]
+        if never:
+            i, j = map(graph.label, never[0])
+            raise TopologyError(f"{path}: the edge from {i} to {j} is never up")
+        return cls(graph.n_nodes, found)._within(graph)
+
+    @classmethod
+    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule | None:
+        """Return the schedule of a setting, see `ALLOWED`; None for "static"."""
+        if text == "static":
+            return None
+        if text == "matchings":
+            return cls.matchings(graph)
+        if text.startswith(RANDOM):
+            return cls.random(graph, float(text.removeprefix(RANDOM)), seed)
+        return cls.from_times(graph, text)
+
+    def _within(self, graph: Topology) -> Schedule:
+        """Take the graph, with its names, as the union, to which it is equal."""
+        self.union = graph
+        return self
+
+    @classmethod
     def build(
         cls, names: Sequence[str], n_nodes: int | None = None, seed: int = 0
     ) -> Schedule:
@@ -84,19 +178,44 @@ class Schedule:
         ``n_nodes``, the nodes are those in the files.
         """
         rounds: list[Integers] = []
+        number: dict[str, int] = {}  # of nodes with names
         for name in names:
             if topology.is_named(name):
                 rounds.append(topology.build(name, n_nodes, seed).edges)
-            else:
-                rounds.append(as_pairs(graphfiles.read(Path(name))[1]))
+                continue
+            found = graphfiles.read(Path(name))
+            pairs = as_pairs(found.edges)
+            if found.names:
+                own = [number.setdefault(word, len(number)) for word in found.names]
+                pairs = np.array(own)[pairs]
+            if bool(found.names) != bool(number):
+                raise TopologyError(
+                    f"{name} has {'names' if found.names else 'numbers'} of nodes, and "
+                    "another graph has not; use the same in all"
+                )
+            rounds.append(pairs)
         if n_nodes is None:
             n_nodes = 1 + max((int(e.max(initial=0)) for e in rounds), default=0)
-        return cls(n_nodes, rounds)
+        whole = Topology.from_edges(n_nodes, np.concatenate(rounds), tuple(number))
+        return cls(n_nodes, rounds)._within(whole)
 
     @property
     def period(self) -> int:
         """Number of iterations after which the graphs repeat."""
         return len(self.rows)
+
+    @cached_property
+    def span(self) -> int:
+        """The least number of iterations in a row that have every edge."""
+        active = self.active_edges(self.union)
+        if not active.size:
+            return self.period
+        spans = np.zeros(active.shape[1], dtype=np.int64)
+        since = np.full(active.shape[1], -1)
+        for t, up in enumerate(np.concatenate([active, active])):  # twice: it repeats
+            spans[up] = np.where(since < 0, spans, np.maximum(spans, t - since))[up]
+            since[up] = t
+        return int(spans.max())
 
     def active_edges(self, graph: Topology) -> np.ndarray:
         """Return a mask of the edges of the graph in each round, (period, E)."""

@@ -40,6 +40,10 @@ class Topology:
         The directed edges of node i are rows ``indptr[i]`` to ``indptr[i + 1]``.
     indices : ndarray of int, shape (n_edges,)
         The second node of each directed edge. `from_edges` makes both from pairs.
+    names : tuple of str, optional
+        A name for each node, as reports and messages call it.
+    positions : ndarray of shape (n_nodes, 2), optional
+        Where pictures draw the nodes. Graphs are equal if their edges are.
 
     Examples
     --------
@@ -50,11 +54,22 @@ class Topology:
 
     indptr: Integers
     indices: Integers
+    names: tuple[str, ...] = ()
+    positions: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for name in ("indptr", "indices"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
         _check_count(len(self))
+        places = self.positions
+        if len(self.names) not in (0, len(self)) or (
+            places is not None
+            and (places.shape != (len(self), 2) or not np.isfinite(places).all())
+        ):
+            raise TopologyError(
+                f"names and positions must be those of the {len(self)} nodes, and "
+                "positions two finite numbers each"
+            )
         self._check_arrays()
         self._check_connected()
 
@@ -66,9 +81,10 @@ class Topology:
             i = self.sources
             loops = i[i == j]
             if len(loops):
+                node = self.label(loops[0])
                 raise TopologyError(
-                    f"node {loops[0]} is its own neighbour; remove the self loop "
-                    f"({loops[0]}, {loops[0]})"
+                    f"node {node} is its own neighbour; remove the self loop "
+                    f"({node}, {node})"
                 )
             fit = j.min() >= 0 and j.max() < n and (np.diff(i * n + j) > 0).all()
             k = self.reverse
@@ -82,17 +98,24 @@ class Topology:
     def _check_connected(self) -> None:
         alone = np.flatnonzero(self.degrees == 0)
         if len(alone) and len(self) > 1:
-            raise TopologyError(f"node {alone[0]} has no neighbours; give it an edge")
+            node = self.label(alone[0])
+            raise TopologyError(f"node {node} has no neighbours; give it an edge")
         root = components(len(self), self.edges[self.sources < self.indices])
         other = np.flatnonzero(root != root[0])
         if len(other):
             raise TopologyError(
-                "the graph is not connected: no path leads from node 0 to node "
-                f"{other[0]}; add an edge between the parts"
+                f"the graph is not connected: no path leads from node {self.label(0)} "
+                f"to node {self.label(other[0])}; add an edge between the parts"
             )
 
     @classmethod
-    def from_edges(cls, n_nodes: int, edges: Iterable[Sequence[int]]) -> Topology:
+    def from_edges(
+        cls,
+        n_nodes: int,
+        edges: Iterable[Sequence[int]],
+        names: Sequence[str] = (),
+        positions: NDArray[np.float64] | None = None,
+    ) -> Topology:
         """Return the graph of these pairs, each given in one direction or in both."""
         _check_count(n_nodes)
         pairs = as_pairs(edges)
@@ -103,7 +126,8 @@ class Topology:
                 f"number the {n_nodes} nodes from 0 to {n_nodes - 1}"
             )
         i, j = np.divmod(_keys(n_nodes, pairs), n_nodes)
-        return cls(np.searchsorted(i, np.arange(n_nodes + 1)), j)
+        indptr = np.searchsorted(i, np.arange(n_nodes + 1))
+        return cls(indptr, j, tuple(names), positions)
 
     @classmethod
     def complete(cls, n: int) -> Topology:
@@ -200,18 +224,26 @@ class Topology:
 
     @classmethod
     def from_graph(cls, graph: Any) -> Topology:
-        """Return the topology of a networkx graph whose nodes are 0..J-1.
+        """Return the topology of a networkx graph; a Topology is returned unchanged.
 
-        Directions and attributes are dropped, and parallel edges are merged.
+        Nodes that are not the integers 0..J-1 get names. Directions and attributes but
+        positions (``pos``, or ``x`` and ``y``) are dropped, and parallel edges merged.
         """
+        if isinstance(graph, Topology):
+            return graph
+        if not (hasattr(graph, "adjacency") and hasattr(graph, "edges")):
+            raise TopologyError(
+                "topology must be a Topology, such as dadmm.Topology.ring(8), or a "
+                f"networkx graph, got {shown(graph)}"
+            )
         return cls.from_edges(*graphfiles.from_networkx(graph))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Topology:
         """Return the graph in a file; `topologies/README.md` has the formats."""
-        n_nodes, edges = graphfiles.read(Path(path))
+        found = graphfiles.read(Path(path))
         try:
-            return cls.from_edges(n_nodes, edges)
+            return cls.from_edges(*found)
         except TopologyError as error:
             raise TopologyError(f"{path}: {error}") from None
 
@@ -220,15 +252,27 @@ class Topology:
         file = Path(path)
         if file.suffix not in (".edges", ".edgelist", ".txt"):
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
-        once = [f"{i} {j}" for i, j in self.edges.tolist() if i < j]
+        if any(" " in name or "#" in name for name in self.names):
+            raise TopologyError("names with blanks or # cannot be in an edge list")
+        words = self.names or range(len(self))
+        once = [f"{words[i]} {words[j]}" for i, j in self.edges.tolist() if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
 
     def to_graph(self) -> Any:
-        """Return a networkx graph."""
+        """Return a networkx graph, with the names and positions as attributes."""
         import networkx as nx
 
-        return nx.from_dict_of_lists(dict(enumerate(self.neighbours)))
+        graph = nx.from_dict_of_lists(dict(enumerate(self.neighbours)))
+        nx.set_node_attributes(graph, dict(enumerate(self.names)), "name")
+        if self.positions is not None:
+            places = map(tuple, self.positions.tolist())
+            nx.set_node_attributes(graph, dict(enumerate(places)), "pos")
+        return graph
+
+    def label(self, i: int) -> str:
+        """Return what to call node i: its name, or its number."""
+        return self.names[i] if self.names else str(i)
 
     def __len__(self) -> int:
         return len(self.indptr) - 1

@@ -69,7 +69,7 @@ class Origin(NamedTuple):
     version: str = __version__  # of dadmm
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A fitted model, which predicts from tables with named columns.
 
@@ -107,7 +107,17 @@ class Model:
     def __post_init__(self) -> None:
         schema.choice(KINDS).check("problem", self.problem)
         _check_shapes(self)
-        _check_way(self)
+        on_missing, means = self.encoding.on_missing, self.encoding.means
+        if on_missing == "mean" and means is None:
+            raise ConfigError(
+                "the model has no means to fill in, because it was fitted without "
+                "--on-missing mean and --standardise; use --on-missing drop"
+            )
+        if on_missing == "keep" and self.kind != "subspace":
+            raise ConfigError(
+                f"a model of {self.problem} cannot keep missing entries; use "
+                "--on-missing drop"
+            )
 
     @classmethod
     def of(
@@ -135,20 +145,29 @@ class Model:
             Written into the file of the model.
         """
         schema.choice(KINDS).check("problem", problem)
-        parts = result.layout.views(result.solution)._asdict()
-        parts = {name: np.array(part) for name, part in parts.items()}
-        if not all(np.isfinite(part).all() for part in parts.values()):
+        if not np.isfinite(result.solution).all():
             raise ProblemError(
                 "the solution has numbers that are not finite, so there is no model"
             )
+        parts = result.layout.views(result.solution.copy())._asdict()
         if "W" in parts:
             axes, lengths = principal_axes(parts["W"])
             parts["W"] = axes * lengths
-        encoding = _plain(problem, parts) if encoding is None else encoding
+        if encoding is None:
+            width = len(parts["W"]) if "W" in parts else parts["coef"].shape[-1]
+            classes, gaps = None, "keep" if "W" in parts else "error"
+            if KINDS[problem] == "classification":
+                count = 2 if parts["coef"].ndim == 1 else len(parts["coef"])
+                classes = tuple(float(k) for k in range(count))
+            encoding = Encoding.plain(width, classes=classes, on_missing=gaps)
         origin = Origin(
             result.status, result.why, int(result.iterations), tolerance, n_rows
         )
         return cls(problem, encoding, parts, origin, dict(settings or {}))
+
+    def __repr__(self) -> str:
+        shapes = {name: np.shape(part) for name, part in self.parameters.items()}
+        return f"<Model of {self.problem}, {self.origin.status}: {shapes}>"
 
     @property
     def kind(self) -> str:
@@ -174,17 +193,14 @@ class Model:
     def predict(self, table: Any) -> np.ndarray:
         """Return the prediction for each row of a table, (n,).
 
+        These are values of a regression, labels of a classification, means of counts.
+        A row that the model drops has NaN, or None as a label.
+
         Parameters
         ----------
         table : dict of str to array, ndarray, DataFrame, or pyarrow.Table
-            The target may be absent. Columns are found by name, or by
-            position in an array without names.
-
-        Returns
-        -------
-        predictions : ndarray of shape (n,)
-            Values of a regression, labels of a classification, means of counts. If the
-            model drops rows with missing entries, these have NaN, or None as a label.
+            The target may be absent. Columns are found by name, or by position in an
+            array without names.
         """
         self._check_kind("predict", "regression", "classification", "counts")
         return self.columns(table)["prediction"]
@@ -246,6 +262,10 @@ class Model:
 
     def to_json(self) -> str:
         """Return the text of the model's file."""
+
+        def lists(parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
+            return {name: np.asarray(part).tolist() for name, part in parts.items()}
+
         origin = self.origin._asdict()
         content = {
             "format": FORMAT,
@@ -255,8 +275,8 @@ class Model:
             "settings": dict(self.settings),
             **origin,
             "feature_names": list(self.feature_names),
-            "parameters": _lists(self.parameters),
-            "table_parameters": _lists(self.table_parameters),
+            "parameters": lists(self.parameters),
+            "table_parameters": lists(self.table_parameters),
             "encoding": self.encoding.to_json(),
         }
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -325,37 +345,19 @@ def load_model(
         file /= NAME
         if not file.exists():
             raise ConfigError(
-                f"{path} has no {NAME}; only a finished run has one, of the problems "
-                f"{', '.join(KINDS)}"
+                f"{path} has no {NAME}; only finished runs have one, except of sfm and "
+                "of problems of your own"
             )
     content = parse(file, json.loads, "JSON", MOST_BYTES)
     try:
         model = _decoded(content)
     except DadmmError as error:
         raise ConfigError(f"{file} is not a valid model: {error}") from None
-    encoding = model.encoding
-    if unknown is not None:
-        schema.choice(UNKNOWN).check("unknown", unknown)
-        encoding = replace(encoding, unknown=unknown)
-    if on_missing is not None:
-        schema.choice(ON_MISSING).check("on_missing", on_missing)
-        encoding = replace(encoding, on_missing=on_missing)
-    return replace(model, encoding=encoding)
-
-
-def _check_way(model: Model) -> None:
-    """Raise if the model cannot deal with missing entries as its encoding says."""
-    on_missing = model.encoding.on_missing
-    if on_missing == "mean" and model.encoding.means is None:
-        raise ConfigError(
-            "the model has no means to fill in, because it was fitted without "
-            "--on-missing mean and --standardise; use --on-missing drop"
-        )
-    if on_missing == "keep" and model.kind != "subspace":
-        raise ConfigError(
-            f"a model of {model.problem} cannot keep missing entries; use --on-missing "
-            "drop"
-        )
+    given = {"unknown": (unknown, UNKNOWN), "on_missing": (on_missing, ON_MISSING)}
+    changed: Any = {name: x for name, (x, _) in given.items() if x is not None}
+    for name, value in changed.items():
+        schema.choice(given[name][1]).check(name, value)
+    return replace(model, encoding=replace(model.encoding, **changed))
 
 
 def _decoded(content: Any) -> Model:
@@ -432,23 +434,7 @@ def _spread(values: np.ndarray, rows: Rows) -> np.ndarray:
     """Return values of the rows that were kept, with NaN or None for the others."""
     if rows.kept.all():
         return values
-    is_number = values.dtype.kind == "f"
-    shape = (len(rows.kept), *values.shape[1:])
-    found = np.full(shape, np.nan) if is_number else np.full(shape, None)
+    empty = np.nan if values.dtype.kind == "f" else None
+    found = np.full((len(rows.kept), *values.shape[1:]), empty)
     found[rows.kept] = values
     return found
-
-
-def _plain(problem: str, parts: Mapping[str, np.ndarray]) -> Encoding:
-    """Return the encoding of columns of numbers without names."""
-    width = len(parts["W"]) if "W" in parts else parts["coef"].shape[-1]
-    classes = None
-    if KINDS[problem] == "classification":
-        count = 2 if parts["coef"].ndim == 1 else len(parts["coef"])
-        classes = tuple(float(k) for k in range(count))
-    gaps = "keep" if KINDS[problem] == "subspace" else "error"
-    return Encoding.plain(width, classes=classes, on_missing=gaps)
-
-
-def _lists(parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    return {name: np.asarray(part).tolist() for name, part in parts.items()}

@@ -37,7 +37,7 @@ class Scores(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over rows, merged by `merge_sums`."""
+    """Sums over rows."""
 
     extremes: Vector  # (2,) minus the least score, and the largest, of two classes
     moments: Vector  # (3,) weights; mean of y and squares about it if y is a number
@@ -77,7 +77,10 @@ def score(
     "accuracy", "log_loss" and, of two classes and ``with_area``, "auc" and "auc_error";
     counts have "deviance_explained", and a subspace has "explained_variance".
     """
-    packed = [_sums(kind, rows, parameters) for rows in own]
+    packed = [
+        reduce(merge_sums, (_sums(kind, x, parameters).packed() for x in rows.blocks()))
+        for rows in own
+    ]
     sums = Sums.of(total(packed, merge_sums))
     values, n_rows = _values(kind, sums), int(sums.n_rows[0])
     if with_area and kind == "classification" and parameters["coef"].ndim == 1:
@@ -85,21 +88,17 @@ def score(
         counted = [_histogram(rows, parameters, low, high) for rows in own]
         area, error = total(counted, np.add, _area).tolist()
         error = 0.0 if low == high else error  # all scores are equal
-        values |= {"auc": _known(area), "auc_error": _known(error)}
+        values |= {"auc": area, "auc_error": error}
     variance = 1.0
     if kind == "regression":
         free = n_rows - sum(part.size for part in parameters.values())
         variance = sums.losses[0] / free if free > 0 else math.nan
-    return Scores(values, n_rows, float(variance))
+    known = {k: float(x) if math.isfinite(x) else None for k, x in values.items()}
+    return Scores(known, n_rows, float(variance))
 
 
-def _sums(kind: str | None, rows: Rows, parameters: Parameters) -> Vector:
-    """Return the packed sums over the rows of one node."""
-    found = (_block_sums(kind, part, parameters).packed() for part in rows.blocks())
-    return reduce(merge_sums, found)
-
-
-def _block_sums(kind: str | None, rows: Rows, parameters: Parameters) -> Sums:
+def _sums(kind: str | None, rows: Rows, parameters: Parameters) -> Sums:
+    """Return the sums over rows in memory."""
     n_rows = np.array([float(rows.X.shape[0])])
     found = Sums(np.full(2, -np.inf), np.zeros(3), np.zeros(2), n_rows)
     if kind == "subspace":
@@ -141,31 +140,23 @@ def _losses(kind: str, y: Vector, fitted: Matrix) -> tuple[Vector, Vector]:
     return own - y * fitted - y + predictions.means(fitted), own
 
 
-def _values(kind: str | None, sums: Sums) -> dict[str, float | None]:
-    """Return the scores that the sums determine."""
+def _values(kind: str | None, sums: Sums) -> dict[str, float]:
+    """Return the scores that the sums determine; NaN if they do not."""
     (weight, mean, squares), (first, second) = sums.moments, sums.losses
+
+    def ratio(a: float, b: float) -> float:
+        return a / b if b > 0.0 else math.nan
+
     if kind == "regression":
-        return {"r2": _explained(first, squares), "rmse": _ratio(first, weight, 0.5)}
+        return {"r2": 1.0 - ratio(first, squares), "rmse": ratio(first, weight) ** 0.5}
     if kind == "classification":
-        return {"accuracy": _ratio(second, weight), "log_loss": _ratio(first, weight)}
+        return {"accuracy": ratio(second, weight), "log_loss": ratio(first, weight)}
     if kind == "counts":
         null = second - weight * mean * math.log(mean) if mean > 0.0 else 0.0
-        return {"deviance_explained": _explained(first, null)}
+        return {"deviance_explained": 1.0 - ratio(first, null)}
     if kind == "subspace":
-        return {"explained_variance": _explained(first, second)}
+        return {"explained_variance": 1.0 - ratio(first, second)}
     return {}
-
-
-def _ratio(a: float, b: float, power: float = 1.0) -> float | None:
-    return _known((a / b) ** power) if b > 0.0 else None
-
-
-def _explained(left: float, whole: float) -> float | None:
-    return _known(1.0 - left / whole) if whole > 0.0 else None
-
-
-def _known(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None
 
 
 def _histogram(rows: Rows, parameters: Parameters, low: float, high: float) -> Matrix:

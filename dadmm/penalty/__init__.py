@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dadmm.core.errors import ConfigError
-from dadmm.core.schema import choice
+from dadmm.core.classes import check_place, import_class, place_of
+from dadmm.core.errors import ConfigError, shown
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, GlobalBalance, Scheme
 from dadmm.penalty.snap import SNAP
 
@@ -50,7 +50,8 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     Parameters
     ----------
     scheme : str or Scheme
-        A key of `SCHEMES`; or an object, which is returned unchanged.
+        A key of `SCHEMES`, or a class as ``package.module:Class``; or an object, which
+        is returned unchanged.
     **settings
         Fields of `Scheme`. None is the default; with an object all must be None.
 
@@ -72,12 +73,26 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
                 f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
             )
         return scheme
-    choice(SCHEMES).check("scheme", scheme)
-    return SCHEMES[scheme](**given)
+    check_name(scheme)
+    if scheme in SCHEMES:
+        return SCHEMES[scheme](**given)
+    found: Scheme = import_class("scheme", scheme, (Scheme,))(**given)
+    return found
+
+
+def check_name(name: str) -> None:
+    """Raise unless a name is a known scheme or has the form of a class's place."""
+    if ":" in str(name):
+        check_place("scheme", name)
+    elif name not in SCHEMES:
+        raise ConfigError(
+            f"unknown scheme {shown(name)}; choose one of {', '.join(SCHEMES)}, or a "
+            "class of your own as package.module:Class"
+        )
 
 
 def name_of(scheme: Scheme) -> str:
-    """Return the key of a scheme in `SCHEMES`, or else the name of its class.
+    """Return the key of a scheme in `SCHEMES`, or else the place of its class.
 
     Parameters
     ----------
@@ -94,4 +109,4 @@ def name_of(scheme: Scheme) -> str:
     'vp_nap'
     """
     kind = type(scheme)
-    return next((name for name in SCHEMES if SCHEMES[name] is kind), kind.__name__)
+    return next((name for name in SCHEMES if SCHEMES[name] is kind), place_of(kind))

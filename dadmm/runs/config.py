@@ -16,11 +16,12 @@ from dadmm.core import files
 from dadmm.core.documents import Table, read_toml, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields
+from dadmm.data.shard import has_node
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
 from dadmm.solver.options import Record, grouped
-from dadmm.solver.plan import Plan, abilities, all_abilities, make_plan
+from dadmm.solver.plan import Plan, abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
@@ -45,14 +46,17 @@ class RunConfig(Settings):
     def __post_init__(self) -> None:
         check_fields(self)
         builder.check_name(self.problem)
+        penalty.check_name(self.scheme)
         self._check_suited()
         self._check_coordinates()
         self._set_defaults()
-        check_drop(self.options["sending"], self.scheme)
+        # the class of a scheme of one's own is imported when the run starts
+        known = self.scheme if self.scheme in penalty.SCHEMES else "snap"
+        check_drop(self._options(known)["sending"], self.scheme)
         _ = self.settings  # raises if they are not JSON
 
     def _check_suited(self) -> None:
-        """Raise for settings that such a run does not have."""
+        """Raise for settings that this run does not have."""
         for item in fields(self):
             facts, value, suited = item.metadata, getattr(self, item.name), ""
             argument = facts["argument"]
@@ -70,6 +74,11 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"on_missing keep cannot be used with {self.problem}, which needs all "
                 "entries; choose error, drop or mean"
+            )
+        if self.labels and (self.traits.tracks or has_node(str(self.data))):
+            raise ConfigError(
+                "labels cannot be used with one file per node, nor with sfm; leave out "
+                "--labels"
             )
         M = self.traits.components
         if self.traits.tracks and self.n_components not in (None, M):
@@ -89,19 +98,19 @@ class RunConfig(Settings):
             self.coordinates = "raw"
         if self.init == "merged" and self.coordinates == "raw":
             raise ConfigError(
-                "init merged is not possible with --coordinates raw or --no-summaries; "
+                "init merged cannot be used with --coordinates raw or --no-summaries; "
                 "leave out one of them"
             )
 
     def _set_defaults(self) -> None:
         """Set defaults that depend on the problem, the data and the scheme."""
-        scheme, synthetic = penalty.SCHEMES[self.scheme], self.data is None
+        scheme, synthetic = self.scheme_class, self.data is None
         drawn = synthetic and not self.traits.tracks
         usual: Table = {
             "topology": "cluster" if drawn else "complete",
             "bound_angle": not synthetic,
-            # a rank's file may exist only on its host
-            "placement": "ranks" if "{rank}" in (self.data or "") else "hosts",
+            # a node's file may exist only on the host of its rank
+            "placement": "blocks" if has_node(self.data or "") else "hosts",
         }
         if drawn and self.has_subspace and not self.missing_fraction:
             usual["init"] = "independent"  # as in the paper's synthetic experiment
@@ -111,7 +120,8 @@ class RunConfig(Settings):
         for name in penalty.schemes.BUDGET:
             if name in scheme.uses:
                 usual[name] = getattr(scheme, name)
-        if not self.is_plugin:  # whose class is not imported yet
+        if not self.is_plugin and self.data != settings.IN_MEMORY:
+            # the class of a plug-in is not imported yet
             usual["n_components"] = self.traits.components
             defaults = builder.arguments(PROBLEMS[self.problem]).defaults
             for item in fields(self):
@@ -149,8 +159,8 @@ class RunConfig(Settings):
         kind = PROBLEMS.get(self.problem, object)
         if self.missing_fraction:
             kind = getattr(kind, "with_gaps", kind)
-        able = all_abilities(list(problems)) if problems else abilities(kind)
-        constant = penalty.SCHEMES[self.scheme].is_constant
+        constant = self.options["scheme"].is_constant
+        able = abilities(problems or [kind])
         return make_plan(able, self.init, self.coordinates, constant)
 
     @property
@@ -188,7 +198,11 @@ class RunConfig(Settings):
     @cached_property
     def options(self) -> Table:
         """The arguments of `dadmm.solve` that are settings."""
-        return grouped({name: getattr(self, name) for name in settings.names("solver")})
+        return self._options(self.scheme)
+
+    def _options(self, scheme: str) -> Table:
+        given = {name: getattr(self, name) for name in settings.names("solver")}
+        return grouped(given | {"scheme": scheme})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Table:
@@ -211,7 +225,12 @@ class RunConfig(Settings):
                 raise ConfigError(
                     "--resume uses the settings of its run; leave out --config"
                 )
-            if files.kind(file) not in ("file", "none"):
+            if files.kind(file) == "none":
+                raise ConfigError(
+                    f"{run} has no config.toml, so it is not the folder of a run; give "
+                    "the folder that dadmm run names in its last lines"
+                )
+            if files.kind(file) != "file":
                 raise ConfigError(f"{file} is not a regular file; restore it")
         table = {} if file is None else cls.from_toml(file)
         if run is not None and not table:
@@ -234,8 +253,8 @@ class RunConfig(Settings):
             )
         if self.overwrite:
             raise ConfigError(
-                "overwrite cannot be used with resume, which keeps the files of the "
-                "run; leave out --overwrite"
+                "--overwrite cannot be used with --resume, which keeps the files of "
+                "the run; leave out --overwrite"
             )
         compared = {"nodes": self.nodes} if begun.nodes is not None else {}
         for name, now in (compared | self.deciding()).items():
@@ -251,7 +270,7 @@ class RunConfig(Settings):
         return {k: v for k, v in self.applied().items() if k not in FREE | UNCHANGED}
 
     def chosen(self) -> Table:
-        """Return the settings that apply and are not the defaults of such a run."""
+        """Return the settings that apply and are not the defaults of this run."""
         given = {name: getattr(self, name) for name in DEFAULTS_BY}
         usual = RunConfig(**given)
         usual.settle(self.nodes or 1)
@@ -270,12 +289,13 @@ class RunConfig(Settings):
 
 def _check_harmless(table: Table, given: Table, file: str) -> None:
     """Raise if a file has settings that only a command line may have."""
-    problem = table.get("problem", "")
-    if ":" in problem and "problem" not in given:
-        raise ConfigError(
-            f"{file} names the problem {problem!r}, and a file may not name code to "
-            f"run; if you trust it, repeat --problem {problem}, or add --trust"
-        )
+    for name in ("problem", "scheme"):
+        place = table.get(name, "")
+        if ":" in place and name not in given:
+            raise ConfigError(
+                f"{file} names the {name} {place!r}, and a file may not name code to "
+                f"run; if you trust it, repeat --{name} {place}, or add --trust"
+            )
     if table.get("overwrite") and "overwrite" not in given:
         raise ConfigError(
             f"{file} asks for overwrite, and a file may not ask to remove results; "

@@ -12,6 +12,7 @@ import os
 import re
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, takewhile
@@ -19,12 +20,15 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
 
+import numpy as np
+
 from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import OBJECT, TEXT, check_entries, choice, of_type
+from dadmm.graphs.topology import Integers
 from dadmm.runs.row_files import (
     EDGES,
     PARTS,
@@ -57,6 +61,7 @@ ENTRIES = {  # of the manifest
     "program": choice(["dadmm"]),
     "run": TEXT,
     "files": of_type("a list", list),
+    "checksums": OBJECT,  # of merged rows
 }
 NAME = TEXT.also("one of a run", lambda name: KNOWN.fullmatch(name) is not None)
 ITERATION = re.compile(r"[0-9]{8,18}")
@@ -90,6 +95,15 @@ def names_of_run(
     return names
 
 
+def names_of_nodes(nodes: Sequence[int]) -> str:
+    """Return node numbers, which ascend, as text, such as "0-3 5"."""
+    breaks = np.flatnonzero(np.diff(nodes) != 1) + 1
+    parts = np.split(np.asarray(nodes), breaks)
+    return " ".join(
+        "-".join(map(str, sorted({int(part[0]), int(part[-1])}))) for part in parts
+    )
+
+
 class RunFolder:
     """The folder of a run.
 
@@ -107,6 +121,7 @@ class RunFolder:
     ) -> None:
         self.path, self.names = path, set(names)
         self.run = run or os.urandom(16).hex()
+        self.checksums: dict[str, str] = {}
         self.release: Callable[[], object] = lambda: None  # the lock, if it is held
 
     @classmethod
@@ -186,7 +201,9 @@ class RunFolder:
                 f"{path / MANIFEST} cannot be used ({error}), so it is not the list of "
                 f"a run's files; {instead}"
             ) from None
-        return cls(path, found["files"], found["run"])
+        run = cls(path, found["files"], found["run"])
+        run.checksums = found["checksums"]
+        return run
 
     def newest(self) -> RunFolder:
         """Return the run as its manifest has it now; as it was if there is none."""
@@ -198,7 +215,10 @@ class RunFolder:
 
     def save(self) -> None:
         """Write the manifest."""
-        about = {"program": "dadmm", "run": self.run, "files": sorted(self.names)}
+        about = {
+            "program": "dadmm", "run": self.run, "files": sorted(self.names),
+            "checksums": self.checksums,
+        }  # fmt: skip
         with files.replacing(self.path / MANIFEST) as file:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
@@ -210,7 +230,7 @@ class RunFolder:
         self.save()
 
     def check(self, names: Collection[str]) -> None:
-        """Raise if a name exists and is not listed, or is no plain file or folder."""
+        """Raise if a name exists and is not listed, or is of another kind."""
         for path, name, kind, is_place in _entries(self.path):
             if name in names and not (name in self.names or is_place):
                 raise OutputError(
@@ -321,6 +341,8 @@ class RunFolder:
         """
         stride = Stride.of(every, n_nodes, n_edges or 0)
         with writing(self.path, KEEP):
+            self._check_rows()
+            self.checksums = {}  # until the files have other rows
             self.add(names)
             self._make_parts()
             header = history_header(observe)
@@ -332,8 +354,21 @@ class RunFolder:
                     f"some rows of {self.path} up to iteration {start} are missing; "
                     "restore its files, or start a new run"
                 )
+            self.save()
             self.clear_components()
             self.clear(_is_rewritten)
+
+    def _check_rows(self) -> None:
+        """Raise if merged rows are not as they were written."""
+        for name, checksum in self.checksums.items():
+            whole = self.path / name
+            if files.kind(whole) != "none":
+                found = f"{zlib.crc32(files.read(whole)):08x}"
+                if found != checksum:
+                    raise OutputError(
+                        f"the rows in {whole} are damaged, or were changed since the "
+                        "run wrote them; restore the file, or start a new run"
+                    )
 
     def _make_parts(self) -> None:
         with suppress(FileExistsError):
@@ -347,23 +382,28 @@ class RunFolder:
         An iteration that was left out since is within the next one that has rows.
         """
         whole, step = self.path / f"{kind}.csv", stride.step(start)
+        until = start + 2 * step  # an iteration from start on has rows before it
 
         def is_whole(parts: Sequence[Path]) -> bool:
-            later = groupby(merged(parts, whole), iteration)
+            later = groupby(merged(parts, whole, until), iteration)
             for t, rows in later if n_rows else ():
                 if t >= start:
                     return t - start < stride.step(t) and len(list(rows)) == n_rows
             return not n_rows
 
-        with suppress(ValueError):  # of lines that are not rows
+        try:
             for parts in ([], self.parts(kind)):  # rows may be merged already
                 if is_whole(parts):
-                    rows = merged(parts, whole)
+                    rows = merged(parts, whole, until)
                     early = takewhile(lambda row: iteration(row) <= start, rows)
                     with files.replacing(whole) as draft:
                         kept = thinned(early, header, step, {start})
-                        write_rows(draft, header, kept)
+                        self.checksums[whole.name] = write_rows(draft, header, kept)
                     return True
+        except OutputError:
+            raise
+        except ValueError:  # a line is not a row
+            pass
         return False
 
     def parts(self, kind: str) -> list[Path]:
@@ -373,15 +413,20 @@ class RunFolder:
         with files.within(self.path / PARTS / "any", self.path) as (handle, _):
             return [path for path in paths if files.kind(path.name, handle) != "none"]
 
-    def write_ranks(self, processes: Sequence[tuple[int, str, int]]) -> None:
+    def write_ranks(
+        self, processes: Sequence[tuple[str, int]], hosts: Integers | None
+    ) -> None:
         """Write ranks.csv so that the launch command can identify failed ranks.
 
-        Also tell it the folder's path. ``processes`` has the rank, host and process
-        number of each node; it is empty for a run without MPI, which has no file.
+        Also tell it the folder's path. ``processes`` has the host and process number of
+        each rank, and ``hosts`` the rank of each node; None for a run without MPI,
+        which has no file.
         """
-        if processes:
-            rows = sorted((r, node, *own) for node, (r, *own) in enumerate(processes))
-            lines = ["rank,node,host,pid", *(",".join(map(str, row)) for row in rows)]
+        if hosts is not None:
+            lines = ["rank,nodes,host,pid"]
+            for rank, (host, pid) in enumerate(processes):
+                nodes = names_of_nodes(np.flatnonzero(hosts == rank).tolist())
+                lines.append(f"{rank},{nodes},{host},{pid}")
             write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
         tell_launcher(folder=str(self.path.absolute()))
 
@@ -407,38 +452,45 @@ class RunFolder:
         summary: Mapping[str, object],
         arrays: Mapping[str, Array],
         model: str | None = None,
-        nodes: Sequence[int] | None = None,
-        lost: Sequence[int] = (),
         is_over: bool = False,
+        nodes: Collection[int] | None = None,
+        ranks: Collection[int] = (),
+        lost: Collection[int] = (),
     ) -> None:
         """Write the results, merge the part files, and remove what is not needed.
 
         The results come first: they are small, and rows may fill the disk. If rows
         cannot be merged, they stay in the part files, where `StoredRun` finds them.
 
-        ``model`` is the text of model.json, if there is one. ``nodes``, which are also
-        ranks, are those whose rows to take after others were ``lost``; all by default.
-        Ranks of another component may still write theirs. The checkpoints of a run
-        that ``is_over`` are removed.
+        ``model`` is the text of model.json, if there is one. ``nodes`` are those whose
+        rows to take, from the part files of ``ranks``, after the ranks ``lost`` have
+        failed; all by default. Ranks of another component may still write theirs. The
+        checkpoints of a run that ``is_over`` are removed.
         """
         home, kinds = rows.home, ("history", "edges")
+        own = self if home == self.path else RunFolder.open(home)
         headers = dict(zip(kinds, (rows.header, EDGES), strict=True))
 
         def parts(kind: str) -> list[Path]:
             if nodes is None:
                 return self.parts(kind)
-            return [self.path / PARTS / f"{kind}-{i:05d}.csv" for i in nodes]
+            return [self.path / PARTS / f"{kind}-{i:05d}.csv" for i in sorted(ranks)]
 
         with writing(home):
             write_results(home, summary, arrays, model)
         if rows.failure is not None:
             return  # rows are missing; those in the part files are for a resume
         with writing(home, "the results are written, and the rows stay in its parts/"):
+            own._check_rows()
+            if own.checksums:
+                own.checksums = {}
+                own.save()
+            sums = {}
             for kind in kinds if rows.by_edge else kinds[:1]:
                 whole = home / f"{kind}.csv"
                 with files.replacing(whole) as draft:
                     lines = rows.thinned(merged(parts(kind), whole), headers[kind])
-                    write_rows(draft, headers[kind], lines, nodes)
+                    sums[whole.name] = write_rows(draft, headers[kind], lines, nodes)
             done = {path.name for kind in kinds for path in parts(kind)}
             if home == self.path:
                 done |= {f"{kind}-{i:05d}.csv" for kind in kinds for i in lost}
@@ -448,8 +500,8 @@ class RunFolder:
                     name in chosen or (is_over and name.startswith(f"{CHECKPOINTS}/"))
                 )
             )
-            own = self if home == self.path else RunFolder.open(home)
             own.names &= {entry.name for entry in _entries(home)} | ALWAYS
+            own.checksums = sums
             own.save()
 
 

@@ -11,7 +11,8 @@ from dadmm.runs.config import RunConfig
 
 def is_named(config: RunConfig) -> bool:
     """Return whether all graphs are known by name, and none is a file."""
-    return all(map(topology.is_named, config.topology.split(",")))
+    no_file = all(map(topology.is_named, config.topology.split(",")))
+    return no_file and not config.schedule.endswith(".csv")
 
 
 def build_graph(
@@ -23,12 +24,11 @@ def build_graph(
         n_nodes = config.traits.nodes
     if len(names) == 1:
         graph = topology.build(names[0], n_nodes, seed)
-        in_turn = config.schedule == "matchings"
-        return graph, Schedule.matchings(graph) if in_turn else None
+        return graph, Schedule.named(graph, config.schedule, seed)
     if config.schedule != "static":
         raise ConfigError(
-            f"several graphs ({config.topology}) are a schedule already; leave "
-            "schedule at static"
+            f"schedule {config.schedule} cannot be used with several graphs, "
+            f"{config.topology}, which take turns; leave out --schedule"
         )
     schedule = Schedule.build(names, n_nodes, seed)
     return schedule.union, schedule

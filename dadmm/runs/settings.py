@@ -19,8 +19,7 @@ from dadmm.comm.sending import Sending
 from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.graphs.placement import PLACEMENTS
-from dadmm.graphs.schedule import TURNS
+from dadmm.graphs import schedule as schedules
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
@@ -82,11 +81,13 @@ def _is_random(run: Settings) -> bool:
 
 def _has_table(run: Settings) -> bool:
     """Return whether the data are a table in files; the data of sfm are tracks."""
-    return run.data is not None and not run.traits.tracks
+    return run.data not in (None, IN_MEMORY) and not run.traits.tracks
 
 
 def _of_scheme(name: str) -> Callable[[Settings], bool]:
-    return lambda run: name in penalty.SCHEMES[run.scheme].uses
+    """Return whether the scheme has a setting; one of yours may have any."""
+    known = penalty.SCHEMES
+    return lambda run: run.scheme not in known or name in known[run.scheme].uses
 
 
 def takes(problem: str, argument: str) -> bool:
@@ -115,6 +116,8 @@ def _is_encoding(name: str) -> bool:
     return True
 
 
+IN_MEMORY = "(in memory)"  # data of a result of `dadmm.solve` that was saved
+OF_SOLVE = frozenset(("problem", "data", "n_components", "topology", "nodes"))
 TABLES = "tables of your own, given by --data, of another problem than sfm"
 SUBSPACES = "ppca and sfm"
 COLUMNS = TEXT.also("one name of a column or several", lambda x: bool(column_names(x)))
@@ -135,12 +138,15 @@ class Settings:
     problem_settings: str | None = setting(
         PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
     data: str | None = setting(  # a checkpoint compares the content
-        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per rank "
-        "as part-{rank}.csv; without it, synthetic data", common=True, resume=True)
+        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per node "
+        "as part-{node}.csv; without it, synthetic data", common=True, resume=True)
     features: str | None = setting(
         DATA, None, "columns of X, by names or numbers with commas between (default: "
         "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
         common=True)
+    leave_out: str | None = setting(
+        DATA, None, "columns that are not used, such as an id, by names or numbers",
+        kind=COLUMNS, applies=_has_table, only=TABLES)
     target: str | None = setting(
         DATA, None, "column of the data that holds y, by number or name (default: the "
         "last), or its array in a .npz or .mat file (default: y, beside X)",
@@ -220,25 +226,32 @@ class Settings:
 
     topology: str = setting(
         GRAPH, None,
-        f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
+        f"{', '.join(GRAPHS)}, or a file (.edges, .csv, .graphml, .gml, .npy); "
         "several, with commas between, take turns (default: complete; without "
         "--data cluster)", common=True)
     schedule: str = setting(
-        GRAPH, "static", "use all edges in every iteration, or one matching per "
-        "iteration in turn: a node then has at most one neighbour at a time", TURNS)
+        GRAPH, "static", "use all edges in every iteration (static); matchings: in "
+        "turn, a node has at most one neighbour at a time; random:P: each edge with "
+        "probability P; or a .csv file of times with columns t, source, target",
+        kind=schedules.NAMED)
     topology_seed: int = setting(
-        GRAPH, 0, "seed of random graphs",
-        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")), kind=SEED)
+        GRAPH, 0, "seed of random graphs and schedules",
+        applies=lambda run: (
+            not RANDOM.isdisjoint(run.topology.split(","))
+            or run.schedule.startswith(schedules.RANDOM)
+        ), kind=SEED)
     nodes: int | None = setting(
-        GRAPH, None, "number of nodes without mpiexec (default: 20; with mpiexec: one "
-        "per rank)", common=True, kind=integer(1))
+        GRAPH, None, "number of nodes; a rank has one or more (default: one per rank; "
+        "without mpiexec 20)", common=True, kind=integer(1))
     placement: str = setting(
-        GRAPH, None, "how nodes are assigned to ranks: hosts, with few edges "
-        "between different hosts, or ranks, node i to rank i (default: hosts; ranks if "
-        "each rank has its own file)", PLACEMENTS, decides=False, resume=True)
+        GRAPH, None, "which rank has which nodes: hosts, with few edges between "
+        "hosts and ranks; blocks, in the order of their numbers; or a table with the "
+        "columns node and rank (default: hosts; blocks if each node has its own file)",
+        decides=False, resume=True)
 
     scheme: str = solver_setting(
-        "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
+        "scheme", PENALTIES, "how penalties adapt, or your own as package.module:Class",
+        penalty.SCHEMES, common=True, kind=TEXT)
     relaxation: float | None = solver_setting(
         "relaxation", PENALTIES, "over-relaxation: between 0 and 2 (default: 1.6; in "
         "raw coordinates 1, except for snap)")
@@ -250,8 +263,9 @@ class Settings:
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
     residual_ratio: float = solver_setting(
-        "residual_ratio", PENALTIES, "vp*, global_balance: adapt if one residual "
-        "exceeds the other by this factor", applies=_of_scheme("residual_ratio"))
+        "residual_ratio", PENALTIES, "vp, vp_ap, vp_nap, global_balance: adapt if one "
+        "residual exceeds the other by this factor",
+        applies=_of_scheme("residual_ratio"))
     budget0: float | None = solver_setting(
         "budget0", PENALTIES, "snap, nap, vp_nap: first budget of an edge (default: 32 "
         "bits for snap, else 5)", applies=_of_scheme("budget0"))
@@ -260,13 +274,13 @@ class Settings:
         "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
         "budget_trigger", PENALTIES, "a used-up budget is raised if a change exceeds "
-        "this: nap, vp_nap: of the objective (default: 0.1); snap: of the edge, "
-        "relative to its largest change (default: 0.01)",
+        "this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
+        "change of the edge, relative to its largest change (default: 0.01)",
         applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
         "the midpoint, or at the neighbour's parameters", PROBES,
-        applies=lambda run: penalty.SCHEMES[run.scheme].probes)
+        applies=lambda run: run.scheme_class.probes)
     coupling: str = solver_setting(
         "coupling", PENALTIES, "one penalty per edge, or one per end of an edge (as "
         "the paper prints it)", COUPLINGS)
@@ -288,7 +302,7 @@ class Settings:
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
         STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor or "
-        "axes of a node's rows are sent, no error is bounded (ppca, sfm: at checks "
+        "axes of a node's rows are sent, and no error is bounded (ppca, sfm: at checks "
         "nodes add up an M x M matrix of second moments)", applies=lambda run: False,
         decides=False)
     stopping: str = solver_setting(
@@ -336,9 +350,9 @@ class Settings:
         CHECKPOINTS, True, "save the state of the run, for --resume", decides=False,
         resume=True)
     checkpoint_seconds: float = setting(
-        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as \"not "
-        "converged\" saves, too (0: not by time)", applies=lambda run: run.checkpoint,
-        decides=False, resume=True, kind=FINITE)
+        CHECKPOINTS, 60.0, "about so many seconds between two saves (0: not by time); "
+        "a run that ends as \"not converged\" saves, too",
+        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
         applies=lambda run: run.checkpoint, decides=False, resume=True, kind=integer())
@@ -360,14 +374,14 @@ class Settings:
         RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
         "no; without --data up to 50 nodes)", decides=False)
     record_every: int = setting(
-        RESULTS, 1, "write rows of every N-th iteration; above 50 MB a file of rows "
-        "leaves out every second one, again and again", kind=integer(1), decides=False)
+        RESULTS, 1, "write rows of every N-th iteration; when a file would exceed 50 "
+        "MB, N is doubled", kind=integer(1), decides=False)
     record_angle: bool = setting(
         RESULTS, False, "also record subspace angles in every iteration",
         applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
     compare_centralised: bool | None = setting(
-        RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
-        "rank 0 gathers a summary of each node's rows (default: only without --data, "
+        RESULTS, None, "ppca, sfm: compare with the centralised solution; rank 0 "
+        "gathers a summary of each node's rows for it (default: only without --data, "
         "where each rank generates all rows)", applies=lambda run: run.has_subspace,
         only=SUBSPACES, decides=False)
     report: bool = setting(
@@ -381,6 +395,11 @@ class Settings:
     def is_plugin(self) -> bool:
         """Whether the problem is not one of this package."""
         return self.problem not in PROBLEMS
+
+    @property
+    def scheme_class(self) -> type[penalty.Scheme]:
+        """The class of the scheme; the base of one of yours, which is not imported."""
+        return penalty.SCHEMES.get(self.scheme, penalty.Scheme)
 
     @property
     def traits(self) -> Traits:
@@ -399,6 +418,7 @@ class Settings:
             for item in fields(self)
             if (value := getattr(self, item.name)) is not None
             and item.metadata["applies"](self)
+            and (self.data != IN_MEMORY or item.name in OF_SOLVE | names("solver"))
         }
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.admm.clock import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import printable
-from dadmm.penalty import SCHEMES
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result, Seconds
 
@@ -99,8 +99,14 @@ class Summary(dict[str, Any]):
         )
 
     def text(self, config: RunConfig, folder: Path) -> str:
-        """Return what the run prints at its end."""
-        return "\n".join(map(printable, self._lines(config, folder)))
+        """Return what the run prints at its end.
+
+        The outcome comes first, then entries in two columns, then commands.
+        """
+        lines = [*self._ending(config)]
+        for name, words in self._entries(config):
+            lines.append(f"  {name:<12} {words}".rstrip())
+        return "\n".join(map(printable, [*lines, *self._commands(config, folder)]))
 
     def scores(self) -> dict[str, str]:
         """Return the names of scores on the rows of all nodes, and their values."""
@@ -123,65 +129,69 @@ class Summary(dict[str, Any]):
             word = printable(positive, WIDEST)
             yield f"a positive coefficient raises the probability of {word}"
 
-    def _lines(self, config: RunConfig, folder: Path) -> Iterator[str]:
-        found, reason = self["metrics"], self["reason"]
+    def _entries(self, config: RunConfig) -> Iterator[tuple[str, str]]:
+        """Yield what is known: the result, then how the run came to it."""
+        found, name = self["metrics"], self["coordinates"]
         is_merged = self["start"]["init"] == "merged"
-        if is_merged:
-            confirmed = self["status"] == "stationary"
-            yield (
-                "set-up merged summaries of rows over a tree "
-                f"({self['tree_bytes']:,} bytes of sums in set-up and at the end); "
-                f"{_many(self['iterations'], 'iteration')} "
-                + ("confirmed the result" if confirmed else "followed")
-            )
-        name = self["coordinates"]
         yield (
+            "problem",
             f"{config.problem} by {config.scheme} "
             f"{COORDINATES.get(name, f'in {name} coordinates')} on {config.topology}, "
-            f"{_many(self['n_nodes'], 'node')}; MPI: {self['mpi_library']}"
+            f"{_many(self['n_nodes'], 'node')}; MPI: {self['mpi_library']}",
         )
-        yield from self._ending(config)
-        if lost := ", ".join(map(str, self["lost_nodes"])):
-            yield f"WITHOUT the nodes that failed ({lost}) and their data"
-        if reason != "no_minimum":
-            yield self["waited_for"]
-        yield from self._penalties(config)
-        yield self._traffic()
-        if config.data is None and name == "units" and not is_merged:
-            yield (
-                "besides parameters, a node sent to its neighbours sums for the units: "
-                "number and sum of its rows, squares about their mean, and what its "
-                "best components leave"
-            )
-        yield self._consensus()
+        yield from self._rows()
         for key, what in ANGLES.items():
             if key in found:
-                yield f"largest angle to {what}: {found[key]:.3f} degrees"
+                yield "angle", f"{found[key]:.3f} degrees to {what}, at most"
         if "missing" in found:
             yield (
-                f"{found['missing']:.1%} of the entries are missing; imputed-*.npz "
-                "have the imputed samples of each node; there is no centralised "
-                "solution"
+                "missing",
+                f"{found['missing']:.1%} of the entries; imputed-*.npz have the "
+                "imputed samples of each node; there is no centralised solution",
             )
         elif config.has_subspace and not config.compares:
-            yield (
-                "not compared with the centralised solution (use --compare-centralised)"
-            )
+            words = "not compared with the centralised solution"
+            yield "angle", f"{words} (use --compare-centralised)"
         yield from self._subspace(config.n_components)
         yield from self._accuracy()
-        yield from self._rows()
         if shown := [f"{name} {value}" for name, value in self.scores().items()]:
-            yield f"on these rows: {', '.join(shown)}"
+            yield "score", f"{', '.join(shown)}, on these rows"
+        yield "agreement", self._consensus()
         yield from self._coefficients(config)
+        if self["reason"] != "no_minimum":
+            yield "criteria", self["waited_for"].removeprefix("criterion ")
+        yield from self._penalties(config)
+        yield "messages", self._traffic()
+        if is_merged:
+            how = "confirmed the result" if self["status"] == "stationary" else (
+                "followed")  # fmt: skip
+            yield (
+                "set-up",
+                f"merged summaries of rows over a tree ({self['tree_bytes']:,} bytes "
+                f"of sums in set-up and at the end); "
+                f"{_many(self['iterations'], 'iteration')} {how}",
+            )
+        elif config.data is None and name == "units":
+            yield (
+                "set-up",
+                "a node sent to its neighbours sums for the units: number and sum of "
+                "its rows, squares about their mean, and what its best components "
+                "leave",
+            )
+        yield "seconds", self._seconds()
         if (step := self["record_every"]) > config.record_every:
             yield (
+                "history",
                 f"history.csv would have more than 50 MB, so it has every {step}th "
-                "iteration, with the bytes and seconds of those between"
+                "iteration, with the bytes and seconds of those between",
             )
+
+    def _commands(self, config: RunConfig, folder: Path) -> Iterator[str]:
         yield f"results in {folder}"
         page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
         if page and not config.report and config.data is None and config.record_edges:
             yield f"a page for your browser: {page} {quote(str(folder))}"
+        reason = self["reason"]
         over = self["converged"] or reason == "no_minimum" or self["lost_nodes"]
         if config.checkpoint and not over:
             more = " --max-iter N" if reason == "max_iter" else ""
@@ -191,33 +201,38 @@ class Summary(dict[str, Any]):
             yield self["advice"]
 
     def _ending(self, config: RunConfig) -> Iterator[str]:
+        """Yield the outcome, and why it is not a better one."""
         status, why, reason = self["status"], self["why"], self["reason"]
-        seconds, start = self["seconds"], self["resumed_after"]
+        start = self["resumed_after"]
         since = f" since it was resumed after iteration {start}" if start else ""
-        phases = ("solve", "exchange", "update", "observe")
-        loop = ", ".join(f"{phase} {seconds[phase]:.2f}" for phase in phases)
-        time = (
-            f"after {self['iterations']} iterations, {seconds['total']:.2f} s{since} "
-            f"(set-up {seconds['set_up']:.2f}; a node's loop: {loop})"
-        )
+        seconds = f"{self['seconds']['total']:.2f} s{since}"
+        time = f"after {self['iterations']} iterations, {seconds}"
         rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
         if status == "certified":
             how = "" if reason == "converged" else f": {ENDINGS[reason]}"
-            yield f"certified (tolerance {config.tolerance:g}){how} {time}"
-        elif status == "stopped":
-            what = "known to be stationary" if config.has_subspace else "certified"
-            yield f"stopped {rule} {time}"
-            yield f"not {what}: {why}"
-        elif status == "stationary":
-            yield f"stationary {rule} {time}"
+            yield f"certified{how} {time} (tolerance {config.tolerance:g})"
+        elif status in ("stopped", "stationary"):
+            yield f"{status} {time} {rule}"
         elif status == "max_iter":
             yield f"done as asked: max_iter reached, tolerance 0, {time}"
         else:
-            yield f"NOT converged {rule}: {ENDINGS[reason]} {time}"
-            if reason == "no_minimum":
-                yield f"{why}; larger coefficients then always fit better"
+            yield f"NOT converged: {ENDINGS[reason]} {time} {rule}"
+        if status == "stopped":
+            what = "known to be stationary" if config.has_subspace else "certified"
+            yield f"not {what}: {why}"
+        elif reason == "no_minimum":
+            yield f"{why}; larger coefficients then always fit better"
+        if lost := ", ".join(map(str, self["lost_nodes"])):
+            yield f"WITHOUT the nodes that failed ({lost}) and their data"
 
-    def _penalties(self, config: RunConfig) -> Iterator[str]:
+    def _seconds(self) -> str:
+        found = self["seconds"]
+        phases = [f"{phase} {found[phase]:.2f}" for phase in PHASES]
+        later = max(found["total"] - found["set_up"], 0.0)
+        loop = f"of it a node in the loop: {', '.join(phases)}"
+        return f"set-up {found['set_up']:.2f}, then {later:.2f}; {loop}"
+
+    def _penalties(self, config: RunConfig) -> Iterator[tuple[str, str]]:
         found, seconds = self["penalties"], self["seconds"]["curvature"]
         if "eta" not in found:
             return
@@ -226,8 +241,8 @@ class Summary(dict[str, Any]):
             least, most = (f"{value:.2g}" for value in found[name])
             return least if least == most else f"{least} to {most}"
 
-        text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
-        if found["eta"] == found["eta0"] and not SCHEMES[config.scheme].is_constant:
+        text = f"eta of {found['edges']:,} edge ends: {span('eta0')} at the start"
+        if found["eta"] == found["eta0"] and not config.scheme_class.is_constant:
             text += ", and again at the end: the scheme has set them back"
         else:
             text += f", {span('eta')} at the end"
@@ -237,21 +252,21 @@ class Summary(dict[str, Any]):
                 f"budgets, {_many(found['raised'], 'budget')} raised, "
                 f"{found['used_up']:,} used up"
             )
-        yield text
         if found["guessed"]:
-            yield (
-                f"no curvature was found for {found['guessed']:,} of them, whose eta "
+            text += (
+                f"; no curvature was found for {found['guessed']:,} of them, whose eta "
                 "starts at 10"
             )
         if seconds >= 1.0:
-            yield (
-                f"measuring curvatures for the first penalties took {seconds:.1f} s; "
+            text += (
+                f"; measuring curvatures for the first penalties took {seconds:.1f} s; "
                 "--eta0 with a number measures none"
             )
+        yield "penalties", text
 
     def _traffic(self) -> str:
         outside, inside = self["outside_bytes"], self["bytes"]
-        text = f"{self['messages']:,} messages between neighbours, {inside:,} bytes"
+        text = f"{self['messages']:,} between neighbours, {inside:,} bytes"
         if self["silent_messages"]:
             text += f"; {self['silent_messages']:,} without payload"
         if self["lost_payloads"]:
@@ -269,68 +284,71 @@ class Summary(dict[str, Any]):
 
     def _consensus(self) -> str:
         found = self["consensus"]
-        what = "part of theta, relative to its length"
+        what = "the length of any part of theta"
         if found["by"] == "coefficient":
-            what = "coefficient, relative to its size"
+            what = "the size of any coefficient"
             if self["status"] == "certified":
-                what += ", or to its bound if that is larger"
+                what += ", or of its bound if that is larger"
         return (
-            f"nodes agree to {at_most(found['error'])} in every {what} "
+            f"nodes differ by at most {at_most(found['error'])} of {what} "
             f"(worst: {found['where']})"
         )
 
-    def _subspace(self, n_components: int) -> Iterator[str]:
+    def _subspace(self, n_components: int) -> Iterator[tuple[str, str]]:
         """Yield the lines about principal axes: of all rows, and those merged first."""
         found, start = self["subspace"], self["start"]
         rows = "the remaining rows" if self["lost_nodes"] else "all rows"
         if found is not None and found["why_not"]:
-            yield f"no bound on the angle to the subspace of {rows}: {found['why_not']}"
+            what = f"no bound on the angle to the subspace of {rows}"
+            yield "angle", f"{what}: {found['why_not']}"
         elif found is not None:
             angle = least_angle(found["within_degrees"])
-            yield (
-                f"every node's subspace is within {angle} degrees of the principal "
-                f"subspace of {rows}"
-            )
+            what = f"the principal subspace of {rows}"
+            yield "angle", f"{angle} degrees to {what}, at most of any node"
         if start["init"] != "merged":
             return
         angle, rounds = start["angle_to_result_degrees"], start["rounds"]
         completed = f"; {_many(rounds, 'round')} completed missing entries"
         yield (
+            "axes",
             f"the merged axes are {angle:.2g} degrees from the result"
-            + completed * bool(rounds)
+            + completed * bool(rounds),
         )
         if start["gap"] < LITTLE:
             yield (
+                "axes",
                 f"components {n_components} and {n_components + 1} differ by "
                 f"{start['gap']:.1%} in variance, so the data hardly determine the "
-                "subspace"
+                "subspace",
             )
 
-    def _accuracy(self) -> Iterator[str]:
+    def _accuracy(self) -> Iterator[tuple[str, str]]:
         """Yield the lines about the objective and the bound on its error."""
         objective, found = self["objective"], self["certificate"] or {}
         if objective is None:
             return
         if found.get("gap") is not None:
             value, gap = with_bound(objective, found["gap"])
-            yield f"objective {value}, at most {gap} above the minimum"
+            yield "objective", f"{value}, at most {gap} above the minimum"
         elif found.get("within") and found["lower_by"] is not None:
             value, gap = with_bound(objective, found["lower_by"])
             yield (
-                f"objective {value}; no point within {found['within']:.3g} of the "
-                f"solution is lower by more than {gap}"
+                "objective",
+                f"{value}; no point within {found['within']:.3g} of the solution is "
+                f"lower by more than {gap}",
             )
         else:
-            yield f"objective {objective:.6g}"
+            yield "objective", f"{objective:.6g}"
         if n_open := found.get("open_directions"):
             yield (
+                "open",
                 f"the data leave {_many(n_open, 'direction')} open; coefficients in "
-                f"{'it' if n_open == 1 else 'them'} have no bound"
+                f"{'it' if n_open == 1 else 'them'} have no bound",
             )
         if found.get("assumed"):
-            yield f"assumed: {'; '.join(found['assumed'])}"
+            yield "assumed", "; ".join(found["assumed"])
 
-    def _rows(self) -> Iterator[str]:
+    def _rows(self) -> Iterator[tuple[str, str]]:
         """Yield how many rows the nodes have, and which were dropped or filled."""
         if counts := [*self.get("rows_by_node", {}).values()]:
             shown = ", ".join(f"{n:,}" for n in counts) + " by node"
@@ -338,16 +356,16 @@ class Summary(dict[str, Any]):
                 shown = f"{counts[0]:,} at each node"
             elif len(counts) > SHOWN:
                 shown = f"{min(counts):,} to {max(counts):,} by node"
-            yield f"{sum(counts):,} rows ({shown})"
+            yield "rows", f"{sum(counts):,} ({shown})"
         for k, what in ((1, "dropped"), (2, "filled with the mean over all nodes")):
             gaps = [row for row in self.get("gaps", {}).get("nodes", []) if row[k]]
             if gaps:
                 total = _many(sum(row[k] for row in gaps), "row")
                 words = ", ".join(f"{row[k]} of node {row[0]}" for row in gaps[:SHOWN])
                 more = ", ..." if len(gaps) > SHOWN else ""
-                yield f"{total} with missing entries {what}: {words}{more}"
+                yield "rows", f"{total} with missing entries {what}: {words}{more}"
 
-    def _coefficients(self, config: RunConfig) -> Iterator[str]:
+    def _coefficients(self, config: RunConfig) -> Iterator[tuple[str, str]]:
         """Yield a line per coefficient; of many, only the largest and the intercept.
 
         Lines on the errors of the computation, and on the penalty, follow.
@@ -364,15 +382,16 @@ class Summary(dict[str, Any]):
             notes.append("mean over the nodes")
             if self["status"] == "certified":
                 notes.append("only the objective has a bound")
-        title = "coefficients"
+        title = f"{total}"
         if total > SHOWN:
             nonzero = [name for name in shown if shown[name]] or list(shown)
             largest = sorted(nonzero, key=lambda name: -abs(shown[name]))[:LARGEST]
             kept = {*largest, "intercept"}
             shown = {name: value for name, value in shown.items() if name in kept}
-            title = f"the largest of {total} coefficients"
+            title = f"the largest of {total}"
             notes.append("all are in summary.json")
-        yield f"{title} ({'; '.join(notes)}):" if notes else f"{title}:"
+        title += f" ({'; '.join(notes)}):" if notes else ":"
+        yield "coefficients", title
         words = {name: printable(name, WIDEST) for name in shown}
         wide, lines = max(map(len, words.values())), {}
         for name, value in shown.items():
@@ -381,18 +400,22 @@ class Summary(dict[str, Any]):
                 text += " (open)"
             elif bound is not None and not errors:
                 text, _ = with_bound(value, bound)
-            lines[name] = f"  {words[name]:<{wide}}  {text}"
+            lines[name] = f"{words[name]:<{wide}}  {text}"
         wide = max(map(len, lines.values()))
         for name, line in lines.items():
             error = errors.get(name)
-            yield line if error is None else f"{line:<{wide}}  {error:.3g}"
+            yield "", line if error is None else f"{line:<{wide}}  {error:.3g}"
         known_bounds = {name: x for name, x in bounds.items() if x is not None}
         if known_bounds:
-            yield computation_error(values, known_bounds, errors, self["status"])
+            yield (
+                "error",
+                computation_error(values, known_bounds, errors, self["status"]),
+            )
         yield from self._shrinkage(config)
-        yield from self.comparison()
+        for line in self.comparison():
+            yield "", line
 
-    def _shrinkage(self, config: RunConfig) -> Iterator[str]:
+    def _shrinkage(self, config: RunConfig) -> Iterator[tuple[str, str]]:
         """Yield the penalty, and why coefficients have no standard errors."""
         alpha, has_errors = self.get("alpha"), config.traits.has_errors
         why = ""
@@ -401,22 +424,23 @@ class Summary(dict[str, Any]):
                 why = f"{config.problem} has no standard errors"
             elif alpha:
                 why = (
-                    "it shrinks the coefficients, so that they have no standard errors "
+                    "it shrinks the coefficients, so they have no standard errors "
                     "(--alpha 0 gives them)"
                 )
             elif not self["converged"]:
                 why = "no standard errors, because the run has not converged"
         if alpha is not None:
             none = ", which is none" * (alpha == 0)
-            yield f"penalty alpha {alpha:g}{none}{f'; {why}' if why else ''}"
+            yield "alpha", f"{alpha:g}{none}{f'; {why}' if why else ''}"
         elif why and has_errors:
-            yield why
+            yield "", why
 
     def _resume_command(self, config: RunConfig) -> str:
         """Return the command that resumes a run; a launch command may name its own."""
         if command := os.environ.get("DADMM_RESUME_COMMAND"):
             return command
-        own = f" --problem {config.problem}" if ":" in config.problem else ""
+        given = {"problem": config.problem, "scheme": config.scheme}
+        own = "".join(f" --{k} {name}" for k, name in given.items() if ":" in name)
         over_mpi = "one process" not in self["mpi_library"]
         many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
         return f"{many}{program('run')}{own} --resume"
@@ -463,7 +487,7 @@ def computation_error(
     how = "certified" if status == "certified" else "by its bound"
     value, of = worst_error(values, bounds, errors)
     relation = "below" if value.endswith("%") else "at most"
-    return f"error of the computation: {relation} {value} {of}, {how}"
+    return f"of the computation: {relation} {value} {of}, {how}"
 
 
 def worst_error(

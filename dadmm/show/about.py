@@ -8,6 +8,7 @@ from typing import Any
 
 from dadmm.core.arguments import program
 from dadmm.runs.config import RunConfig
+from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show.html import NONE, details, table, text
 from dadmm.show.page import Page
@@ -46,6 +47,8 @@ def section(page: Page) -> str:
 
 def command(run: StoredRun) -> str:
     """Return the command that repeats a run, in the folder where it was started."""
+    if run.config.data == IN_MEMORY:
+        return "dadmm.solve, with the problems of the Python program that saved it"
     left_out = (*LEFT_OUT, "nodes") if run.over_mpi else LEFT_OUT
     words = []
     for name, value in run.config.chosen().items():

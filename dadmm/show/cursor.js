@@ -102,10 +102,10 @@ class Cursor {
     const hit = event && event.target.closest("[data-edge], [data-node]");
     tip.hidden = !hit;
     if (!hit) return;
-    const { edge, node } = hit.dataset, key = own.keys[Number(edge)];
+    const { edge, node, name } = hit.dataset, key = own.keys[Number(edge)];
     const known = edge ? own.edge(this.t, key, true) : own.node(this.t, Number(node));
-    const words = [...known].map(([name, value]) => `${name} ${value}`);
-    tip.textContent = [edge ? `edge ${key}` : `node ${node}`, ...words].join(" · ");
+    const words = [...known].map(([what, value]) => `${what} ${value}`);
+    tip.textContent = [edge ? `edge ${key}` : `node ${name}`, ...words].join(" · ");
     tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 4)}px`;
     tip.style.top = `${event.clientY + 16}px`;
   }

@@ -14,6 +14,8 @@ MOST_NODES, MOST_EDGES = 3000, 200_000  # a larger graph is drawn as a circle
 
 def positions(run: StoredRun) -> Matrix:
     """Return where to draw the nodes of a run, (n_nodes, 2)."""
+    if run.topology.positions is not None:
+        return run.topology.positions
     if run.config.topology == "random-geometric":  # its nodes have positions
         rng = np.random.default_rng(run.config.topology_seed)
         return rng.random((2, run.topology.n_nodes)).T

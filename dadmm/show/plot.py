@@ -29,15 +29,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="folder of a run, or of several"
     )
-    parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
-    parser.add_argument("--kind", choices=("all", *KINDS), default="all")
+    parser.add_argument(
+        "--out", metavar="DIR", help="folder of the figures (default: the first RUN)"
+    )
+    parser.add_argument(
+        "--kind", choices=("all", *KINDS), default="all",
+        help="what to draw (default: all that the run has)",
+    )  # fmt: skip
     parser.add_argument(
         "--at", type=_iterations, default=[], metavar="1,10,50",
         help="iterations of the network figure (default: up to four, chosen by change)",
     )  # fmt: skip
     parser.add_argument(
         "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
-        help=f"of {', '.join(FORMATS)} (default: png,svg)",
+        help=f"one or several of {', '.join(FORMATS)} (default: png,svg)",
     )  # fmt: skip
     try:
         return draw(parser.parse_args(argv))
@@ -79,7 +84,7 @@ def draw(given: argparse.Namespace) -> int:
     prefix = "compare-" if len(runs) > 1 else ""
     for kind in KINDS if given.kind == "all" else [given.kind]:
         try:
-            figure = _draw(kind, runs, given.at)
+            figure = draw_figure(kind, runs, given.at)
         except Missing as error:
             if given.kind != "all":
                 raise ConfigError(str(error)) from None
@@ -93,11 +98,11 @@ def draw(given: argparse.Namespace) -> int:
     return 0
 
 
-class Missing(Exception):
+class Missing(ConfigError):
     """What a figure needs and a run does not have."""
 
 
-def _draw(kind: str, runs: Sequence[StoredRun], at: Sequence[int]) -> Any:
+def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Any:
     """Return one figure of matplotlib."""
     from dadmm.show import panels, to_matplotlib
 
@@ -155,4 +160,5 @@ def _network(run: StoredRun, at: Sequence[int]) -> Any:
             )
     rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
     frames = {known[k]: mean[k] for k in rows}
-    return Network(graph.positions(run), run.topology.edges[run.pairs], frames)
+    drawn = run.topology.edges[run.pairs]
+    return Network(graph.positions(run), drawn, frames, run.topology.names)

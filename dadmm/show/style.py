@@ -81,11 +81,12 @@ def looks(schemes: list[str], methods: list[str]) -> list[Look]:
     A method is what the label of a run says, without seeds. Where each run has a scheme
     of its own, it has the look of the scheme.
     """
-    if len(set(schemes)) == len(schemes):
+    styled = SCHEME_STYLE.keys() >= set(schemes)  # not by a class of one's own
+    if styled and len(set(schemes)) == len(schemes):
         return [SCHEME_STYLE[scheme] for scheme in schemes]
     known = list(dict.fromkeys(methods))
     pairs = set(zip(schemes, methods, strict=True))
-    own = len(pairs) == len(known) == len(set(schemes))
+    own = styled and len(pairs) == len(known) == len(set(schemes))
     most = max(methods.count(method) for method in known)
     found, turns = [], dict.fromkeys(known, 0)
     for scheme, method in zip(schemes, methods, strict=True):

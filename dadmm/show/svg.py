@@ -10,7 +10,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers, Topology
-from dadmm.show.html import Markup
+from dadmm.show.html import Markup, text
 from dadmm.show.style import N_LEVELS
 
 WIDE, MARGIN = 640.0, 26.0
@@ -63,7 +63,7 @@ def graph(
         f'{len(topology.edges) // 2} edges" data-thick="{most:.2f}">'
         '<line class="halo" visibility="hidden"/>'
         f'<g class="edges">{"".join(lines)}</g><g class="hits">{"".join(hits)}</g>'
-        f"{_nodes(xy, pairs)}</svg>"
+        f"{_nodes(xy, pairs, topology.names)}</svg>"
     )
 
 
@@ -77,8 +77,10 @@ def _placed(places: Matrix) -> tuple[list[tuple[float, float]], float]:
     return list(zip(x.tolist(), y.tolist(), strict=True)), float(high)
 
 
-def _nodes(xy: Sequence[tuple[float, float]], pairs: Integers) -> str:
-    """Return the nodes, with their numbers if there is room."""
+def _nodes(
+    xy: Sequence[tuple[float, float]], pairs: Integers, names: Sequence[str]
+) -> str:
+    """Return the nodes, with their numbers and names if there is room."""
     shown = list(range(len(xy)))
     if len(xy) > MOST_NODES:
         shown = sorted(set(pairs.ravel().tolist()))
@@ -89,7 +91,10 @@ def _nodes(xy: Sequence[tuple[float, float]], pairs: Integers) -> str:
         x, y = xy[i]
         word = f'<text x="{x:.1f}" y="{y + 4:.1f}">{i}</text>' if numbered else ""
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r}"/>'
-        items.append(f'<g data-node="{i}">{circle}{word}</g>')
+        name = text(names[i]) if names else ""
+        if name and numbered:
+            word += f'<text x="{x:.1f}" y="{y + 24:.1f}">{name}</text>'
+        items.append(f'<g data-node="{i}" data-name="{name or i}">{circle}{word}</g>')
     return f'<g class="nodes">{"".join(items)}</g>'
 
 

@@ -285,6 +285,7 @@ class Network(NamedTuple):
     places: Matrix  # (n_nodes, 2)
     pairs: np.ndarray  # (n_pairs, 2), each edge once
     frames: Mapping[int, Vector]  # by iteration: the penalty of each pair
+    names: Sequence[str] = ()  # of the nodes, if they have any
 
 
 @styled
@@ -342,10 +343,10 @@ def _draw_graph(
         linewidths=0.3 + (thick - 0.3) * strength,
     )  # fmt: skip
     axis.add_collection(lines)
-    draw_nodes(axis, run.places)
+    draw_nodes(axis, run.places, run.names)
 
 
-def draw_nodes(axis: Any, places: Matrix) -> None:
+def draw_nodes(axis: Any, places: Matrix, names: Sequence[str] = ()) -> None:
     """Draw the nodes of a graph at their places, without axes."""
     many = len(places) > 40
     axis.scatter(
@@ -355,6 +356,11 @@ def draw_nodes(axis: Any, places: Matrix) -> None:
     for i, place in enumerate(places):
         if not many:
             axis.text(*place, str(i), ha="center", va="center", fontsize=6, zorder=4)
+        if names and not many:
+            axis.annotate(
+                _plain(names[i]), place, (0, -7), textcoords="offset points",
+                ha="center", va="top", fontsize=6, zorder=4,
+            )  # fmt: skip
     axis.set_aspect("equal")
     low, high = places.min(axis=0), places.max(axis=0)
     span = high - low

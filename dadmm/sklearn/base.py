@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from dadmm.solver.solve import solve
 T = TypeVar("T")
 NODES = 4
 EXACT = 1e-9  # of the means and spreads that a scaler has made
+NOT_PICKLED = "not pickled"  # in place of the communicator
 OWN = ("comm",)  # settings that may differ between ranks
 
 
@@ -68,7 +70,7 @@ class Consensus(BaseEstimator):
         In one process, the number of nodes among which the rows are divided, evenly
         and in order. The default is 4, the number of nodes of a given graph, or fewer
         if there are too few rows. With ``comm`` there is one node per rank.
-    topology : str or Topology
+    topology : str, Topology or networkx graph
         The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
     scheme : str or Scheme
         How penalties adapt, see `dadmm.solve`.
@@ -96,7 +98,8 @@ class Consensus(BaseEstimator):
     comm: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "comm": None}
+        comm = None if self.comm is None else NOT_PICKLED
+        return {**super().__getstate__(), "comm": comm}
 
     def __sklearn_clone__(self) -> Consensus:
         cloned: Consensus = super(Consensus, copy.copy(self)).__sklearn_clone__()
@@ -111,7 +114,18 @@ class Consensus(BaseEstimator):
         ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
         least ``least`` rows.
         """
+        if isinstance(self.comm, str):
+            raise ProblemError(
+                "this estimator is a copy without its communicator, as joblib makes "
+                "with n_jobs; set comm before fit, to None to fit these rows alone"
+            )
         world = world_of(self.comm)
+        if world.size > 1 and _is_cross_validated():  # raise before ranks wait
+            raise ProblemError(
+                "a cross-validation fits copies of this estimator, and splits the rows "
+                "of one rank; over MPI use a loop over parameters in place of it, the "
+                "same on all ranks"
+            )
         arrays = on_all_ranks(world, check)
         settings = {k: v for k, v in self.get_params(False).items() if k not in OWN}
         settings["the format of X"] = "sparse" if issparse(arrays[0]) else "dense"
@@ -144,15 +158,16 @@ class Consensus(BaseEstimator):
                 "one node, so leave n_nodes out"
             )
         wanted = wanted if world.comm is None else world.size
-        if isinstance(graph, Topology):
+        if not isinstance(graph, str):
+            graph = Topology.from_graph(graph)
             if wanted not in (None, len(graph)):
                 raise TopologyError(
                     f"the graph has {len(graph)} nodes but the fit has {wanted}"
                 )
             return graph
-        if world.comm is None and topology.is_named(str(graph)):
+        if world.comm is None and topology.is_named(graph):
             wanted = max(1, min(wanted or NODES, most))
-        return topology.build(str(graph), wanted)
+        return topology.build(graph, wanted)
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""
@@ -179,6 +194,16 @@ class Consensus(BaseEstimator):
                 stacklevel=5,
             )
         return result
+
+
+def _is_cross_validated() -> bool:
+    """Return whether scikit-learn's model selection calls this fit."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_standardised(X: Any) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
-from dadmm.penalty import Scheme
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.recovery import LocalRun
 
@@ -55,6 +54,7 @@ class Ending:
     eta0: float | None  #: None if the scheme does not use it
     convex: bool  #: whether the problem declares itself convex
     init: str  #: "merged", "shared" or "independent"; "given" if by the caller
+    node_name: str = ""  #: of ``node``, if the nodes of the graph have names
 
     @property
     def what(self) -> str:
@@ -63,7 +63,8 @@ class Ending:
         name = self.criterion
         name = paper.get(name, name) if self.rule.name == "residuals" else name
         name = {"objective": "change of the objective"}.get(name, name)
-        where = " of all nodes" if self.node is None else f" on node {self.node}"
+        who = self.node_name or self.node
+        where = " of all nodes" if self.node is None else f" on node {who}"
         return f"the {name}{f' of {self.part}' if self.part else ''}{where}"
 
     def words(self, converged: bool) -> str:
@@ -112,9 +113,9 @@ class Ending:
         }
 
 
-def find_ending(local: LocalRun, kind: SolveKind, scheme: Scheme, init: str) -> Ending:
+def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    run = local.run
+    run, scheme = local.run, local.run.penalties.scheme
     log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
     heard = local.iterations - joint
     worst = log.last_unmet(heard) if local.reason == "converged" else log.unmet
@@ -122,12 +123,15 @@ def find_ending(local: LocalRun, kind: SolveKind, scheme: Scheme, init: str) -> 
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
+    alone = not (joint or node < 0)
+    name = run.topology.label(local.names.index(int(node))) if alone else ""
     return Ending(
+        node_name=name,
         rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if unnamed else run.layout.names[int(part)],
-        node=None if joint or node < 0 else int(node),
+        node=int(node) if alone else None,
         iteration=int(iteration),
         factor=factor,
         trail=whole[-TRAIL:][: -(-heard // spacing)],

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
 from dadmm.comm.world import World
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Array, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.coordinates import Total, is_exact
@@ -33,6 +34,9 @@ class Statement(NamedTuple):
     status: str = ""
 
 
+Saved = Mapping[str, Array]  # the record of a checkpoint
+
+
 class SolveKind(RunKind):
     """The kind of a run of `dadmm.solve`; a subclass for each member of `plan.Kind`.
 
@@ -46,28 +50,27 @@ class SolveKind(RunKind):
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
     plan: Plan  # set by `solve`
     record: Any
+    all_exact = complete = False  # set by `mean`
 
-    def prepare(
-        self, topology: Topology, world: World, saved: Mapping[str, np.ndarray] | None
-    ) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
         if saved:
             self.enter(self.read(saved))
             return
         with world.tree(topology) as tree:
 
-            def total(rows: Sequence[Any], *how: Any, **more: Any) -> Any:
+            def total(rows: Sequence[Array], *how: Any) -> Array:
                 values = dict(zip(self.problems, rows, strict=True))
-                return tree.reduce(values, *how, **more)
+                return np.asarray(tree.reduce(values, *how))
 
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent
 
-    def read(self, saved: Mapping[str, np.ndarray]) -> Any:
+    def read(self, saved: Saved) -> Any:
         """Return the record of a checkpoint."""
         return self.RECORD(*(saved[name] for name in self.RECORD._fields))
 
-    def save(self, run: Run, **more: Any) -> None:
+    def save(self, run: Run, **more: ArrayLike) -> None:
         """Keep the record in the state of a run, with further numbers."""
         known = (self.record._asdict() | more).items()
         run.state.coordinates = {name: np.asarray(value) for name, value in known}
@@ -80,37 +83,52 @@ class SolveKind(RunKind):
         """Set what the run is made of."""
         raise NotImplementedError
 
-    def statement(self, run: Run) -> Statement:
-        """Return what is known of the result of a run, but for its status."""
-        raise NotImplementedError
-
     def slope(self, run: Run) -> Vector | None:
         """Return the gradient over its limit, by node; None if it is not known."""
         return None
-
-    def rotated(self, theta: Vector) -> Vector:
-        """Return the same model with smaller errors of rounding."""
-        return theta
 
     def own(self, run: Run) -> list[Any]:
         """Return the problems of this process by row, in the user's coordinates."""
         return [self.problems[i] for i in run.names.tolist()]
 
-    def mean(self, run: Run) -> tuple[Vector, bool, bool]:
-        """Return the mean over all nodes, and two facts about all problems.
+    def mean(self, run: Run) -> Vector:
+        """Return the mean over all nodes; private parts of it are NaN.
 
-        They are whether all give exact subgradients, and whether all are PPCA without
-        missing entries. Private parts of the mean are NaN.
+        Set two facts: whether all problems give exact subgradients, and whether all are
+        PPCA without missing entries.
         """
         layout, n_nodes = run.layout, run.topology.n_nodes
         facts = [[is_exact(own), _is_complete(own)] for own in self.own(run)]
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
-        centre = layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
-        all_exact, all_complete = (total[-2:] == n_nodes).tolist()
-        return centre, all_exact, all_complete
+        self.all_exact, self.complete = (total[-2:] == n_nodes).tolist()
+        return layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
 
-    def objective_at(self, run: Run, centre: Vector) -> float:
+    def statement(self, run: Run) -> Statement:
+        """Return what is known of the result of a run, but for its status."""
+        centre = self.mean(run)
+        certificate, why = self.bound_error(run, centre)
+        objective = (
+            self._objective_at(run, centre)
+            if certificate is None
+            else certificate.objective
+        )
+        solution = np.asarray(self.theta_of(centre[None])[0])
+        return self.with_more(run, Statement(solution, objective, certificate, why=why))
+
+    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
+        """Return a bound on the error of the mean, if any, and why it does not hold."""
+        return None, ""
+
+    def with_more(self, run: Run, said: Statement) -> Statement:
+        """Return the statement with what else is known."""
+        return said
+
+    def rotated(self, theta: Vector) -> Vector:
+        """Return the same model with smaller errors of rounding."""
+        return theta
+
+    def _objective_at(self, run: Run, centre: Vector) -> float:
         """Return the sum of all f_i at the mean, with the private parts of each node.
 
         The mean is in the coordinates of the run.
@@ -121,7 +139,7 @@ class SolveKind(RunKind):
             values = run.local.values_at(layout.whole(shared, theta))
         except BREAKDOWNS:
             values = np.full(len(theta), np.nan)
-        return float(run.total([np.array([value]) for value in values])[0])
+        return merged(run, values, np.add)
 
     def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement about a run that has ended for this reason."""
@@ -155,15 +173,15 @@ class SolveKind(RunKind):
         slopes = self.slope(run)
         if slopes is None:
             return "the problem has no method gradient, by which it could be judged"
-        steepest = largest(run, slopes)
+        steepest = merged(run, slopes, np.maximum)
         if not steepest <= 1.0:
             return f"the gradient of a node is {steepest:.2g} times its limit"
         return ""
 
 
-def largest(run: Run, values: Vector) -> float:
-    """Return the largest value of all nodes, given one for each row of this process."""
-    return float(run.total([np.array([own]) for own in values], np.maximum)[0])
+def merged(run: Run, values: Array, merge: np.ufunc) -> float:
+    """Return one number for all nodes, given one for each row of this process."""
+    return float(run.total([np.array([float(own)]) for own in values], merge)[0])
 
 
 def _is_complete(problem: Any) -> bool:

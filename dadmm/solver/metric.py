@@ -19,7 +19,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.solver.certificate import LIGHT, Certificate, certify
 from dadmm.solver.coordinates import Coordinates, Total, find_coordinates, spectrum
-from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.kind import SolveKind
 
 LOOSE = 0.1  # tolerance at which coordinates are checked first
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
@@ -116,7 +116,7 @@ class MetricKind(SolveKind):
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
         run.solve_locally()
-        centre = self._mean(run)
+        centre = self.mean(run)
         found = self._has_no_minimum(run, centre)
         self.no_minimum = ""
         return not found and self._certify(run, centre)
@@ -125,7 +125,7 @@ class MetricKind(SolveKind):
         """Return a reason to stop after iteration ``t``, or ""."""
         if not run.stopping.rule.is_scaled:
             return "converged"
-        centre = self._mean(run)
+        centre = self.mean(run)
         if self._has_no_minimum(run, centre):
             return "no_minimum"
         if self._changes_coordinates(t, run, centre):
@@ -179,20 +179,15 @@ class MetricKind(SolveKind):
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
 
-    def statement(self, run: Run) -> Statement:
-        """Return the statement; without subgradients it has no certificate."""
-        centre, certificate = self._mean(run), None
+    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
+        """Return the certificate; there is none without subgradients."""
         if self._is_exact:
             if self.certificate is None or not np.array_equal(centre, self.centre):
                 self._certify(run, centre)
-            certificate = None if self.no_minimum else self.certificate
-        if certificate is not None:
-            objective = certificate.objective
-            why = "" if certificate.holds else self._why_not(certificate)
-        else:
-            objective = self.objective_at(run, centre)
-            why = self.no_minimum or NOT_EXACT
-        return Statement(self._theta_at(centre), objective, certificate, why=why)
+            found = self.certificate
+            if found is not None and not self.no_minimum:
+                return found, "" if found.holds else self._why_not(found)
+        return None, self.no_minimum or NOT_EXACT
 
     def _why_not(self, certificate: Certificate) -> str:
         """Return why a certificate does not hold."""
@@ -217,7 +212,8 @@ class MetricKind(SolveKind):
     def _is_exact(self) -> bool:
         return bool(self.record.exact)
 
-    def _mean(self, run: Run) -> Vector:
+    def mean(self, run: Run) -> Vector:
+        """Return the mean over all nodes; nothing is private."""
         total: Vector = run.total(list(run.state.theta))
         return total / run.topology.n_nodes
 

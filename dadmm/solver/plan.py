@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -72,28 +72,41 @@ class Plan(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """What a problem allows."""
+    """What problems allow."""
 
-    no_metric: str  # why it has no metric; "" if it has one
+    no_metric: str  # why there is no metric; "" if there is one
     start: Start
     judge: Judge
     usual_init: str  # "merged", "shared" or "independent"
-    many: bool = False  # whether it has more than 300 parameters
+    many: bool  # whether there are more than 300 parameters
 
 
-def abilities(kind: type, problem: Problem | None = None) -> Abilities:
-    """Return what a class of problems allows, and one of its objects if it is given."""
-    start, judge = Start.NONE, Judge.RULE
+def abilities(problems: Iterable[Problem | type]) -> Abilities:
+    """Return what all of these problems allow; of a class, what its problems may."""
+    found = [_abilities(problem) for problem in problems]
+    why = next((own.no_metric for own in found if own.no_metric), "")
+    start, judge = min(own.start for own in found), min(own.judge for own in found)
+    return found[0]._replace(no_metric=why, start=start, judge=judge)
+
+
+def _abilities(given: Problem | type) -> Abilities:
+    kind, problem = (given, None) if isinstance(given, type) else (type(given), given)
+    start, judge, name, why = Start.NONE, Judge.RULE, kind.__name__, ""
     if can_merge_axes(kind):
-        in_units = _knows_start(kind, "with_log_lengths")
-        start = Start.ANY if in_units else Start.MERGED
+        start = Start.ANY if _knows_start(kind, "with_log_lengths") else Start.MERGED
     is_convex = getattr(problem, "convex", False)
     if problem is not None and hasattr(problem, "gradient") and not is_convex:
         is_model = hasattr(problem, "moment") and not problem.layout.scales
         judge = Judge.MODEL if is_model else Judge.GRADIENT
+    if not hasattr(kind, "rows") or not hasattr(kind, "within"):
+        why = f"the problem {name} has no methods rows and within"
+    elif problem is not None and (problem.layout.private or problem.layout.scales):
+        why = f"the problem {name} has private or scaled parts"
+    elif not stacks(kind, "within"):
+        why = f"the class {name} overrides prox, expect or objectives, but not within"
     usual = getattr(kind, "usual_init", "shared")
     many = problem is not None and problem.layout.size > MOST_COLUMNS
-    return Abilities(_no_metric(kind, problem), start, judge, usual, many)
+    return Abilities(why, start, judge, usual, many)
 
 
 def can_merge_axes(kind: type) -> bool:
@@ -101,21 +114,10 @@ def can_merge_axes(kind: type) -> bool:
     return _knows_start(kind, "standardised")
 
 
-def _knows_start(kind: Any, method: str) -> bool:
+def _knows_start(kind: type, method: str) -> bool:
     """Return whether the class with this method has the step and start of ``kind``."""
     owners = [each for each in kind.__mro__ if method in vars(each)]
-    return stacks(kind, method) and kind.init is owners[0].init
-
-
-def _no_metric(kind: type, problem: Problem | None) -> str:
-    name = kind.__name__
-    if not hasattr(kind, "rows") or not hasattr(kind, "within"):
-        return f"the problem {name} has no methods rows and within"
-    if problem is not None and (problem.layout.private or problem.layout.scales):
-        return f"the problem {name} has private or scaled parts"
-    if not stacks(kind, "within"):
-        return f"the class {name} overrides prox, expect or objectives, but not within"
-    return ""
+    return stacks(kind, method) and getattr(kind, "init", None) is owners[0].init  # type: ignore[attr-defined]
 
 
 def common_layout(problems: Mapping[int, Problem]) -> Layout:
@@ -130,14 +132,6 @@ def common_layout(problems: Mapping[int, Problem]) -> Layout:
     return like.layout
 
 
-def all_abilities(problems: Iterable[Problem]) -> Abilities:
-    """Return what all of these problems allow."""
-    own = [abilities(type(problem), problem) for problem in problems]
-    why = next((each.no_metric for each in own if each.no_metric), "")
-    start, judge = min(each.start for each in own), min(each.judge for each in own)
-    return own[0]._replace(no_metric=why, start=start, judge=judge)
-
-
 def make_plan(
     able: Abilities,
     init: str | Matrix | None,
@@ -150,13 +144,11 @@ def make_plan(
     If penalties never change (``is_constant``), or the run starts from another result
     (``is_warm``), it does not start from merged axes unless it is asked to.
     """
-    usual, raw = able.usual_init, coordinates == "raw"
-    no_merge = raw or is_constant or is_warm or able.start is Start.NONE
-    if usual == "merged" and no_merge:
-        usual = "shared"
-    start: str | Matrix = usual if init is None else init
-    drawn = isinstance(start, str) and start != "merged"
-    merged = isinstance(start, str) and start == "merged"
+    raw, none = coordinates == "raw", able.start is Start.NONE
+    start: str | Matrix = able.usual_init if init is None else init
+    drawn, merged = isinstance(start, str), isinstance(start, str) and start == "merged"
+    if init is None and merged and (raw or is_constant or is_warm or none):
+        start, merged = "shared", False
     if raw and merged:
         raise ConfigError(
             'init = "merged" needs sums over the network; leave out coordinates = '
@@ -164,31 +156,28 @@ def make_plan(
         )
     if raw:
         return Plan(Kind.RAW, start, ASKED, able.judge, asked=True)
-    if merged and able.start is Start.NONE:
+    if merged and none:
         raise ConfigError(
             'init = "merged" is not possible: this start is for PPCA and structure '
             "from motion"
         )
     if merged and coordinates != "metric":
         return Plan(Kind.MERGED, start)
-    if not merged and not able.no_metric and coordinates != "units":
+    why = able.no_metric
+    if not merged and not why and coordinates != "units":
         if coordinates == "metric" or not able.many:
             return Plan(Kind.METRIC, start)
         why = f"it has more than {MOST_COLUMNS} parameters"
         why = f'{why}, and coordinates is not "metric"'
-        return Plan(Kind.RAW, start, why, able.judge)
-    if drawn and able.start is Start.ANY and coordinates != "metric":
+    elif drawn and not merged and able.start is Start.ANY and coordinates != "metric":
         return Plan(Kind.UNITS, start)
     if coordinates == "auto":
-        return Plan(Kind.RAW, start, able.no_metric, able.judge)
-    why = able.no_metric
+        return Plan(Kind.RAW, start, why, able.judge)
     if coordinates == "units":
-        why = "they are for PPCA"
-        if able.start is not Start.NONE:
-            why = (
-                "with these starting parameters they are for PPCA without missing "
-                'entries; use init = "merged"'
-            )
+        why = "they are for PPCA" if none else (
+            "with these starting parameters they are for PPCA without missing entries; "
+            'use init = "merged"'
+        )  # fmt: skip
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')
 
 
@@ -197,21 +186,30 @@ def find_starts(
     n_nodes: int,
     plan: Plan,
     seed: int,
-    warm_start: Result | None,
+    warm: Result | None,
 ) -> tuple[Starts, Starts | None]:
     """Return the parameters and, after another run, the duals of the hosted nodes.
 
     A run from merged axes finds them itself.
     """
-    size = next(iter(hosted.values())).layout.size
-    if warm_start is not None:
-        _check_warm_start(warm_start, hosted, n_nodes)
-        duals = {i: warm_start.duals[i] for i in hosted}
-        return {i: warm_start.of(i) for i in hosted}, duals
+    layout = next(iter(hosted.values())).layout
+    if warm is not None:
+        if warm.layout != layout or warm.topology.n_nodes != n_nodes or warm.lost:
+            raise ConfigError(
+                f"warm_start has {warm.topology.n_nodes} nodes with {warm.layout}, and "
+                f"this run has {n_nodes} nodes with {layout}; start without "
+                "warm_start, or pass init"
+            )
+        if not hosted.keys() <= warm.duals.keys():
+            raise ConfigError(
+                "warm_start needs a result of the same processes: this one has no "
+                "multipliers of some nodes here"
+            )
+        return {i: warm.of(i) for i in hosted}, {i: warm.duals[i] for i in hosted}
     if plan.kind is Kind.MERGED:
         return {}, None
     if not isinstance(plan.init, str):
-        given = _given(plan.init, n_nodes, size)
+        given = _given(plan.init, n_nodes, layout.size)
         return {i: given[i] for i in hosted}, None
     SEED.check("seed", seed)
     found = {}
@@ -219,7 +217,7 @@ def find_starts(
         # one stream for all nodes, or one per node: the same with and without MPI
         key = [seed, 0] if plan.init == "shared" else [seed, 1, i]
         drawn = problem.init(np.random.default_rng(key))
-        found[i] = as_numbers(drawn, (size,), "init")
+        found[i] = as_numbers(drawn, (layout.size,), "init")
     return found, None
 
 
@@ -240,21 +238,3 @@ def _given(init: object, n_nodes: int, size: int) -> Matrix:
         node = int(np.argwhere(~np.isfinite(given))[0, 0])
         raise ProblemError(f"init must be finite, but at node {node} it is not")
     return given
-
-
-def _check_warm_start(
-    result: Result, hosted: Mapping[int, Problem], n_nodes: int
-) -> None:
-    """Raise unless a run of these nodes can start from a result."""
-    layout = next(iter(hosted.values())).layout
-    if result.layout != layout or result.topology.n_nodes != n_nodes or result.lost:
-        raise ConfigError(
-            f"warm_start has {result.topology.n_nodes} nodes with {result.layout}, and "
-            f"this run has {n_nodes} nodes with {layout}; start without warm_start, or "
-            "pass init"
-        )
-    if not hosted.keys() <= result.duals.keys():
-        raise ConfigError(
-            "warm_start needs a result of the same processes: this one has no "
-            "multipliers of some nodes here"
-        )

@@ -31,10 +31,10 @@ from dadmm.admm.loop import Run
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Numbers
 from dadmm.comm.world import World
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.graphs.topology import Topology
-from dadmm.solver.certificate import certify
-from dadmm.solver.kind import SolveKind, Statement, largest
+from dadmm.solver.certificate import Certificate, certify
+from dadmm.solver.kind import Saved, SolveKind, merged
 from dadmm.solver.plan import Judge
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
@@ -51,7 +51,7 @@ class RawKind(SolveKind):
     the run stops by its rule alone.
     """
 
-    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Let a run that is judged by its model have a scaled rule."""
         if self.plan.judge is Judge.MODEL:
             self.rule = replace(self.rule, scaled=True)
@@ -62,22 +62,19 @@ class RawKind(SolveKind):
         slopes = self.slope(run) if rule.name == "optimality" else None
         if slopes is None:
             return "converged"
-        steepest = largest(run, slopes)
+        steepest = merged(run, slopes, np.maximum)
         if steepest <= 1.0:
             return "converged"
         run.stopping.reopen(rule.tolerance)
         run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
-    def statement(self, run: Run) -> Statement:
-        """Return the statement; an error is bounded if all problems are exact."""
-        (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
-        if all_exact and layout.size == layout.shared_size and not self.plan.asked:
+    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
+        """Return a bound if all problems are exact, and why the run is raw."""
+        certificate, has_private = None, run.layout.size > run.layout.shared_size
+        if self.all_exact and not has_private and not self.plan.asked:
             certificate = certify(run, centre, run.stopping.rule.tolerance, None)
-            objective = certificate.objective
-        else:
-            objective = self.objective_at(run, centre)
-        return Statement(centre, objective, certificate, why=self.plan.why)
+        return certificate, self.plan.why
 
     def slope(self, run: Run) -> Vector | None:
         """Return the gradient or disagreement over its limit, the larger, by node.
@@ -99,19 +96,16 @@ class RawKind(SolveKind):
 
     def _slopes(self, run: Run) -> Matrix:
         """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
-        own, m = (
-            zip(self.own(run), run.state.theta, strict=True),
-            self.layout.shared_size,
-        )
-        found = np.array([problem.gradient(theta)[:m] for problem, theta in own])
+        own, m = self.own(run), self.layout.shared_size
+        both = zip(own, run.state.theta, strict=True)
+        found = np.array([problem.gradient(theta)[:m] for problem, theta in both])
         root = np.sqrt(self.layout.pull[:m])
         return np.asarray(found / root + 2.0 * run.work.multiplier)
 
     def scales_of(self, names: np.ndarray) -> Scales | None:
-        """Return a function of the lengths of W, mu and a, (3, ..., n).
+        """Return a function of the lengths of W, mu and a, see `Scales`.
 
-        Its values (2, 3, ..., n) are scales of differences and of gradients, with which
-        the stopping rule is met before all relative errors are small.
+        With its values, the rule is met before all relative errors are small.
         """
         if self.plan.judge is not Judge.MODEL:
             return None
@@ -119,12 +113,12 @@ class RawKind(SolveKind):
         rows = np.array([problem.observed_counts.mean() for problem in problems])
         D, M = self.layout.shapes["W"]
 
-        def scales_at(lengths: np.ndarray) -> np.ndarray:
+        def scales_at(k: int, lengths: Array) -> Array:
             W, _, a = lengths
-            spread = np.sqrt(W * W + D / a)
+            if k == 0:
+                return TIMES * np.array([W, np.sqrt(W * W + D / a), a])
             noise = 0.5 * (D - M) / a
-            slopes = rows * a * W, rows * np.sqrt(a * D), rows * noise
-            return np.asarray(TIMES * np.array([(W, spread, a), slopes]))
+            return TIMES * np.array([rows * a * W, rows * np.sqrt(a * D), rows * noise])
 
         return scales_at
 

@@ -223,8 +223,11 @@ def restrict(
 
     if schedule is not None:
         schedule = Schedule(len(part), [inside(edges) for edges in schedule.rounds])
-        return schedule.union, schedule
-    return Topology.from_edges(len(part), inside(graph.edges.tolist())), None
+    edges = graph.edges.tolist() if schedule is None else schedule.union.edges
+    kept = inside(edges) if schedule is None else edges
+    names = [graph.names[i] for i in part] if graph.names else ()
+    places = None if graph.positions is None else graph.positions[list(part)]
+    return Topology.from_edges(len(part), kept, names, places), schedule
 
 
 def reopened(left: State, incidence: Incidence, layout: Layout) -> State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from dadmm.solver.merged import MergedStart
 from dadmm.solver.recovery import LocalRun
 from dadmm.solver.rows import History, Recorder
 from dadmm.solver.subspace import SubspaceBound
+
+ACTIONS: dict[str, Callable[..., Any]] = {}  # of a result; `dadmm.notebook` has them
 
 
 class Seconds(NamedTuple):
@@ -89,17 +91,15 @@ class Result:
     solution : ndarray of shape (size,)
         The mean of the nodes' parameters; private parts are NaN.
     objective : float
-        The sum of all f_i at ``solution``. A problem with an E-step has it at
-        ``solution``.
+        The sum of all f_i at ``solution``, where the E-step is, too.
     certificate : Certificate or None
-        A bound on the error of ``solution``; None if there is none.
+        A bound on the error of ``solution``.
     residuals : Residuals
     ending : Ending
         The criterion that was met last, or was not met.
     traffic : Traffic
-    seconds : Seconds
-        Of this session: since the run began or was resumed.
-    seconds_of_all_sessions : Seconds
+    seconds, seconds_of_all_sessions : Seconds
+        Since the run began or was resumed, and since it began.
     history : History
         Rows of each iteration, see `dadmm.Record`; empty if nothing was recorded.
     nodes : ndarray of int of shape (n_nodes,)
@@ -117,12 +117,15 @@ class Result:
         bound on the angle between the subspace of each node and the principal axes of
         all rows.
     penalties : EdgePenalties
-        Penalties and budgets of each directed edge, at the start and at the end.
     curvature_seconds : float
         How long this process measured curvatures for the first penalties.
     duals : dict of int to ndarray of shape (shared_size,)
         Sums of the multipliers, times 2, of the nodes of this process; for
         ``warm_start``.
+    settings : dict
+        The class of the problem, and what `solve` was given, by name.
+    spent : dict
+        Seconds of this call in ``total``, and of its ``set_up`` before iteration 1.
 
     Examples
     --------
@@ -167,12 +170,68 @@ class Result:
     duals: Mapping[int, Vector] = field(default_factory=dict)
     penalties: EdgePenalties = field(kw_only=True)
     curvature_seconds: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
             f"<Result of {self.topology.n_nodes} nodes: {self.status} after "
             f"{self.iterations} iterations, objective {self.objective:.6g}>"
         )
+
+    def _repr_html_(self) -> str:
+        text: str = ACTIONS["html"](self)
+        return text
+
+    def to_frame(self, what: str = "history") -> Any:
+        """Return numbers of the run as a data frame of pandas.
+
+        Parameters
+        ----------
+        what : {"history", "edges", "traffic"}
+            "history" has a row for each iteration and node, "edges" for each iteration
+            and directed edge, if it was recorded, and "traffic" for each directed edge.
+        """
+        return ACTIONS["to_frame"](self, what)
+
+    def plot(self, kind: str = "convergence") -> Any:
+        """Return a figure of matplotlib.
+
+        Parameters
+        ----------
+        kind : {"convergence", "cost", "traffic", "eta", "network", "structure"}
+            As ``dadmm plot --kind``. "eta" and "network" need
+            ``record=dadmm.Record(edges=True)``.
+        """
+        return ACTIONS["plot"](self, kind)
+
+    def save(
+        self, folder: Any, encoding: Any = None, *, overwrite: bool = False
+    ) -> Any:
+        """Write a folder as ``dadmm run`` does, and return its path.
+
+        ``dadmm report``, ``plot``, ``replay`` and ``predict`` read it. Over MPI rank 0
+        writes.
+
+        Parameters
+        ----------
+        folder : str or Path
+        encoding : Encoding, optional
+            Of `dadmm.encode`: the columns of the table, for ``dadmm predict``.
+        overwrite : bool
+            Whether to replace a run that is in the folder.
+        """
+        return ACTIONS["save"](self, folder, encoding, overwrite)
+
+    def replay(self, network: str) -> Any:
+        """Return the run on another network, with its ``seconds`` and ``breakdown``.
+
+        Parameters
+        ----------
+        network : str
+            "host", "lan", "wan", "wireless", or a TOML file, as for ``dadmm replay``.
+        """
+        return ACTIONS["replay"](self, network)
 
     @property
     def converged(self) -> bool:

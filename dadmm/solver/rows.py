@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Callback, Run
 from dadmm.admm.state import Numbers
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.solver.recovery import NodeFailure
 
 NODE_COLUMNS = (
@@ -51,7 +52,7 @@ Mask = NDArray[np.bool_]
 class Sink(Protocol):
     """Stores blocks of rows."""
 
-    def append(self, first: int, block: NDArray[Any]) -> None:
+    def append(self, first: int, block: Array) -> None:
         """Store (iterations, rows, columns), from iteration ``first`` on."""
 
     def rewind(self, t: int, kept: Mask | None) -> None:
@@ -59,25 +60,22 @@ class Sink(Protocol):
 
 
 class MemorySink:
-    """A sink that keeps all blocks."""
+    """A sink that keeps all blocks of the iterations after ``start``."""
 
-    def __init__(self) -> None:
-        self._blocks: list[NDArray[Any]] = []
-        self._first = 1
+    def __init__(self, start: int, *shape: int) -> None:
+        self._start, self._blocks = start, [np.empty((0, *shape))]
 
-    def append(self, first: int, block: NDArray[Any]) -> None:
-        if not self._blocks:
-            self._first = first
+    def append(self, first: int, block: Array) -> None:
         self._blocks.append(block.copy())
 
     def rewind(self, t: int, kept: Mask | None) -> None:
-        if self._blocks:
-            whole = np.concatenate(self._blocks)[: t + 1 - self._first]
-            self._blocks = [whole if kept is None else whole[:, kept]]
+        whole = self.rows[: t - self._start]
+        self._blocks = [whole if kept is None else whole[:, kept]]
 
-    def all(self, n_rows: int, n_columns: int) -> NDArray[Any]:
-        """Return all rows, (iterations, n_rows, n_columns)."""
-        return np.concatenate(self._blocks or [np.empty((0, n_rows, n_columns))])
+    @property
+    def rows(self) -> Array:
+        """All rows, (iterations, n_rows, n_columns)."""
+        return np.concatenate(self._blocks)
 
 
 class RowBuffer:
@@ -118,7 +116,7 @@ class RowBuffer:
         self._first += self._used
         self._used, self._flushed = 0, monotonic()
 
-    def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
+    def _finished(self, block: Array) -> Array:
         """Return the rows (iterations, n_rows, n_columns) of a block."""
         return block
 
@@ -154,7 +152,7 @@ class NodeRows(RowBuffer):
         """Drop the iterations that are repeated, and failed nodes."""
         self.rewind_to(failure.t, failure.kept_nodes)
 
-    def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
+    def _finished(self, block: Array) -> Array:
         run, numbers = self._run, block[:, : -self._extra]
         assert run is not None
         now = Numbers(numbers, run.work.parts.shape[1])
@@ -196,7 +194,7 @@ class History:
     """
 
     def __init__(
-        self, columns: Sequence[str], rows: NDArray[Any], recorded: bool = True
+        self, columns: Sequence[str], rows: Array, recorded: bool = True
     ) -> None:
         self.columns, self.rows, self._recorded = tuple(columns), rows, recorded
         self.edges: History | None = None
@@ -214,6 +212,10 @@ class History:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        n_rows, names = self.rows.shape[1], ", ".join(self.columns)
+        return f"<History of {len(self)} iterations and {n_rows} rows each: {names}>"
+
 
 class Recorder:
     """Keeps the rows of a run in memory, for `History`; its callbacks record them."""
@@ -221,21 +223,19 @@ class Recorder:
     def __init__(
         self, run: Run, observe: Observe, by_node: bool, by_edge: bool, start: int = 0
     ) -> None:
-        nodes, edges = MemorySink(), MemorySink()
-        self._kept = by_node, by_edge
+        self._kept, width = (by_node, by_edge), len(NODE_COLUMNS) + len(observe)
+        nodes = MemorySink(start, len(run.nodes), width)
+        edges = MemorySink(start, len(run.arcs), len(EDGE_COLUMNS))
         self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
-        self._sinks = (nodes, len(run.nodes)), (edges, len(run.arcs))
-        self.callbacks: list[Callback] = [self._rows[0]] * by_node
-        self.callbacks += [self._rows[1]] * by_edge
+        self._sinks = nodes, edges
+        self.callbacks: list[Callback] = list(compress(self._rows, self._kept))
 
     def tables(self) -> list[Matrix]:
         """Return the rows of this process, (n_rows, ...) by node and by edge."""
-        found = []
-        for rows, (sink, n_rows) in zip(self._rows, self._sinks, strict=True):
+        for rows in self._rows:
             rows.flush()
-            whole = sink.all(n_rows, len(rows.columns)).transpose(1, 0, 2)
-            found.append(whole.reshape(len(whole), math.prod(whole.shape[1:])))
-        return found
+        found = [sink.rows.transpose(1, 0, 2) for sink in self._sinks]
+        return [rows.reshape(len(rows), math.prod(rows.shape[1:])) for rows in found]
 
     def history(self, tables: Sequence[Matrix]) -> History:
         """Return the history, given the tables of all processes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,8 @@ from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
-from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.kind import SolveKind, Statement, merged
 from dadmm.solver.subspace import bound_subspace
-
-if TYPE_CHECKING:
-    from dadmm.solver.merged import MergedStart
 
 LEAST_NOISE = 1e-12  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
@@ -84,7 +81,7 @@ class InUnits(SolveKind):
         self.within = {
             i: own.standardised(record.mean, unit) for i, own in self.problems.items()
         }
-        self._root: Any = 1.0  # of the weights of theta in the proximal step
+        self._root: float | Vector = 1.0  # of the weights of theta in the proximal step
         self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self._shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
         D, M = self.layout.shapes["W"]
@@ -125,8 +122,7 @@ class InUnits(SolveKind):
         held = run.state.held > 0
         if run.stopping.rule.is_scaled:
             held = held & (self.slope(run) <= 1.0)
-        lowest = run.total([np.array([float(own)]) for own in held], np.minimum)
-        if lowest[0] > 0.0:
+        if merged(run, held, np.minimum) > 0.0:
             return "converged"
         run.stopping.reopen(run.stopping.rule.tolerance)
         return ""
@@ -150,21 +146,14 @@ class InUnits(SolveKind):
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
-    def describe_start(self, solution: Vector) -> MergedStart | None:
-        """Return where the run started, given its solution, if all nodes know it."""
-        return None
-
-    def statement(self, run: Run) -> Statement:
-        """Return the statement; the angle is bounded if no entry is missing."""
-        centre, _, self.complete = self.mean(run)
-        objective = self.objective_at(run, centre)
-        solution, bound = self.theta_of(centre[None])[0], None
-        start = self.describe_start(solution)
-        if self.complete and self.plan.bound_angle:
-            W, whole = (self.layout.views(at).W for at in (run.points, solution))
-            own, n_nodes = self.own(run), run.topology.n_nodes
-            bound = bound_subspace(run.total, own, W, whole, n_nodes)
-        return Statement(solution, objective, None, start, bound)
+    def with_more(self, run: Run, said: Statement) -> Statement:
+        """Return the statement with a bound on the angle, if no entry is missing."""
+        if not self.complete or not self.plan.bound_angle:
+            return said
+        W, whole = (self.layout.views(at).W for at in (run.points, said.solution))
+        own, n_nodes = self.own(run), run.topology.n_nodes
+        bound = bound_subspace(run.total, own, W, whole, n_nodes)
+        return said._replace(subspace_bound=bound)
 
 
 class UnitsKind(InUnits):

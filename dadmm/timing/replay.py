@@ -289,7 +289,8 @@ def _row(found: Replay) -> tuple[str, ...]:
     numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
     link, by_edge = "none", found.path[1]
     if found.slowest is not None:
-        (i, j), e = found.slowest, by_edge.argmax()
+        i, j = map(found.trace.label, found.slowest)
+        e = by_edge.argmax()
         share = by_edge[e] / max(found.seconds, 1e-300)
         link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
     return found.network.name, *numbers, f"{found.wire_bytes:,}", link

@@ -26,12 +26,17 @@ class Trace:
     prime: Vector  # (E,) payload of the exchange before iteration 1
     hosts: tuple[str, ...] = ()  # of each node, if known
     collectives: int = 0  # calls inside the loop; their time is part of exchange
+    names: tuple[str, ...] = ()  # of the nodes, if they have any
     alone: bool = False  # all nodes ran in one process, where none waits
 
     @property
     def n_nodes(self) -> int:
         """Number of nodes."""
         return int(self.solve.shape[1])
+
+    def label(self, i: int) -> str:
+        """Return what to call node i: its name, or its number."""
+        return self.names[i] if self.names else str(i)
 
     @property
     def starts(self) -> Integers:
@@ -84,6 +89,7 @@ class Trace:
             bytes=payload,
             prime=_prime(run, payload),
             hosts=tuple(hosts),
+            names=run.topology.names,
             collectives=run.summary.get("collectives", 0),
             alone="one process" in run.summary.get("mpi_library", ""),
         )

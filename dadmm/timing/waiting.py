@@ -49,6 +49,7 @@ class Waiting(NamedTuple):
     by_edge: Vector  # (E,) what i waited for j, aligned with the edges
     exchange: Vector  # (n_nodes,) of all exchanges, with waiting
     busy: Vector  # (n_nodes,) local problem, multipliers and penalties
+    names: tuple[str, ...] = ()  # of the nodes, if they have any
 
     @property
     def share(self) -> float:
@@ -96,7 +97,9 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
     busy = (trace.solve + trace.update).sum(axis=0)
     seconds, least, most = totals
     exchange = trace.exchange.sum(axis=0)
-    return Waiting(trace.edges, seconds, least, most, by_edge, exchange, busy)
+    return Waiting(
+        trace.edges, seconds, least, most, by_edge, exchange, busy, trace.names
+    )
 
 
 class Clocks(NamedTuple):
@@ -184,17 +187,20 @@ def table(found: Waiting, rows: int = 5) -> str:
     """Return the totals, and the edges with most waiting time, as text."""
     total = found.seconds.mean()
     low, high = found.least.mean(), found.most.mean()
+    of = found.names.__getitem__ if found.names else str
     lines = [
         f"a node's exchanges: {found.exchange.mean():.3f} s, of which waiting for "
         f"slower neighbours {total:.3f} s ({100 * found.share:.0f} %; between "
         f"{low:.3f} and {high:.3f})",
-        f"busiest node: {found.busy.argmax()}, {found.imbalance:.2f} times the mean of "
-        f"{found.busy.mean():.3f} s",
+        f"busiest node: {of(found.busy.argmax())}, {found.imbalance:.2f} times the "
+        f"mean of {found.busy.mean():.3f} s",
     ]
     for e in np.argsort(-found.by_edge)[:rows]:
         i, j = found.edges[e]
         if found.by_edge[e] > 0:
-            lines.append(f"node {i} waited for node {j}: {found.by_edge[e]:.3f} s")
+            lines.append(
+                f"node {of(i)} waited for node {of(j)}: {found.by_edge[e]:.3f} s"
+            )
     return "\n".join(lines)
 
 
@@ -215,7 +221,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         way = quantity(given.way, SECONDS, "--way") if given.way else None
         found = waiting(Trace.read(given.run), way)
         if given.out:
-            numbers = {name: rows.tolist() for name, rows in found._asdict().items()}
+            rows = found._asdict().items()
+            numbers = {name: np.asarray(each).tolist() for name, each in rows}
             more = {"share": found.share, "imbalance": found.imbalance}
             write_text(Path(given.out), json.dumps(numbers | more) + "\n")
     except DadmmError as error:

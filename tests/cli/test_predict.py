@@ -56,6 +56,17 @@ def test_labels_and_probabilities_are_written_with_all_digits(capsys):
     assert capsys.readouterr().out == "3 rows predicted by logistic: out.csv\n"
 
 
+def test_columns_of_the_table_are_kept(capsys):
+    header, *rows = run("--keep", "sex,1")
+
+    assert header[:3] == ["sex", "age", "prediction"]
+    assert [row[:2] for row in rows] == [["F", "30"], ["M", "61"], ["F", "45"]]
+    Path("odd.csv").write_text("age,sex,prediction\n30,F,1\n")
+    words = ["run", "odd.csv", "--out", "b.csv", "--keep", "prediction"]
+    assert main(words) == 2
+    assert "'prediction'" in capsys.readouterr().err
+
+
 def test_a_dropped_row_is_an_empty_line(capsys):
     """So the rows are those of the table."""
     logistic(on_missing="drop").save("run/model.json")

@@ -107,6 +107,7 @@ def write_files(folder: Path) -> None:
     (folder / "several.csv").write_text("\n".join(["a,b,colour", *several, ""]))
     counts = np.column_stack([rows[:, :2] / 4, rng.poisson(2.0, size=60)])
     np.save(folder / "counts.npy", counts)
+    (folder / "twice.csv").write_text("node,rank\n0,0\n1,1\n2,2\n2,1\n")
     (folder / "path.edges").write_text("0 1\n1 2\n")
     (folder / "other.toml").write_text('problem = "own:Mean"\nmax_iter = 3\n')
     (folder / "replace.toml").write_text('out = "first"\noverwrite = true\n')

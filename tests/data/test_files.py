@@ -112,19 +112,20 @@ def test_every_reader_refuses_what_it_cannot_read(suffix):
     refuses("x.doc", ".npz")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_without_pyarrow_the_remedy_is_named(monkeypatch, suffix):
-    path = save(f"x{suffix}", MATRIX)
+@pytest.fixture(params=["with pyarrow", "without pyarrow"])
+def with_or_without_pyarrow(request, monkeypatch):
+    if request.param == "without pyarrow":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+
+def test_only_parquet_files_need_pyarrow(monkeypatch):
+    paths = [save(f"x{suffix}", MATRIX) for suffix in READERS]
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-
-    refuses(path, "dadmm[tables]")
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".txt"])
-def test_other_formats_need_no_pyarrow(monkeypatch, suffix):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-
-    assert_array_equal(load_array(save(f"x{suffix}", MATRIX)), MATRIX)
+    for path in paths:
+        if path == "x.parquet":
+            refuses(path, "dadmm[tables]")
+        else:
+            assert_array_equal(load_array(path), MATRIX)
 
 
 # arrays
@@ -280,6 +281,7 @@ def lists(frame):
         ("2020_21,2021_22\n1,2\n", ("2020_21", "2021_22"), [[1, 2]]),
     ],
 )
+@pytest.mark.usefixtures("with_or_without_pyarrow")
 def test_tables_of_numbers_are_read(text, names, rows):
     frame = frame_of(text)
 
@@ -288,6 +290,7 @@ def test_tables_of_numbers_are_read(text, names, rows):
     assert_array_equal(np.column_stack(list(frame.columns.values())), rows)
 
 
+@pytest.mark.usefixtures("with_or_without_pyarrow")
 def test_a_column_with_a_word_is_text():
     frame = frame_of('id,sex,note\n1, F ,"a\nb"\n2,NA,"say ""c"""\n3,M,1.5\n')
 
@@ -300,6 +303,7 @@ def test_a_column_with_a_word_is_text():
     assert lists(read_frame("x.txt")) == [[1, 2], ["F", None]]
 
 
+@pytest.mark.usefixtures("with_or_without_pyarrow")
 def test_separator_decimal_comma_and_encoding_are_chosen():
     latin = frame_of("größe|y\n1,5|ä\n-2|ö\n".encode("latin-1"), separator="|",
                      decimal=",", encoding="latin-1")  # fmt: skip
@@ -307,6 +311,7 @@ def test_separator_decimal_comma_and_encoding_are_chosen():
     assert latin.names == ("größe", "y")
     assert lists(latin) == [[1.5, -2], ["ä", "ö"]]
     assert lists(frame_of("a;b\n1.234,5;1\n", decimal=",")) == [["1.234,5"], [1]]
+    assert lists(frame_of("a,b\n1.5,2\n", decimal=",")) == [[1.5], [2]]  # of one site
 
 
 @pytest.mark.parametrize(
@@ -319,7 +324,8 @@ def test_separator_decimal_comma_and_encoding_are_chosen():
         ("a\nö\n".encode("latin-1"), {}, "--encoding"),
         ("a\nö\n", {"encoding": "ascii"}, "ASCII"),
         ('a,"b,y\n', {}, ".csv"),
-        ("a,b\n1,2\n", {"decimal": ","}, "--decimal"),
+        ("a,b\n1,2\n", {"decimal": ",", "separator": ","}, "--decimal"),
+        ("1,2\n3,4\n", {"decimal": ","}, "--decimal"),
         ("a,b\n", {}, "(0, 2)"),
         ("a,b\n# nothing\n", {}, "(0, 2)"),
     ],

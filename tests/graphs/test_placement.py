@@ -11,8 +11,9 @@ from numpy.testing import assert_array_equal
 
 from benchmarks import bench_placement
 from benchmarks.shared import experiment
+from dadmm.core.errors import ConfigError
 from dadmm.graphs import placement, topology
-from dadmm.graphs.placement import count_crossing, place
+from dadmm.graphs.placement import assign, count_crossing, hosts_of, place
 from dadmm.runs.config import RunConfig
 from tests.support.emulation import start_netem
 from tests.support.processes import PROGRAMS, ROOT, python
@@ -91,7 +92,7 @@ def test_files_of_ranks_stay_with_their_ranks():
     """They may be on the disk of that rank's host alone, unless told otherwise."""
     parts = "part-{rank}.npy"
     assert RunConfig(data="all.npy").placement == "hosts"
-    assert RunConfig(data=parts).placement == "ranks"
+    assert RunConfig(data=parts).placement == "blocks"
     assert RunConfig(data=parts, placement="hosts").placement == "hosts"
 
 
@@ -122,7 +123,7 @@ def test_a_placement_changes_no_bit(tmp_path):
         far = homes[edges[:, 0]] != homes[edges[:, 1]]
         assert summary["edges_between_hosts"] == far.sum() / 2
         assert summary["bytes_between_hosts"] == edge_bytes[far].sum()
-    placed, plain = summaries["hosts"], summaries["ranks"]
+    placed, plain = summaries["hosts"], summaries["blocks"]
     assert plain["node_hosts"] == HOSTS
     assert placed["edges_between_hosts"] < plain["edges_between_hosts"]
     assert placed["bytes_between_hosts"] < plain["bytes_between_hosts"]
@@ -141,17 +142,15 @@ def test_nobody_moves_for_nothing():
 @pytest.mark.mpi
 @pytest.mark.parametrize(("event", "code"), [("raise", 1), ("diverge", 2)])
 def test_a_placed_node_that_fails_is_named(tmp_path, event, code):
-    """By its number, which is not that of mpiexec; and the job ends."""
-    node = place(topology.build("random-geometric", 8), HOSTS)[3]
+    """By the rank that mpiexec started; and the job ends."""
     script = PROGRAMS / "failing_rank.py"
     arguments = (3, event, *RUN, "--out", tmp_path / "run")
     job = ("--command", "--", sys.executable, script, *arguments)
     ended = start_netem(*DEALT, *job).end()
 
     assert ended.code in (code, 255), ended.err  # 255: Intel MPI
-    assert node != 3
     # Not in `said`: what Open MPI brings from another host may start within a line.
-    assert re.findall(r"dadmm: (?:error: )?(rank \d+)", ended.err) == [f"rank {node}"]
+    assert re.findall(r"dadmm: (?:error: )?(rank \d+)", ended.err) == ["rank 3"]
 
 
 def test_dense_graphs_cost_no_search(monkeypatch):
@@ -161,3 +160,43 @@ def test_dense_graphs_cost_no_search(monkeypatch):
     nodes = place(topology.Topology.cluster(40), cyclic(40, 2))
 
     assert_array_equal(nodes[:4], [0, 20, 1, 21])
+
+
+@pytest.mark.parametrize("how", placement.PLACEMENTS)
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("machines", [cyclic(4, 2), blocks(3), cyclic(7, 3)])
+def test_ranks_have_equal_numbers_of_nodes(name, machines, how):
+    """And few edges are between hosts: never more than by number."""
+    graph = topology.build(name, 24)
+    homes = np.array(machines)
+    hosts, plain = (assign(graph, machines, way) for way in (how, "blocks"))
+
+    counts = np.bincount(hosts, minlength=len(machines))
+    assert counts.sum() == 24
+    assert counts.max() - counts.min() <= 1
+    assert count_crossing(graph, homes[hosts]) <= count_crossing(graph, homes[plain])
+    if how == "blocks":
+        assert_array_equal(hosts, np.sort(hosts))
+
+
+def test_nodes_near_each_other_share_a_rank():
+    graph = topology.Topology.random_geometric(400, seed=1)
+    one, other = (assign(graph, ["a"] * 4, how) for how in placement.PLACEMENTS)
+
+    assert count_crossing(graph, one) < 0.5 * count_crossing(graph, other)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "n_ranks", "culprit"),
+    [
+        ([0, 1, 2], [0, 1, 2], 4, "4 ranks"),
+        ([0, 1, 1, 2], [0, 1, 0, 1], 2, "node 1"),
+        ([0, 2], [0, 1], 2, "node 1"),
+        ([0, 1, 2], [0, 0, 0], 2, "rank 1"),
+        ([0, 1, 3], [0, 1, 1], 2, "node 3"),
+        ([0, 1, 2], [0, 1, 2], 2, "rank 2"),
+    ],
+)
+def test_each_node_has_one_rank_and_each_rank_a_node(nodes, ranks, n_ranks, culprit):
+    with pytest.raises(ConfigError, match=culprit):
+        hosts_of(np.array(nodes), np.array(ranks), 3, n_ranks)

@@ -166,3 +166,54 @@ def test_another_graph_than_the_union_is_refused():
     schedule = Schedule.matchings(Topology.ring(5))
     with pytest.raises(TopologyError, match=r"schedule\.union"):
         solve(quadratics(5), Topology.chain(5), schedule=schedule)
+
+
+def test_random_schedules_have_each_edge_with_its_probability():
+    graph = Topology.complete(6)
+    schedule = Schedule.random(graph, 0.3, seed=2)
+    up = schedule.active_edges(graph)
+
+    assert abs(up.mean() - 0.3) < 0.02
+    assert (up == up[:, graph.reverse]).all()
+    assert schedule.union is graph
+    windows = [np.roll(up, -k, axis=0)[: schedule.span] for k in range(len(up))]
+    assert all(window.any(axis=0).all() for window in windows)
+    assert not all(window[1:].any(axis=0).all() for window in windows)
+    with pytest.raises(TopologyError, match="0"):
+        Schedule.random(graph, 0.0)
+    with pytest.raises(TopologyError, match="probability"):
+        Schedule.random(graph, 1e-5)
+
+
+def test_a_schedule_can_come_from_a_file_of_times(tmp_path):
+    graph = Topology.from_edges(3, [(0, 1), (1, 2)], ("a", "b", "c"))
+    file = tmp_path / "times.csv"
+    file.write_text("source,target,t\na,b,1\nb,c,4\nc,b,2\na,b,4\n")
+    schedule = Schedule.from_times(graph, file)
+
+    assert schedule.period == 4
+    assert schedule.rounds[2] == frozenset()
+    assert schedule.rounds[1] == {(1, 2), (2, 1)}
+    assert schedule.span == 3
+    for text, culprit in (
+        ("t,source,target\n1,a,b\n", "b to c"),
+        ("t,source,target\n1,a,c\n", "a c"),
+        ("t,source,target\n0,a,b\n", "0, a, b"),
+        ("t,source,target\n1,a,d\n", "1, a, d"),
+    ):
+        file.write_text(text)
+        with pytest.raises(TopologyError, match=culprit):
+            Schedule.from_times(graph, file)
+
+
+def test_several_files_share_their_names(tmp_path):
+    (tmp_path / "a.edges").write_text("x y\n")
+    (tmp_path / "b.edges").write_text("z y\n")
+    (tmp_path / "c.edges").write_text("0 1\n")
+    files = [str(tmp_path / f"{name}.edges") for name in "abc"]
+    schedule = Schedule.build(files[:2])
+
+    assert schedule.union.names == ("x", "y", "z")
+    assert schedule.rounds == ({(0, 1), (1, 0)}, {(1, 2), (2, 1)})
+    with pytest.raises(TopologyError, match=r"c\.edges"):
+        Schedule.build(files[1:])

@@ -238,9 +238,10 @@ def test_other_formats_are_read(tmp_path):
 
 
 BAD_FILES = {
-    "weights.edges": ("0 1 0.5\n", "line 1"),
-    "word.edges": ("# fine\n\n0 one\n", "line 3"),
-    "negative.edges": ("0 1\n1 -2\n", "line 2"),
+    "negative.edges": ("0 1\n1 -2\n", "'-2'"),
+    "far.edges": ("a b\nc d\n", "node c"),
+    "short.csv": ("source,target\na,b\nc\n", "line 3"),
+    "bell.csv": ("source,target\na,b\nb,\a\n", "07"),
     "from-one.edges": ("1 2\n2 3\n3 1\n", r"\(2, 3\)"),
     "alone.edges": ("0 1\n2\n", "node 2"),
     "nothing.edges": ("# nothing\n", "0"),
@@ -250,7 +251,6 @@ BAD_FILES = {
     "one-way.npy": (np.array([[0, 1], [0, 0]]), r"\(0, 1\)"),
     "loops.npy": (np.ones((2, 2)), "node 0"),
     "pickled.npy": (np.array([[None]]), "npy"),
-    "names.graphml": (nx.Graph([("n0", "n1")]), "'n0'"),
     "entities.graphml": ("<!ENTITY a 'b'>", "ENTITY"),
 } | {
     f"{name}.{suffix}": (data, suffix)
@@ -289,3 +289,53 @@ def test_a_file_must_fit_the_run(tmp_path):
     ):
         with pytest.raises(TopologyError, match=culprit):
             build(name, n)
+
+
+TOWNS = ("Ulm", "Bonn", "Kiel")
+
+
+def test_nodes_may_have_names_and_positions(tmp_path):
+    """Edge lists keep the order of first appearance, nodes.csv its own order."""
+    (tmp_path / "a.edges").write_text("Ulm Bonn 3.5 road  # far\nBonn Kiel 2 rail\n")
+    links = "target;weight;source\nKiel;1;Bonn\nUlm;2;Bonn\n"
+    (tmp_path / "my-links.csv").write_text(links)
+    (tmp_path / "bare.csv").write_text(links)
+    (tmp_path / "my-nodes.csv").write_text("id,y,x\nUlm,1,2\nBonn,3,4\nKiel,5,6.5\n")
+    named = nx.relabel_nodes(nx.path_graph(3), dict(enumerate(TOWNS)))
+    nx.set_node_attributes(named, {"Ulm": 2.0, "Bonn": 4.0, "Kiel": 6.5}, "x")
+    nx.set_node_attributes(named, {"Ulm": 1.0, "Bonn": 3.0, "Kiel": 5.0}, "y")
+    nx.write_graphml(named, tmp_path / "a.graphml")
+    nx.write_gml(named, tmp_path / "a.gml")
+    found = {
+        path.name: Topology.read(path)
+        for path in sorted(tmp_path.iterdir())
+        if "nodes" not in path.name
+    } | {"networkx": Topology.from_graph(named)}
+
+    for name, graph in found.items():
+        first = ("Bonn", "Kiel", "Ulm") if name == "bare.csv" else TOWNS
+        assert graph.names == first, name
+        middle = graph.names.index("Bonn")
+        assert graph.degrees.tolist() == [1 + (i == middle) for i in range(3)]
+        if name not in ("a.edges", "bare.csv"):
+            assert graph.positions.tolist() == [[2, 1], [4, 3], [6.5, 5]], name
+    found["a.edges"].write(tmp_path / "b.edges")
+    assert Topology.read(tmp_path / "b.edges").names == TOWNS
+
+
+@pytest.mark.parametrize(
+    ("nodes", "culprit"),
+    [
+        ("id,x,y\na,0,0\nb,1,1\n", "'c'"),
+        ("id,x,y\na,0,0\nb,1,1\nc,2,2\na,3,3\n", "'a'"),
+        ("id,x,y\na,0,0\nb,1,one\nc,2,2\n", "one"),
+        ("id,x,y\na,0,0\nb,1,inf\nc,2,2\n", "finite"),
+        ("id,x,y\na,0,0\nb,1,1\nc,2,2\nd,3,3\n", "node d"),
+    ],
+)
+def test_bad_nodes_are_named(tmp_path, nodes, culprit):
+    (tmp_path / "links.csv").write_text("source,target\na,b\nb,c\n")
+    (tmp_path / "nodes.csv").write_text(nodes)
+
+    with pytest.raises(TopologyError, match=culprit):
+        Topology.read(tmp_path / "links.csv")

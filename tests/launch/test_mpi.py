@@ -110,14 +110,16 @@ def test_the_default_is_mpich_from_pip(made, monkeypatch, terminal):
     """
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    for stream in (sys.stderr, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     found = mpi.prepare("", ("test",))
 
     assert found.mpiexec == str(PROJECT / ".venv" / "bin" / "mpiexec")
     assert made[0].extras == {"mpi", "report", "sklearn", "tables", "test"}
     assert found.variables["OPENBLAS_NUM_THREADS"] == "1"
     assert found.variables["OMP_NUM_THREADS"] == "3"
-    assert found.variables.get("DADMM_PROGRESS") == ("live" if terminal else None)
+    for name in ("DADMM_PROGRESS", "DADMM_OUTPUT"):
+        assert found.variables.get(name) == ("live" if terminal else None)
 
 
 ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}

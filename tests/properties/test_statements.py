@@ -163,14 +163,14 @@ def test_a_certificate_without_a_minimum_is_noticed():
 
 
 REPORT = """\
-least_squares by snap on ring, 2 nodes; MPI: none (one process)
-certified: the bounds below are proved (tolerance 0.001)
-nodes agree to 2.0e-03 in every coefficient, relative to its size (worst: x1)
-objective {objective}, at most {gap} above the minimum
-coefficients:
-  x0         {x[0]!r}
-  intercept  {x[1]!r}
-error of the computation: below {percent} % of every coefficient, certified
+certified after 3 iterations, 0.10 s (tolerance 0.001)
+  problem      least_squares by snap on ring, 2 nodes; MPI: none (one process)
+  objective    {objective}, at most {gap} above the minimum
+  agreement    nodes differ by at most 2.0e-03 of the size of any coefficient
+  coefficients 2:
+               x0         {x[0]!r}
+               intercept  {x[1]!r}
+  error        of the computation: below {percent} % of every coefficient, certified
 results in runs/1
 """
 
@@ -187,7 +187,9 @@ def test_a_false_line_of_a_report_is_noticed():
         return list(false_lines(text.format(**entries), said, pooled, best))
 
     assert found() == []
-    assert found(REPORT.replace("certified:", "stopped:")) == ["report: status"]
+    assert found(REPORT.replace("certified after", "stopped after")) == [
+        "report: status"
+    ]
     assert found(REPORT.replace("2.0e-03", "2.0e-04")) == ["report: agree"]
     assert found(objective=1.001 * value) == ["report: objective", "report: gap"]
     assert found(gap=0.5 * float(value - best.value)) == ["report: gap"]

@@ -7,7 +7,7 @@ import pytest
 
 import dadmm
 from dadmm import ConfigError, Topology, penalty, problems
-from dadmm.solver.plan import COORDINATES, Kind, all_abilities, make_plan
+from dadmm.solver.plan import COORDINATES, Kind, abilities, make_plan
 from tests.support.problems import quadratics
 
 ROWS = np.random.default_rng(0).standard_normal((3, 8, 4))
@@ -73,7 +73,7 @@ TABLE = """
 @pytest.mark.parametrize("row", TABLE.strip().splitlines())
 def test_the_kind_of_a_run(row):
     nodes, init, how, *kinds = row.split()
-    able = all_abilities(NODES[nodes])
+    able = abilities(NODES[nodes])
     start = {"default": None, "given": ARRAY}.get(init, init)
     for coordinates, kind in zip(COORDINATES, kinds, strict=True):
         given = able, start, coordinates, how == "constant", how == "warm"
@@ -99,7 +99,7 @@ def test_the_kind_of_a_run(row):
 @pytest.mark.parametrize("nodes", ["ppca", "gaps", "lasso", "own"])
 def test_the_coordinates_do_not_depend_on_the_scheme(nodes, coupling, scheme):
     """But only `fixed` never starts from merged axes unless it is asked to."""
-    able = all_abilities(NODES[nodes])
+    able = abilities(NODES[nodes])
     constant = scheme == "fixed"
     rule = dadmm.Stopping(tolerance=0.0, max_iter=1)
     result = dadmm.solve(

@@ -125,7 +125,8 @@ def test_the_rule_is_met_no_later_than_the_relative_errors():
     kind = RawKind({0: problem})
     kind.plan = Plan(Kind.RAW, "shared", judge=Judge.MODEL)
     scales = kind.scales_of(np.array([0]))
-    limits = tolerance * scales(np.array(parts)[:, None])[..., 0]
+    lengths = np.array(parts)[:, None]
+    limits = tolerance * np.array([scales(k, lengths)[:, 0] for k in range(2)])
     for k in range(20):
         vectors = np.zeros((2, layout.size))
         part = layout.views(vectors)[k % 3]

@@ -1,0 +1,224 @@
+"""What a result does in a notebook: its numbers, figures, folder and replays.
+
+`Result` has these as methods. A figure and a replay are those of the folder that
+`save` writes, in a temporary place.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.classes import place_of
+from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.schema import choice
+from dadmm.solver.options import MOST_RECORDED
+from dadmm.solver.result import ACTIONS, Result
+from dadmm.solver.rows import NODE_COLUMNS
+
+FRAMES = ("history", "edges", "traffic")
+ENDS = ("i", "j")
+
+
+def to_frame(result: Result, what: str) -> Any:
+    """Return rows as a data frame of pandas."""
+    choice(FRAMES).check("what", what)
+    try:
+        import pandas as pd  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "to_frame needs pandas, which the extra notebook of dadmm has; pip install "
+            "pandas"
+        ) from None
+    graph = result.topology
+    names = [graph.label(i) for i in range(len(graph))] if graph.names else None
+    nodes = result.nodes if names is None else np.array(names)
+    edges = nodes[graph.edges] if len(graph.edges) else np.empty((0, 2), dtype=int)
+    if what == "traffic":
+        counts = result.traffic._asdict()
+        counts = {k: v for k, v in counts.items() if np.shape(v) == (len(edges),)}
+        found = {name.removeprefix("edge_"): each for name, each in counts.items()}
+        return pd.DataFrame(dict(zip(ENDS, edges.T, strict=True)) | found)
+    rows = result.history if what == "history" else result.history.edges
+    if rows is None or not len(rows):
+        need = "record=True" if what == "history" else "record=dadmm.Record(edges=True)"
+        raise ConfigError(f"the {what} is not recorded; pass {need} to dadmm.solve")
+    n_iterations, n_rows, width = rows.rows.shape
+    keys = (
+        {"node": nodes} if what == "history" else dict(zip(ENDS, edges.T, strict=True))
+    )
+    frame = pd.DataFrame(rows.rows.reshape(-1, width), columns=list(rows.columns))
+    for place, (name, column) in enumerate(keys.items()):
+        frame.insert(place, name, np.tile(column, n_iterations))
+    first = result.iterations - n_iterations + 1
+    times = np.repeat(np.arange(first, result.iterations + 1), n_rows)
+    frame.insert(0, "iteration", times)
+    return frame
+
+
+def html(result: Result) -> str:
+    """Return the outcome as a small table."""
+    traffic, graph = result.traffic, result.topology
+    sums = int(traffic.tree_bytes.sum()) + traffic.collective_bytes
+    rows = {
+        "status": result.status + (f": {result.why}" if result.why else ""),
+        "iterations": f"{result.iterations:,} ({result.reason})",
+        "objective": f"{result.objective:.6g}",
+        "nodes": f"{graph.n_nodes:,}, {len(graph.edges) // 2:,} edges",
+        "scheme": str(result.settings.get("scheme", "")),
+        "sent": f"{traffic.messages:,} messages, {traffic.bytes:,} bytes; "
+        f"{sums:,} bytes of sums",
+    }
+    for name, part in result.layout.views(result.solution)._asdict().items():
+        if np.size(part) <= 8:
+            values = ", ".join(f"{value:.6g}" for value in np.ravel(part))
+            rows[name] = values
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table>{cells}</table>"
+
+
+def save(result: Result, folder: Any, encoding: Any, overwrite: bool) -> Path:
+    """Write the folder of a run."""
+    path = Path(folder)
+    if len(result.theta) < result.topology.n_nodes:
+        raise ConfigError(
+            "a result without all nodes cannot be saved; pass gather='all' to solve"
+        )
+    if result.comm is None or result.comm.rank == 0:
+        _write(result, path, encoding, overwrite)
+    return path
+
+
+def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
+    from dadmm.cli import results
+    from dadmm.cli.models import Fit
+    from dadmm.comm.world import world_of
+    from dadmm.core.documents import write_text, writing
+    from dadmm.models.model import Model
+    from dadmm.models.predictions import KINDS
+    from dadmm.runs import folder, row_files
+    from dadmm.runs.summary import Summary
+    from dadmm.solver.ending import advise
+
+    config, model = _config(result), None
+    if config.problem in KINDS:
+        with suppress(ProblemError):  # the solution is not finite
+            tolerance = config.tolerance
+            model = Model.of(result, config.problem, encoding, tolerance=tolerance)
+    features = None if model is None else model.feature_names
+    named = results.names_of(result, features, Fit(model))
+    summary = Summary.of(result, named, result.spent)
+    summary |= {
+        "advice": advise(result),
+        "record_every": 1,
+        "metrics": {"consensus_error": summary["consensus"]["error"]},
+        "seeds": {"seed": config.seed},
+        "versions": results.versions(),
+        "mpi_library": world_of(result.comm).library,
+        "outside_calls": 0,
+        "outside_bytes": 0,
+    }
+    if named.coefficients:
+        summary["coefficients"] = dict(named.coefficients)
+    arrays = results.arrays(result, features, None, False)
+    nodes = [(i,) for i in result.nodes.tolist()]
+    edges = [tuple(pair) for pair in result.nodes[result.topology.edges].tolist()]
+    observed = result.history.columns[len(NODE_COLUMNS) :]
+    header = row_files.history_header(observed)
+    tables = {"history": (header, nodes, result.history)}
+    if result.history.edges is not None:
+        tables["edges"] = (row_files.EDGES, edges, result.history.edges)
+    names = {*folder.RESULTS, *folder.ALWAYS, folder.REPORT, "edges.csv"}
+    home = folder.RunFolder.create(str(path), "", overwrite, names)
+    try:
+        with writing(path):
+            write_text(path / "config.toml", config.to_toml())
+            for name, (columns, keys, rows) in tables.items():
+                first = result.iterations - len(rows) + 1
+                text = io.StringIO()
+                text.write(",".join(columns) + "\n")
+                for t, block in enumerate(rows.rows.tolist(), first):
+                    for key, row in zip(keys, block, strict=True):
+                        text.write(",".join(map(str, (t, *key, *row))) + "\n")
+                write_text(path / f"{name}.csv", text.getvalue())
+            folder.write_results(
+                path, summary, arrays, None if model is None else model.to_json()
+            )
+    finally:
+        home.release()
+
+
+def _config(result: Result) -> Any:
+    """Return the settings of a result as those of `dadmm run`."""
+    from dadmm.graphs.topology import GRAPHS, RANDOM
+    from dadmm.problems import PROBLEMS
+    from dadmm.runs.config import RunConfig
+    from dadmm.runs.settings import IN_MEMORY, names
+
+    given, n = dict(result.settings), result.topology.n_nodes
+    given["stopping"] = given["rule"]
+    given["payload"] = str(given["payload"])
+    if not isinstance(given["init"], str) or given["init"] == "warm":
+        given["init"] = None
+    known = {name for name in names("solver") if name in given}
+    own = {name: given[name] for name in known}
+    for name, kind in PROBLEMS.items():
+        places = {place_of(each) for each in (kind, getattr(kind, "with_gaps", kind))}
+        if given["problem"] in places:
+            given["problem"] = name
+    shapes = result.layout.shapes
+    if "W" in shapes and len(shapes["W"]) == 2 and given["problem"] in PROBLEMS:
+        own["n_components"] = shapes["W"][1]
+    graph = "own-graph"
+    if n <= MOST_RECORDED and not result.topology.names:
+        found = {name: GRAPHS[name](n, 0) for name in GRAPHS if name not in RANDOM}
+        graph = next((k for k in found if found[k] == result.topology), graph)
+    return RunConfig(
+        problem=given["problem"], data=IN_MEMORY, nodes=n,
+        topology=graph,
+        record_edges=result.history.edges is not None, **own,
+    )  # fmt: skip
+
+
+@contextmanager
+def _stored(result: Result) -> Iterator[Any]:
+    """Write a result to a temporary folder, and return its run."""
+    from tempfile import TemporaryDirectory
+
+    from dadmm.runs.stored import StoredRun
+
+    with TemporaryDirectory(prefix="dadmm-") as place:
+        save(result, Path(place, "result"), None, False)
+        yield StoredRun.read(Path(place, "result"))
+
+
+def plot(result: Result, kind: str) -> Any:
+    """Return a figure of matplotlib."""
+    from dadmm.show.plot import KINDS, draw_figure
+
+    choice(KINDS).check("kind", kind)
+    with _stored(result) as run:
+        return draw_figure(kind, [run])
+
+
+def replay(result: Result, network: str) -> Any:
+    """Return the run on a modelled network."""
+    from dadmm.timing.network import Network
+    from dadmm.timing.replay import Replay
+    from dadmm.timing.trace import Trace
+
+    with _stored(result) as run:
+        return Replay(Trace.of(run), Network.read(network))
+
+
+ACTIONS.update(html=html, to_frame=to_frame, save=save, plot=plot, replay=replay)

@@ -1,0 +1,104 @@
+"""A result in a notebook: frames, figures, a folder that the commands read, replays."""
+
+from __future__ import annotations
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import dadmm
+from dadmm.__main__ import main
+from dadmm.core.errors import ConfigError, OutputError
+from dadmm.runs.stored import StoredRun
+
+TOWNS = nx.Graph([("Ulm", "Bonn"), ("Bonn", "Kiel"), ("Kiel", "Ulm"), ("Kiel", "Jena")])
+
+
+class Halved(dadmm.penalty.Scheme):
+    """A scheme of one's own, which reports must read without its code."""
+
+    def update(self, state, obs):
+        return state | {"eta": state["eta"] / 2} if obs.t == 5 else state
+
+
+@pytest.fixture(scope="module")
+def result():
+    X, y, _ = dadmm.datasets.regression(80, 3)
+    parts = [dadmm.problems.LeastSquares(X[i::4], y[i::4]) for i in range(4)]
+    record = dadmm.Record(edges=True, observe={"length": np.linalg.norm})
+    return dadmm.solve(parts, TOWNS, record=record, scheme=Halved(eta0=3.0))
+
+
+def test_a_saved_result_is_the_folder_of_a_run(result, tmp_path, capsys):
+    """Names and rows are kept; plot, report, replay and predict read the folder."""
+    folder = result.save(tmp_path / "a")
+    run = StoredRun.read(folder)
+
+    assert run.topology == result.topology
+    assert run.topology.names == ("Ulm", "Bonn", "Kiel", "Jena")
+    assert np.array_equal(run.column("length"), result.history["length"])
+    assert np.array_equal(run.eta, result.history.edges["eta"])
+    assert run.summary["bytes"] == result.traffic.bytes
+    assert "n_samples" not in run.config.applied()  # the data were not drawn
+    (tmp_path / "new.csv").write_text("x0,x1,x2\n1,2,3\n")
+    model = str(folder / "model.json")
+    for words in (
+        ["replay", str(folder), "--network", "wan"],
+        ["report", str(folder)],
+        ["predict", model, str(tmp_path / "new.csv"), "--out", str(tmp_path / "b.csv")],
+    ):
+        assert main(words) == 0, capsys.readouterr().err
+    page = (folder / "report.html").read_text()
+    assert "Kiel" in page
+    with pytest.raises(OutputError):
+        result.save(folder)
+    result.save(folder, overwrite=True)
+
+
+def test_a_replay_is_that_of_the_saved_run(result, tmp_path):
+    a, b = result.save(tmp_path / "a"), tmp_path / "b"
+    main(["replay", str(a), "--network", "wan", "--out", str(b)])
+
+    assert result.replay("wan").seconds == json.loads(b.read_text())[0]["seconds"]
+
+
+def test_figures_are_drawn(result):
+    pytest.importorskip("matplotlib")
+
+    assert result.plot().axes
+    assert result.plot("network").axes
+    with pytest.raises(ConfigError, match="kind"):
+        result.plot("nothing")
+
+
+def test_frames_have_a_row_for_each_number(result):
+    pytest.importorskip("pandas")
+    history, edges, traffic = map(result.to_frame, ("history", "edges", "traffic"))
+
+    assert len(history) == 4 * result.iterations
+    assert history.loc[history.node == "Kiel", "length"].tolist() == (
+        result.history["length"][:, 2].tolist()
+    )
+    assert len(edges) == 8 * result.iterations
+    assert traffic.bytes.sum() == result.traffic.bytes
+    assert set(zip(traffic.i, traffic.j, strict=True)) >= {("Jena", "Kiel")}
+
+
+def test_without_pandas_the_error_says_what_to_install(result, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+
+    with pytest.raises(ConfigError, match="pandas"):
+        result.to_frame()
+
+
+def test_reprs_are_short(result):
+    model = dadmm.Model.of(result, "least_squares")
+    encoding, parts = dadmm.encode([{"a": [1.0, 2.0]}] * 4, TOWNS)
+    shown = [result, result.history, result.traffic, model, encoding, parts[0]]
+
+    for value in shown:
+        assert repr(value).startswith(f"<{type(value).__name__} ") or value is parts[0]
+        assert len(repr(value)) < 400
+    assert "certified" in result._repr_html_()
