@@ -363,7 +363,7 @@ class Summary(dict[str, Any]):
                 total = _many(sum(row[k] for row in gaps), "row")
                 words = ", ".join(f"{row[k]} of node {row[0]}" for row in gaps[:SHOWN])
                 more = ", ..." if len(gaps) > SHOWN else ""
-                yield "rows", f"{total} with missing entries {what}: {words}{more}"
+                yield "gaps", f"{total} with missing entries {what}: {words}{more}"
 
     def _coefficients(self, config: RunConfig) -> Iterator[tuple[str, str]]:
         """Yield a line per coefficient; of many, only the largest and the intercept.
