@@ -357,6 +357,8 @@ class Summary(dict[str, Any]):
             elif len(counts) > SHOWN:
                 shown = f"{min(counts):,} to {max(counts):,} by node"
             yield "rows", f"{sum(counts):,} ({shown})"
+        if by_class := self.get("rows_by_class"):
+            yield "classes", ", ".join(f"{k}: {n:,.6g}" for k, n in by_class.items())
         for k, what in ((1, "dropped"), (2, "filled with the mean over all nodes")):
             gaps = [row for row in self.get("gaps", {}).get("nodes", []) if row[k]]
             if gaps:

@@ -48,13 +48,9 @@ class FitData(NamedTuple):
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def total(self, table: Sequence[Sequence[float]]) -> Vector:
-        """Return the sum over the rows of all nodes; ``table`` has those hosted here.
-
-        The nodes add them up along a spanning tree of the graph.
-        """
+        """Return the sum of a row per node over all nodes; ``table`` has those here."""
         rows = [np.array(row, dtype=np.float64) for row in table]
-        total: Vector = self.world.reduce(self.graph, rows)
-        return total
+        return np.asarray(self.world.reduce(self.graph, rows))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -142,9 +138,8 @@ class Consensus(BaseEstimator):
         graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
             return FitData(world, graph, [arrays])
-        shares = shard.split(np.arange(float(n))[:, None], len(graph))
-        places = [share[:, 0].astype(np.int64) for share in shares]
-        shards = [tuple(array[own] for array in arrays) for own in places]
+        shares = shard.shares(n, len(graph), range(len(graph))).values()
+        shards = [tuple(array[own] for array in arrays) for own in shares]
         return FitData(world, graph, shards)
 
     def _graph(self, world: World, most: int) -> Topology:
@@ -172,15 +167,12 @@ class Consensus(BaseEstimator):
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""
         options = {"sending": self.sending, **(self.options or {})}
-        sending = vars(as_option(Sending, options.pop("sending")))
-        more |= {
-            "scheme": self.scheme,
-            "max_iter": self.max_iter,
-            "tolerance": self.tolerance,
-            "absolute_tolerance": 1e-3 * self.tolerance,
-        }
+        more |= vars(as_option(Sending, options.pop("sending")))
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
+        more |= {"tolerance": self.tolerance}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
         comm = data.world.comm
-        given = grouped(more | sending | options | {"comm": comm})
+        given = grouped(more | options | {"comm": comm})
         own = problems if comm is None else problems[0]
         result = solve(own, data.graph, **given)
         if not result.converged and data.world.rank == 0:
@@ -191,7 +183,7 @@ class Consensus(BaseEstimator):
                 f"{f': {result.why}' if result.reason == 'no_minimum' else ''}; "
                 f"{advise(result, None if issparse(rows) else rows)}",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return result
 

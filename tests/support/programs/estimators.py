@@ -107,11 +107,14 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
     X, y, odd = own(X), own(y), COMM.rank == 2
     gap = np.where(np.arange(5) == 1, np.inf if odd else 1.0, X)
     labels = y > 0 if odd else np.array(["a", "b"])[(y > 0) * 1]
+    names = "abcde" if odd else "abced"
+    table = pyarrow.table(dict(zip(names, X.T, strict=True)))
     many, constant = LogisticRegression(), np.ones(len(X))
     named = {f"{'b' if odd else 'a'}{k}": X[:, k] for k in range(5)}
     search = GridSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, error_score="raise", cv=2)
     for estimator, rows, targets, culprit in (
         (Ridge(), X[:, : 4 if odd else 5], y, "features"),
+        (Ridge(), table, y, "names of features"),
         (Ridge(2.0 if odd else 1.0), X, y, "alpha"),
         (Ridge(), csr_array(X) if odd else X, y, "format"),
         (Ridge(), StandardScaler().fit_transform(X), y, "standardised"),
