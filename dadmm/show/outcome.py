@@ -313,7 +313,7 @@ def _components(page: Page, runs: list[StoredRun]) -> str:
     heads = [f"component {m + 1}" for m in range(len(lengths))]
     rows = [[names[k], *(svg.bar(float(v)) for v in axes[k])] for k in largest]
     spread = ["length", *(number(float(length)) for length in lengths)]
-    few = said(len(rows), len(axes), "columns, those of the largest entries,")
+    few = said(len(rows), len(axes), "columns, with the largest entries,")
     words = page.titled("Directions of unit length, and the length of each", runs[0])
     found = table(["column", *heads], [spread, *rows], f"{words}. {few}", "loadings")
     others = []

@@ -57,7 +57,7 @@ ITERATION = Axis("Iteration")
 LIMIT = (1.0, "limit of the stopping rule")
 EVERY = 1 << 40  # points of a curve that is not thinned
 FEW, MUCH = 0.7, 0.05  # factor of a lowered limit, and how far nodes differ in it
-LONG = 50  # iterations from which on penalties are drawn over a logarithmic axis
+LONG = 50  # from so many iterations on, the axis of penalties is logarithmic
 
 
 def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str]:
@@ -178,7 +178,7 @@ def spreads(
 ) -> list[Curve]:
     """Return curves over the iterations: medians over the nodes, with their range.
 
-    Numbers that are not positive are left out, unless those of all nodes are zero.
+    Numbers that are not positive are left out, unless all numbers are zero.
     """
     found: list[Curve] = []
     for own, run, name, look in zip(
@@ -257,7 +257,7 @@ def endings(run: StoredRun) -> dict[str, float]:
 
 
 def lowered(run: StoredRun) -> dict[str, float]:
-    """Return iterations from which on the limits of all nodes are lower.
+    """Return the iterations in which the limits of all nodes become lower.
 
     A run lowers its tolerance when its nodes meet a looser one. The limit of each node
     then falls by one factor.
@@ -344,7 +344,7 @@ def _of_penalties(name: str, marks: Sequence[Any], runs: Sequence[StoredRun]) ->
 def edge_map(
     name: str, run: StoredRun, values: Vector | None, unit: str, ends: tuple[str, str]
 ) -> Panel:
-    """Return a map of a number by directed edge, or a sentence where it is no map."""
+    """Return a map of a number by directed edge, or a sentence if there is none."""
     x, y = (Axis(end) for end in ends)
     n, edges = run.topology.n_nodes, run.topology.edges
     if values is None or not len(values):
@@ -375,7 +375,7 @@ def phases(run: StoredRun) -> Panel:
     spent = {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES}
     total = np.sum(list(spent.values()), axis=0)
     shown = np.sort(np.argsort(-total, kind="stable")[:MOST_NODES])
-    few = said(len(shown), len(total), "nodes, those of the longest time,")
+    few = said(len(shown), len(total), "nodes, with the longest times,")
     name = f"Time by phase. {few}".rstrip(". ")
     names = tuple(map(str, shown.tolist()))
     bars = Bars({phase: values[shown] for phase, values in spent.items()})

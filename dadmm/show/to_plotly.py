@@ -1,6 +1,7 @@
 """Describe panels as figures of plotly, which `plots.js` draws in the browser.
 
-A colour is a name such as ``@blue``; `plots.js` puts in that of a light or dark page.
+A colour is a name such as ``@blue``, which `plots.js` replaces for the light or dark
+page.
 """
 
 from __future__ import annotations
