@@ -67,8 +67,8 @@ class Topology:
             and (places.shape != (len(self), 2) or not np.isfinite(places).all())
         ):
             raise TopologyError(
-                f"names and positions must be those of the {len(self)} nodes, and "
-                "positions two finite numbers each"
+                f"each of the {len(self)} nodes needs one name, and a position of two "
+                "finite numbers, if any are given"
             )
         self._check_arrays()
         self._check_connected()
