@@ -240,6 +240,11 @@ class Run(Nodes):
         factors = edge_factors(self.topology, self.arcs)
         return np.repeat(curvature, self.incidence.degrees) * factors
 
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether the messages of a node in an iteration have the same bytes."""
+        return self.mail.is_broadcast
+
     def by_node(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (n, ...) in the order of the nodes' numbers."""
         return rows[self._node_order]

@@ -30,7 +30,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
 from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
-from dadmm.solver.solve import KINDS, hosted_problems
+from dadmm.solver.solve import KINDS, Problems, hosted_problems
 
 Callback = Callable[[int, Any], str | None]
 
@@ -112,6 +112,7 @@ class BaselineRun:
             at = zip(self.problems, self.start, strict=True)
             bends = [np.array([np.linalg.norm(p.rows(x), 2) ** 2]) for p, x in at]
             self.curvature = float(self.merge(bends, np.maximum)[0])
+        self.is_broadcast = bool(algorithm.width) and schedule is None
         self.algorithm.start(self)
         self.tree_at_start = self.tree.sent.copy()
 
@@ -195,7 +196,7 @@ class BaselineRun:
 
 
 def solve(
-    problems: Sequence[Problem] | Problem,
+    problems: Problems,
     topology: Topology,
     algorithm: str | Algorithm = "extra",
     *,
