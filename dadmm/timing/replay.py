@@ -185,8 +185,9 @@ class Replay:
                 i = self.origin[t, i]
             work += float(self.work[t, i])
         compute = min(float(self.work.mean(axis=1).sum()), work)
-        network = by_edge.sum(axis=1).tolist()
-        parts = Breakdown(compute, work - compute, *network, sums=self.sum_seconds)
+        wired, queued, latency = by_edge.sum(axis=1).tolist()
+        late, sums = work - compute, self.sum_seconds
+        parts = Breakdown(compute, late, wired, queued, latency, sums)
         return parts, by_edge.sum(axis=0)
 
     @property
