@@ -10,6 +10,7 @@ from typing import NamedTuple
 from dadmm.core.documents import check_regular
 from dadmm.core.errors import printable
 from dadmm.runs.folder import RunFolder
+from dadmm.solver.checkpoint import path_of
 from launch.console import UsageError
 from launch.job import has_results
 from launch.monitor import TAIL
@@ -63,11 +64,14 @@ def explain(
     first: int | None = None,
     out_of_memory: bool = False,
     here: bool = True,
+    sure: bool = True,
+    since: float = 0.0,
 ) -> list[str]:
     """Return sentences about a job that has ended, [] if there is nothing to add.
 
     `resume` resumes a run when its folder is appended. `tail` is the end of the output,
-    `first` the rank that ended first, if known; rank 0 ran on this host if `here`.
+    `first` the rank that ended first, if known, which is `sure` or probable; rank 0 ran
+    on this host if `here`. The job began at the time `since`.
     """
     if code == NOT_CONVERGED or (code == BAD_INPUT and has_results(folder)):
         return []
@@ -79,14 +83,27 @@ def explain(
         ]
     advice = resume_advice(resume, folder, here)
     if code == BAD_INPUT and tail.strip():  # the run has printed its error
-        mine = folder is not None and not RunFolder.is_live(folder)  # else another job
-        return [advice] if mine and folder and last_checkpoint(folder) else []
+        return [advice] if folder and has_saved(folder, since) else []
     tail = tail.replace("\r", "\n").replace("\0", "")
-    found = cause(tail, read_ranks(folder), first, out_of_memory)
+    found = cause(tail, read_ranks(folder), first, out_of_memory, sure)
     return [found or f"the job failed {UNKNOWN} (exit code {code})", advice]
 
 
-def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> str:
+def has_saved(folder: Path, since: float) -> bool:
+    """Return whether the newest checkpoint is of a job that began then and has ended.
+
+    A resumed run that was refused would be refused again.
+    """
+    newest = path_of(folder, last_checkpoint(folder), 0)
+    try:
+        return not RunFolder.is_live(folder) and newest.stat().st_mtime > since
+    except OSError:
+        return False
+
+
+def cause(
+    tail: str, ranks: Ranks, first: int | None, out_of_memory: bool, sure: bool = True
+) -> str:
     """Return a sentence about what happened, or "" if nothing is known."""
     if lost := lost_host(tail, ranks):
         return f"{lost}, and its ranks with it"
@@ -95,7 +112,7 @@ def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> st
         exception(tail, RAISED, ranks)
         or open_mpi(tail)
         or slurm(tail)
-        or intel(tail, first)
+        or intel(tail, first if sure else None)
         or mpich(tail, out_of_memory)
         or exception(tail, TRACEBACK, ranks)  # from before dadmm runs
     )
@@ -106,10 +123,14 @@ def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> st
         there = [rank for rank, row in enumerate(ranks) if row["host"] == found.host]
         only = there[0] if first is None and len(there) == 1 else first
         found = found._replace(rank=only)
+        sure = sure or only != first or only is None
+    else:
+        sure = True
     hint = HINTS.get(signal.Signals(found.signum), "") if found.signum else ""
     if out_of_memory and found.signum == signal.SIGKILL:
         hint = OUT_OF_MEMORY
-    return f"{name(found, ranks)} {found.what}{f' ({hint})' if hint else ''}"
+    who = f"{'' if sure else 'probably '}{name(found, ranks)}"
+    return f"{who} {found.what}{f' ({hint})' if hint else ''}"
 
 
 def name(found: Failure, ranks: Ranks) -> str:

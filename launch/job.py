@@ -115,7 +115,8 @@ def run_job(
             monitor.end_left()
         code = code if code >= 0 else 128 - code
         folder = monitor.folder or named_folder(arguments, started)
-        return report_end(code, resume, monitor, folder, stop.count > 1), folder
+        by_user = stop.count > 1
+        return report_end(code, resume, monitor, folder, by_user, started), folder
 
 
 def named_folder(arguments: list[str] | None, since: float) -> Path | None:
@@ -137,7 +138,12 @@ def has_results(folder: Path | None) -> bool:
 
 
 def report_end(
-    code: int, resume: str, monitor: Monitor, folder: Path | None, by_user: bool
+    code: int,
+    resume: str,
+    monitor: Monitor,
+    folder: Path | None,
+    by_user: bool,
+    started: float = 0.0,
 ) -> int:
     """Print what happened to a failed job; return the exit code of the command.
 
@@ -157,9 +163,10 @@ def report_end(
         return code
     ranks = diagnosis.read_ranks(folder)
     size = len(ranks) or max(monitor.said("size"), default=0)
-    sees_all = size > 0 and all(map(monitor.has_seen, range(size)))
-    first = monitor.first if sees_all else None  # else another host's may be the first
-    seen = first, monitor.out_of_memory, monitor.has_seen(0)
+    sure = all(map(monitor.has_seen, range(size)))
+    likely = all(monitor.has_seen(rank, anywhere=True) for rank in range(size))
+    first = monitor.first if size and likely else None  # else an unseen one may be it
+    seen = first, monitor.out_of_memory, monitor.has_seen(0), sure, started - SKEW
     sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
     if sentences and monitor.tail[-1:] not in ("", "\n"):  # after a progress line
         print(file=sys.stderr)

@@ -36,6 +36,7 @@ BACKLOG = 4096  # ranks that may connect at once
 SILENT = 8  # seconds without a word of a rank, which speaks every 2 s
 STALL = 60  # seconds in which no rank finishes an iteration, or a step of set-up
 CUT, ANSWERS = "cut", "answers"  # of a silent rank on another host
+INSIDE = "inside"  # of one that is in a function of MPI, with Python's lock
 STATES = {  # of a process that says nothing, by the letter of /proc
     "R": "is busy in compiled code, and says nothing",
     "T": "is stopped by a signal (kill -CONT {} lets it go on)",
@@ -44,8 +45,10 @@ STATES = {  # of a process that says nothing, by the letter of /proc
     "Z": "has ended, and its parent has not noticed",
     CUT: "was cut off, or its host is down",
     ANSWERS: "is stopped, or busy in compiled code; its host answers",
+    INSIDE: "waits in {} for other ranks",
 }
-WORKS = ("R", ANSWERS)  # states in which a rank may compute
+# how many times as long a silent rank may stay in a state in which it may compute
+MOST = {"R": math.inf, INSIDE: math.inf, ANSWERS: 4}
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
@@ -94,8 +97,8 @@ class Monitor:
     it says who it is and what it does. When a rank on this host ends, the kernel closes
     the connection before the MPI can notice the end and kill other ranks. Closed
     connections arrive in the order in which they were closed. If the job is `spread`
-    over hosts, ranks of others connect over TCP, and must know a secret; in which order
-    they end is not known.
+    over hosts, ranks of others connect over TCP, and must know a secret. Their ends
+    arrive in order, too, unless packets are lost.
     """
 
     def __init__(self, stall_seconds: float = 0.0, spread: bool = False) -> None:
@@ -103,8 +106,7 @@ class Monitor:
         address = str(Path(self._directory.name, "ranks"))
         self._secret = secrets.token_hex(16).encode() + b"\n"
         self.variables = {"DADMM_MONITOR": address}
-        self.first: int | None = None  # the rank that ended first, of those connected
-        self._has_lost = False  # whether a rank has ended
+        self._ended: list[Rank] = []  # connections that were closed, in order
         self.has_stalled = False  # whether the job was ended for this reason
         self.ranks: dict[socket.socket, Rank] = {}
         self._output = bytearray()
@@ -138,9 +140,15 @@ class Monitor:
         """The folder of the run, which rank 0 reports; None without one."""
         return next(map(Path, self.said("folder")), None)
 
-    def has_seen(self, rank: int) -> bool:
-        """Return whether a rank on this host has connected."""
-        return rank in self.said("rank")
+    @property
+    def first(self) -> int | None:
+        """The rank that ended first, of those connected; None if none has ended."""
+        return self._ended[0].facts.get("rank") if self._ended else None
+
+    def has_seen(self, rank: int, anywhere: bool = False) -> bool:
+        """Return whether a rank has connected, on this host or anywhere."""
+        ranks = (each for each in self.ranks.values() if each.is_here or anywhere)
+        return rank in [each.facts.get("rank") for each in ranks]
 
     @property
     def tail(self) -> str:
@@ -255,38 +263,45 @@ class Monitor:
             return
         self._selector.unregister(connection)
         connection.close()
-        if rank.is_here and not self._has_lost:
-            self._has_lost, self.first = True, rank.facts.get("rank")
+        if rank.is_here and not any(other.is_here for other in self._ended):
             self._deadline = time.monotonic() + PATIENCE
+        self._ended.append(rank)
 
     def _check_stall(self) -> bool:
         """Say which rank is silent, or keeps all waiting; return whether to end it all.
 
         Only a silent rank that does not compute ends a job. One that works may need
-        long for an iteration.
+        long for an iteration. On another host, a rank that nobody sees may do either.
         """
-        now, since = time.monotonic(), math.inf
+        now, known, ends = time.monotonic(), False, False
+        waits: list[bool] = []  # inside MPI; if all do, none works
         lines = {rank: line for line, rank in self.ranks.items() if line.fileno() >= 0}
         for rank, line in lines.items():
             silent = now - rank.heard
+            waits.append(False)
             if silent > SILENT / 2 and not (rank.probed or rank.is_here):
                 rank.probed = True
                 with contextlib.suppress(OSError):
                     line.send(b"\n")  # which its host confirms, and it never reads
             if silent > SILENT:
-                state = self._state(rank, line)
-                since = min(since, math.inf if state in WORKS else rank.heard)
-                told = STATES.get(state, "is frozen").format(rank.facts.get("process"))
+                state, inside = self._state(rank, line), rank.facts.get("inside")
+                state = INSIDE if inside and state in ("S", ANSWERS) else state
+                what = inside if state == INSIDE else rank.facts.get("process")
+                told = STATES.get(state, "is frozen").format(what)
                 self._say(f"{rank.name} {told}", rank.heard)
+                known = known or state not in ("R", ANSWERS)
+                most = self._ends_after * MOST.get(state, 1)
+                ends = ends or silent > most
+                waits[-1] = state == INSIDE and silent > self._ends_after
         ranks = list(lines)
         self._check_missing(ranks, now)
         moved = max((rank.moved for rank in ranks), default=math.inf)
-        if since == math.inf and now - moved > STALL:
+        if not known and now - moved > STALL:
             late = [rank for rank in ranks if not rank.facts.get("waits")][:3]
             words = [f"{rank.name} is in {rank.facts.get('at')}" for rank in late]
             told = "; ".join(words) or "all ranks of this host wait for messages"
             self._say(f"no iteration has ended: {told}", moved)
-        if now - since < self._ends_after:
+        if not (ends or (waits and all(waits))):
             return False
         self._ends_after = math.inf
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ class Phase:
     def __enter__(self) -> None:
         self._began = perf_counter()
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.last = perf_counter() - self._began
         self.total += self.last
 

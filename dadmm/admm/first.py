@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.admm.local import BREAKDOWNS, Block, as_numbers
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Topology
 
@@ -71,21 +71,21 @@ def curvature(problem: Problem, theta: Vector) -> float:
         return np.nan
 
 
-def _curvatures(problem: Any, theta: np.ndarray) -> np.ndarray:
+def _curvatures(problem: Any, theta: Array) -> Vector:
     """Return the curvatures of a problem (1,), or of a stack of problems (n,).
 
     Each problem has its own weights.
     """
-    single = theta.ndim == 1
-    n = 1 if single else len(theta)
-    start, stats = problem.layout.shared(theta), problem.expect(theta)
+    is_stack, stats = theta.ndim > 1, problem.expect(theta)
+    start: Matrix = np.atleast_2d(problem.layout.shared(theta))
 
-    def end_of_step(weight: Vector) -> np.ndarray:
+    def end_of_step(weight: Vector) -> Matrix:
         # copies, because a problem may work in place, or in arrays of its own
-        given = theta.copy(), stats, theta.copy(), weight[0] if single else weight
+        given = theta.copy(), stats, theta.copy(), weight if is_stack else weight[0]
         found = as_numbers(problem.prox(*given), theta.shape, "prox").copy()
-        return problem.layout.shared(found)  # type: ignore[no-any-return]
+        return np.atleast_2d(problem.layout.shared(found))
 
+    n = len(start)
     last, weight = np.full(n, FIRST), np.full(n, SECOND)
     before, end = end_of_step(last), end_of_step(weight)
     found = np.full(n, np.nan)
@@ -93,7 +93,7 @@ def _curvatures(problem: Any, theta: np.ndarray) -> np.ndarray:
         off, its = start - before, start - end
         size = np.maximum(_norms(start), np.maximum(_norms(before), _norms(end)))
         way = _norms(end - before)
-        turn = _norms(_times(weight, its) - _times(last, off))
+        turn = _norms(its * weight[:, None] - off * last[:, None])
         fine = (way > FINE * size) & (turn > ROUNDING * (weight + last) * size)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where(fine, turn / way, found)
@@ -105,21 +105,11 @@ def _curvatures(problem: Any, theta: np.ndarray) -> np.ndarray:
         other = np.where(keep, LIGHTER * last, other)
         other = np.where(its_moved & ~moved, LIGHTER * weight, other)
         last = np.where(keep, last, weight)
-        before = np.where(_rows(keep, end), before, end)
+        before = np.where(keep[:, None], before, end)
         weight = np.where(fine, LIGHT * found * (1.0 + k % 2), other)
         end = end_of_step(weight)
     return found
 
 
-def _times(weight: Vector, rows: np.ndarray) -> np.ndarray:
-    return rows * (weight[0] if rows.ndim == 1 else weight[:, None])
-
-
-def _rows(mask: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return a mask (n,) with the number of dimensions of the rows."""
-    return np.asarray(mask[0]) if rows.ndim == 1 else mask[:, None]
-
-
-def _norms(rows: np.ndarray) -> np.ndarray:
-    norms: np.ndarray = np.atleast_1d(np.sqrt(np.vecdot(rows, rows)))
-    return norms
+def _norms(rows: Matrix) -> Vector:
+    return np.asarray(np.sqrt(np.vecdot(rows, rows)))

@@ -20,12 +20,15 @@ FLOAT = np.dtype(np.float64)
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
 
 
+Rows = int | slice | Integers
+
+
 class Block(NamedTuple):
     """Nodes whose problems are stacked into one, or a single node."""
 
-    rows: Any  # of these nodes: a slice or indices; an int for a single node
+    rows: Rows  # of these nodes: a slice or indices; an int for a single node
     problem: Any
-    edges: Any  # of these nodes: a slice or indices
+    edges: Rows  # of these nodes: a slice or indices
     trial: Array  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
     own: Array  # theta_i in ``trial``
     probes: Array  # the probes of the edges in ``trial``
@@ -140,7 +143,7 @@ class Local:
         )
 
 
-def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> Array:
+def as_numbers(found: object, shape: tuple[int, ...], method: str) -> Array:
     """Return what a method of a problem has returned, as floats of that shape."""
     is_complex = getattr(found, "dtype", FLOAT).kind == "c"
     try:
@@ -178,7 +181,7 @@ def make_blocks(
     """Return blocks of nodes with one kind of problem and, for probes, one degree."""
     can = {kind: stacks(kind) for kind in set(map(type, problems))}
     degrees = (incidence.degrees if probes else 0 * incidence.degrees).tolist()
-    groups: dict[Any, list[int]] = {}
+    groups: dict[tuple[type, object, int], list[int]] = {}
     for row, problem in enumerate(problems):
         kind = type(problem)
         alike = getattr(problem, "kind", None) if can[kind] else ("alone", row)
@@ -186,8 +189,8 @@ def make_blocks(
     size, blocks, offsets = problems[0].layout.size, [], incidence.offsets
     for (_, _, degree), nodes in groups.items():
         trial = np.empty((len(nodes), 1 + degree, size))
-        rows: Any = np.array(nodes)
-        edges: Any = (offsets[rows][:, None] + np.arange(degree)).ravel()
+        rows: Rows = np.array(nodes)
+        edges: Rows = (offsets[rows][:, None] + np.arange(degree)).ravel()
         first, last = nodes[0], nodes[-1]
         if last - first + 1 == len(nodes):
             rows, begin = slice(first, last + 1), int(offsets[first])

@@ -27,10 +27,10 @@ from dadmm.admm.stopping import (
 )
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.comm.tree import TreeReduction
+from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
 from dadmm.comm.wire import HEADER
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -281,7 +281,10 @@ class Run(Nodes):
         return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
     def total(
-        self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
+        self,
+        rows: Sequence[Array],
+        merge: Merge | Stacked = np.add,
+        finish: Finish | None = None,
     ) -> Any:
         """Return the sum over all nodes of one value for each row of this process."""
         values = dict(zip(self.nodes.tolist(), rows, strict=True))

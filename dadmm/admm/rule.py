@@ -6,12 +6,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.admm.state import Numbers
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.schema import FINITE, check_fields, choice, entry
 
 RULES = ("optimality", "residuals", "objective")
@@ -23,7 +24,7 @@ TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
 # of differences and of gradients, (2, P, n); or a function of the number 0 or 1 and of
 # |theta| by part, (P, ..., n), with values (P, ..., n)
-Scales = np.ndarray | Callable[[int, np.ndarray], np.ndarray]
+Scales = Array | Callable[[int, Array], Array]
 
 
 class Verdict(NamedTuple):
@@ -33,11 +34,11 @@ class Verdict(NamedTuple):
     not use the criterion.
     """
 
-    objective: np.ndarray  # its change since the iteration before
-    disagreement: np.ndarray  # largest over the parts of theta
-    residual: np.ndarray
-    disagreement_part: np.ndarray  # that part; -1 is all of theta
-    residual_part: np.ndarray
+    objective: Array  # its change since the iteration before
+    disagreement: Array  # largest over the parts of theta
+    residual: Array
+    disagreement_part: Array  # that part; -1 is all of theta
+    residual_part: Array
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,7 @@ class Rule:
         """Whether both criteria are relative to known scales, or to |theta| alone."""
         return self.scaled and self.name == "optimality"
 
-    def met(
-        self, now: Numbers, sizes: Vector, scales: Scales | None = None
-    ) -> np.ndarray:
+    def met(self, now: Numbers, sizes: Vector, scales: Scales | None = None) -> Array:
         """Return whether all criteria are met, by node (n,).
 
         ``sizes`` (P, 1) are the square roots of the numbers of entries of each part.
@@ -112,12 +111,12 @@ class Rule:
         parts = by_part.argmax(axis=1) if self.name == "optimality" else [whole] * 2
         return Verdict(none if self.is_scaled else change, *by_part.max(axis=1), *parts)
 
-    def _change(self, now: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    def _change(self, now: Numbers) -> tuple[Array, Array]:
         """Return the change of the objective, and its limit."""
         limit = now.tolerance * np.maximum(np.abs(now.judged), 1.0)
         return np.abs(now.judged - now.previous), limit
 
-    def _norms(self, now: Numbers) -> np.ndarray:
+    def _norms(self, now: Numbers) -> Array:
         """Return norms of disagreement and residual, (2, P, ..., n)."""
         if self.name == "residuals":
             return np.array([now.primal, now.dual])[:, None]
@@ -125,7 +124,7 @@ class Rule:
 
     def _limits(
         self, k: int, now: Numbers, sizes: Vector, scales: Scales | None
-    ) -> np.ndarray:
+    ) -> Array:
         """Return the limits of disagreement (k = 0) or residual (1), (P, ..., n)."""
         if self.name == "residuals":
             theta, mean, pull = now.lengths[:3]
@@ -135,7 +134,7 @@ class Rule:
         if not self.is_scaled:
             lengths = 2.0 * pull if k else np.maximum(theta, mean)
             entries = sizes.reshape(-1, *[1] * (theta.ndim - 1))
-            least: Any = self.absolute_tolerance * entries
+            least: float | Array = self.absolute_tolerance * entries
         else:
             least = TINY
             if isinstance(scales, np.ndarray):  # of all iterations
@@ -150,7 +149,7 @@ class Rule:
         return np.asarray(now.tolerance * lengths + least)
 
 
-def over(lengths: Any, limit: Any) -> np.ndarray:
+def over(lengths: ArrayLike, limit: ArrayLike) -> Array:
     """Return norms as multiples of their limits.
 
     A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and

@@ -10,7 +10,7 @@ import numpy as np
 
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.wire import IDLE
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology
 
@@ -73,7 +73,9 @@ class State:
                 found[name] = array
         return cls(**found)
 
-    def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
+    def choose(
+        self, node: slice | Array = slice(None), edge: slice | Array = slice(None)
+    ) -> State:
         """Return a copy of the rows with these indices, by default of all."""
         found = {}
         for name, rows in self.flatten().items():

@@ -225,7 +225,7 @@ def _shift(rounds: int) -> int:
     return 4 * (rounds % 2)
 
 
-def _merge(requests: np.ndarray, more: Any) -> None:
+def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:
     """Keep the larger code of each round."""
     low = np.maximum(requests & LOW, more & LOW)
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)

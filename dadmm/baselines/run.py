@@ -18,9 +18,8 @@ from dadmm.comm.codec import Coder
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import World, world_of
+from dadmm.comm.world import world_of
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.schema import choice
 from dadmm.core.threads import one_blas_thread
@@ -30,7 +29,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
 from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
-from dadmm.solver.solve import KINDS, Problems, hosted_problems
+from dadmm.solver.solve import KINDS, Problems, hosted_problems, make_exchange
 
 Callback = Callable[[int, Any], str | None]
 
@@ -253,10 +252,9 @@ def solve(
         kind = KINDS[plan.kind](hosted, Stopping(tolerance=0.0).criteria, starts, None)
         kind.plan = plan
         kind.prepare(topology, world, None)
-        run = BaselineRun(
-            algorithm, kind, _exchange(topology, kind.within, algorithm.width, world),
-            topology, sending, schedule,
-        )  # fmt: skip
+        size = next(iter(kind.within.values())).layout.shared_size
+        exchange = make_exchange(world, topology, algorithm.width * size)
+        run = BaselineRun(algorithm, kind, exchange, topology, sending, schedule)
         run.iterate(max_iter, callbacks)
         run.exchange.close()
     return run
@@ -293,14 +291,3 @@ def check_suited(
         why = "has no way to send but by another payload; leave out the other settings"
     if why:
         raise ConfigError(f"the algorithm {name} {why}")
-
-
-def _exchange(
-    topology: Topology, within: Mapping[int, Problem], width: int, world: World
-) -> Exchange:
-    size = width * next(iter(within.values())).layout.shared_size
-    if world.comm is None:
-        return Exchange(topology, size)
-    from dadmm.comm.mpi import MPIExchange
-
-    return MPIExchange(world.comm, topology, size, hosts=world.hosts)

@@ -18,6 +18,7 @@ from dadmm.core.layout import Matrix
 from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
+from dadmm.data.frame import label
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, sfm
 from dadmm.runs.summary import Named, Summary, known
@@ -72,6 +73,9 @@ def summarise(job: Job, fit: Fit) -> Summary:
         nodes = map(str, result.nodes.tolist())
         found["scores"] = fit.scores.values
         found["standard_errors"] = dict(fit.standard_errors)
+        if fit.model is not None and fit.scores.by_class:
+            names = map(label, fit.model.classes.tolist())
+            found["rows_by_class"] = dict(zip(names, fit.scores.by_class, strict=True))
         found["rows_by_node"] = dict(zip(nodes, fit.n_rows, strict=True))
     if job.gaps:
         found["gaps"] = {"on_missing": config.on_missing, "nodes": sorted(job.gaps)}

@@ -12,6 +12,7 @@ import os
 import re
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, takewhile
@@ -60,6 +61,7 @@ ENTRIES = {  # of the manifest
     "program": choice(["dadmm"]),
     "run": TEXT,
     "files": of_type("a list", list),
+    "checksums": OBJECT,  # of merged rows
 }
 NAME = TEXT.also("one of a run", lambda name: KNOWN.fullmatch(name) is not None)
 ITERATION = re.compile(r"[0-9]{8,18}")
@@ -119,6 +121,7 @@ class RunFolder:
     ) -> None:
         self.path, self.names = path, set(names)
         self.run = run or os.urandom(16).hex()
+        self.checksums: dict[str, str] = {}
         self.release: Callable[[], object] = lambda: None  # the lock, if it is held
 
     @classmethod
@@ -198,7 +201,9 @@ class RunFolder:
                 f"{path / MANIFEST} cannot be used ({error}), so it is not the list of "
                 f"a run's files; {instead}"
             ) from None
-        return cls(path, found["files"], found["run"])
+        run = cls(path, found["files"], found["run"])
+        run.checksums = found["checksums"]
+        return run
 
     def newest(self) -> RunFolder:
         """Return the run as its manifest has it now; as it was if there is none."""
@@ -210,7 +215,10 @@ class RunFolder:
 
     def save(self) -> None:
         """Write the manifest."""
-        about = {"program": "dadmm", "run": self.run, "files": sorted(self.names)}
+        about = {
+            "program": "dadmm", "run": self.run, "files": sorted(self.names),
+            "checksums": self.checksums,
+        }  # fmt: skip
         with files.replacing(self.path / MANIFEST) as file:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
@@ -222,7 +230,7 @@ class RunFolder:
         self.save()
 
     def check(self, names: Collection[str]) -> None:
-        """Raise if a name exists and is not listed, or is no plain file or folder."""
+        """Raise if a name exists and is not listed, or is of another kind."""
         for path, name, kind, is_place in _entries(self.path):
             if name in names and not (name in self.names or is_place):
                 raise OutputError(
@@ -334,6 +342,8 @@ class RunFolder:
         """
         stride = Stride.of(every, n_nodes, n_edges or 0)
         with writing(self.path, KEEP):
+            self._check_rows()
+            self.checksums = {}  # until the files have other rows
             self.add(names)
             self._make_parts()
             header = history_header(observe)
@@ -345,8 +355,21 @@ class RunFolder:
                     f"some rows of {self.path} up to iteration {start} are missing; "
                     "restore its files, or start a new run"
                 )
+            self.save()
             self.clear_components()
             self.clear(_is_rewritten)
+
+    def _check_rows(self) -> None:
+        """Raise if merged rows are not as they were written."""
+        for name, checksum in self.checksums.items():
+            whole = self.path / name
+            if files.kind(whole) != "none":
+                found = f"{zlib.crc32(files.read(whole)):08x}"
+                if found != checksum:
+                    raise OutputError(
+                        f"the rows in {whole} are damaged, or were changed since the "
+                        "run wrote them; restore the file, or start a new run"
+                    )
 
     def _make_parts(self) -> None:
         with suppress(FileExistsError):
@@ -360,23 +383,28 @@ class RunFolder:
         An iteration that was left out since is within the next one that has rows.
         """
         whole, step = self.path / f"{kind}.csv", stride.step(start)
+        until = start + 2 * step  # an iteration from start on has rows before it
 
         def is_whole(parts: Sequence[Path]) -> bool:
-            later = groupby(merged(parts, whole), iteration)
+            later = groupby(merged(parts, whole, until), iteration)
             for t, rows in later if n_rows else ():
                 if t >= start:
                     return t - start < stride.step(t) and len(list(rows)) == n_rows
             return not n_rows
 
-        with suppress(ValueError):  # of lines that are not rows
+        try:
             for parts in ([], self.parts(kind)):  # rows may be merged already
                 if is_whole(parts):
-                    rows = merged(parts, whole)
+                    rows = merged(parts, whole, until)
                     early = takewhile(lambda row: iteration(row) <= start, rows)
                     with files.replacing(whole) as draft:
                         kept = thinned(early, header, step, {start})
-                        write_rows(draft, header, kept)
+                        self.checksums[whole.name] = write_rows(draft, header, kept)
                     return True
+        except OutputError:
+            raise
+        except ValueError:  # a line is not a row
+            pass
         return False
 
     def parts(self, kind: str) -> list[Path]:
@@ -441,6 +469,7 @@ class RunFolder:
         checkpoints of a run that ``is_over`` are removed.
         """
         home, kinds = rows.home, ("history", "edges")
+        own = self if home == self.path else RunFolder.open(home)
         headers = dict(zip(kinds, (rows.header, EDGES), strict=True))
 
         def parts(kind: str) -> list[Path]:
@@ -453,11 +482,16 @@ class RunFolder:
         if rows.failure is not None:
             return  # rows are missing; those in the part files are for a resume
         with writing(home, "the results are written, and the rows stay in its parts/"):
+            own._check_rows()
+            if own.checksums:
+                own.checksums = {}
+                own.save()
+            sums = {}
             for kind in kinds if rows.by_edge else kinds[:1]:
                 whole = home / f"{kind}.csv"
                 with files.replacing(whole) as draft:
                     lines = rows.thinned(merged(parts(kind), whole), headers[kind])
-                    write_rows(draft, headers[kind], lines, nodes)
+                    sums[whole.name] = write_rows(draft, headers[kind], lines, nodes)
             done = {path.name for kind in kinds for path in parts(kind)}
             if home == self.path:
                 done |= {f"{kind}-{i:05d}.csv" for kind in kinds for i in lost}
@@ -467,8 +501,8 @@ class RunFolder:
                     name in chosen or (is_over and name.startswith(f"{CHECKPOINTS}/"))
                 )
             )
-            own = self if home == self.path else RunFolder.open(home)
             own.names &= {entry.name for entry in _entries(home)} | ALWAYS
+            own.checksums = sums
             own.save()
 
 

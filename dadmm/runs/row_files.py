@@ -1,19 +1,20 @@
 """Files of rows: each process appends to a part, and the parts are merged.
 
 A part has its rows in order of iteration. A line has the iteration, the key of the row
-(a node, or the two nodes of an edge), and the columns.
+(a node, or the two nodes of an edge), the columns, and a checksum. A merged file has
+one checksum, in the manifest.
 """
 
 from __future__ import annotations
 
-import csv
 import heapq
 import math
 import os
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import compress, takewhile
+from itertools import chain, compress, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -65,15 +66,37 @@ def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
         yield from takewhile(lambda line: line.endswith(b"\n"), file)
 
 
-def merged(parts: Sequence[Path], before: Path) -> Iterator[bytes]:
+def sealed(row: bytes) -> bytes:
+    """Return the line of a part for a row without its end: with a checksum."""
+    return b"%b,%08x\n" % (row, zlib.crc32(row))
+
+
+def part_rows(part: Path, until: float = math.inf) -> Iterator[bytes]:
+    """Return the rows of a part up to an iteration; raise if one is damaged."""
+    for line in complete_lines(part, part.parents[1]):
+        with suppress(ValueError):  # it is damaged
+            if iteration(line) > until:
+                return
+        row = line.rpartition(b",")[0]
+        if line != sealed(row):
+            raise OutputError(
+                f"{part} has a damaged row: {line[:40]!r}; restore the file, or start "
+                "a new run"
+            )
+        yield row + b"\n"
+
+
+def merged(
+    parts: Sequence[Path], before: Path, until: float = math.inf
+) -> Iterator[bytes]:
     """Return the rows of all parts, by iteration and then by node.
 
     The rows of ``before``, a merged file that may not exist, come first, as far as
     their iterations are before the parts. The parts are in a subfolder of the
-    run's folder.
+    run's folder; their rows after ``until`` are left out.
     """
     _allow_files(len(parts) + 64)
-    opened = [complete_lines(part, part.parents[1]) for part in parts]
+    opened = [part_rows(part, until) for part in parts]
     rows = heapq.merge(*opened, key=_place)
     first = next(rows, None)
     end = math.inf if first is None else iteration(first)
@@ -142,14 +165,20 @@ def write_rows(
     header: Sequence[str],
     rows: Iterable[bytes],
     nodes: Collection[int] | None = None,
-) -> None:
-    """Write a merged file: all rows, or rows of ``nodes`` and the edges between."""
-    target.write((",".join(header) + "\n").encode())
+) -> str:
+    """Write a merged file: all rows, or rows of ``nodes`` and the edges between.
+
+    Return its checksum.
+    """
+    code = 0
     if nodes is not None:
         names, ends = {b"%d" % i for i in nodes}, 3 if header[1] == "i" else 2
         own = lambda line: names.issuperset(line.split(b",", ends)[1:ends])  # noqa: E731
         rows = filter(own, rows)
-    target.writelines(rows)
+    for line in chain([(",".join(header) + "\n").encode()], rows):
+        code = zlib.crc32(line, code)
+        target.write(line)
+    return f"{code:08x}"
 
 
 def _allow_files(n: int) -> None:
@@ -187,8 +216,7 @@ class PartFile:
         self._open(files.create(path, path.parents[1]))
 
     def _open(self, handle: int) -> None:
-        self._file = open(handle, "r+", encoding="ascii", newline="")  # noqa: SIM115
-        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._file = open(handle, "r+b")  # noqa: SIM115
 
     def append(self, first: int, block: Array) -> None:
         for t, rows in enumerate(block, start=first):
@@ -203,8 +231,9 @@ class PartFile:
         self._file.flush()
 
     def _write(self, t: int, rows: Array) -> None:
-        lines = zip(self._keys, rows.tolist(), strict=True)
-        self._writer.writerows((t, *key, *row) for key, row in lines)
+        for key, row in zip(self._keys, rows.tolist(), strict=True):
+            words = ",".join(map(repr, (t, *key, *row)))
+            self._file.write(sealed(words.encode()))
 
     def _thin(self, t: int) -> None:
         """Double the step, and leave out rows that were written with the old one."""
@@ -212,8 +241,9 @@ class PartFile:
         self._file.flush()
         root = self._path.parents[1]
         with files.replacing(self._path, root) as draft:
-            rows = complete_lines(self._path, root)
-            draft.writelines(thinned(rows, self._header, self._step, self._synced))
+            rows = part_rows(self._path)
+            kept = thinned(rows, self._header, self._step, self._synced)
+            draft.writelines(sealed(row.rstrip(b"\n")) for row in kept)
         self._file.close()
         self._open(files.open_plain(self._path, root, os.O_RDWR))
         self._file.seek(0, os.SEEK_END)
@@ -235,7 +265,7 @@ class PartFile:
             self._keys = list(compress(self._keys, kept))
         self._file.seek(0)
         size = 0
-        while (line := self._file.readline().encode()).endswith(b"\n"):
+        while (line := self._file.readline()).endswith(b"\n"):
             if iteration(line) > t:
                 break
             size += len(line)

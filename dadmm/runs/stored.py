@@ -502,20 +502,25 @@ def _exists(file: Path) -> bool:
 
 
 def read_rows(file: Path, keys: tuple[str, ...], n_rows: int) -> Columns:
-    """Return the columns of a merged file, or of parts that could not be merged."""
-    if files.kind(file) == "none" and (parts := _parts(file.parent, file.stem)):
+    """Return the columns of a merged file, and of parts that could not be merged."""
+    header, parts = [], _parts(file.parent, file.stem)
+    try:
+        if not parts or files.kind(file) != "none":
+            documents.check_regular(file)
+            with open(file, encoding="utf-8") as lines:
+                header = lines.readline().strip().split(",")
+                if not parts:
+                    return parse_rows(lines, header, keys, n_rows, file)
         rows = [line.decode("ascii") for line in merged(parts, file)]
+    except DadmmError:
+        raise
+    except (OSError, ValueError) as error:
+        raise documents.unreadable(file, error) from None
+    if not header:
         header = list(EDGES if keys == EDGE_KEYS else history_header(()))
         more = rows[0].count(",") + 1 - len(header) if rows else 0
         header += [f"observed{k}" for k in range(more)]
-        return parse_rows(rows, header, keys, n_rows, file)
-    try:
-        documents.check_regular(file)
-        with open(file, encoding="utf-8") as lines:
-            header = lines.readline().strip().split(",")
-            return parse_rows(lines, header, keys, n_rows, file)
-    except (OSError, UnicodeError) as error:
-        raise documents.unreadable(file, error) from None
+    return parse_rows(rows, header, keys, n_rows, file)
 
 
 def _parts(folder: Path, kind: str) -> list[Path]:
@@ -576,8 +581,8 @@ def lines_so_far(folder: Path, kind: str) -> Lines:
         return {t: [line.decode("ascii") for line in lines] for t, lines in rows}
     except (OSError, ValueError):
         raise ConfigError(
-            f"cannot read the rows in {folder}: its files changed while they were "
-            "read, so it may have just ended; try again"
+            f"cannot read the rows in {folder}: its files are damaged, or they changed "
+            "while they were read, so the run may have just ended; try again"
         ) from None
 
 

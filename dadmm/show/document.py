@@ -24,6 +24,14 @@ SECTIONS: dict[str, tuple[str, Callable[[Page], str]]] = {
     "settings": ("Settings and versions", about.section),
 }
 SCRIPTS = ("plots.js", "network.js", "cursor.js")
+VERDICTS = {
+    "certified": "The nodes agree, and the distance of the result from the solution "
+    "for all rows in one place is bounded.",
+    "stationary": "The nodes agree on one model, and their gradients cancel.",
+    "stopped": "The nodes meet the stopping rule; no bound on the error is known.",
+    "not converged": "The nodes do not meet the stopping rule.",
+    "max_iter": "The run did all iterations that were asked for.",
+}
 CURSOR = (
     '<div class="cursor js" role="group" aria-label="Iteration">'
     '<button type="button" id="play" aria-pressed="false">Play</button>'
@@ -77,10 +85,12 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
 
 
 def _rule(run: StoredRun) -> str:
-    """Return by which rule a run ended, and why it is not certified."""
-    rule = f"Rule {run.config.stopping}, tolerance {run.config.tolerance:g}. "
+    """Return what the status means, and by which rule the run ended."""
+    verdict = VERDICTS.get(run.summary.get("status", ""), "")
     why = run.summary.get("why") or ""
-    return paragraph(rule + (f"{why[0].upper()}{why[1:]}." if why else ""))
+    reason = f" {why[0].upper()}{why[1:]}." if why else ""
+    rule = f"Rule {run.config.stopping}, tolerance {run.config.tolerance:g}."
+    return paragraph(f"{verdict}{reason} {rule}")
 
 
 def _file(name: str) -> str:

@@ -23,7 +23,6 @@ MOST_NUMBERS = 40_000  # of all frames of a network, for each quantity
 MOST_NETWORKS = 8  # that are drawn
 ROWS = 30  # of a table
 NO_ROWS = "The edges were not recorded in every iteration; run with --record-edges."
-BITS = "bits, each of which doubles or halves a penalty"
 ASIDE = (
     '<div class="controls js"><label for="edge">Edge</label><select id="edge"></select>'
     '<label for="colour">Colour of nodes</label><select id="colour"></select></div>'
@@ -219,7 +218,8 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
         line["line"]["color"], line["name"] = "@text", "median"
         figure["data"] = [line]
         if runs[0].has_budgets:
-            title = f"Budget of the chosen edge, in {_unit(runs[0])}"
+            title = "Budget of the chosen edge"
+            words += f". A budget is in {_unit(runs[0])}"
             empty = to_plotly.describe(Panel(title, panel.x, Axis(from_zero=True)))
             plots = page.plot(title, empty, "iterations", "budget")
     plots = page.plot(panel.title, figure, "iterations", "eta") + plots
@@ -233,7 +233,9 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
 
 def _unit(run: StoredRun) -> str:
     """Return the unit of the budgets of a run."""
-    return BITS if run.config.scheme == "snap" else "sums of |tau|"
+    if run.config.scheme == "snap":
+        return "bits, each of which doubles or halves a penalty"
+    return "sums of |tau|"
 
 
 def _table(page: Page, run: StoredRun) -> str:

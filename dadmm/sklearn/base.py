@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from dadmm.solver.solve import solve
 T = TypeVar("T")
 NODES = 4
 EXACT = 1e-9  # of the means and spreads that a scaler has made
+NOT_PICKLED = "not pickled"  # in place of the communicator
 OWN = ("comm",)  # settings that may differ between ranks
 
 
@@ -46,13 +48,9 @@ class FitData(NamedTuple):
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def total(self, table: Sequence[Sequence[float]]) -> Vector:
-        """Return the sum over the rows of all nodes; ``table`` has those hosted here.
-
-        The nodes add them up along a spanning tree of the graph.
-        """
+        """Return the sum of a row per node over all nodes; ``table`` has those here."""
         rows = [np.array(row, dtype=np.float64) for row in table]
-        total: Vector = self.world.reduce(self.graph, rows)
-        return total
+        return np.asarray(self.world.reduce(self.graph, rows))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -96,7 +94,8 @@ class Consensus(BaseEstimator):
     comm: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "comm": None}
+        comm = None if self.comm is None else NOT_PICKLED
+        return {**super().__getstate__(), "comm": comm}
 
     def __sklearn_clone__(self) -> Consensus:
         cloned: Consensus = super(Consensus, copy.copy(self)).__sklearn_clone__()
@@ -111,7 +110,18 @@ class Consensus(BaseEstimator):
         ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
         least ``least`` rows.
         """
+        if isinstance(self.comm, str):
+            raise ProblemError(
+                "this estimator is a copy without its communicator, as joblib makes "
+                "with n_jobs; set comm before fit, to None to fit these rows alone"
+            )
         world = world_of(self.comm)
+        if world.size > 1 and _is_cross_validated():  # raise before ranks wait
+            raise ProblemError(
+                "a cross-validation fits copies of this estimator, and splits the rows "
+                "of one rank; over MPI use a loop over parameters in place of it, the "
+                "same on all ranks"
+            )
         arrays = on_all_ranks(world, check)
         settings = {k: v for k, v in self.get_params(False).items() if k not in OWN}
         settings["the format of X"] = "sparse" if issparse(arrays[0]) else "dense"
@@ -128,9 +138,8 @@ class Consensus(BaseEstimator):
         graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
             return FitData(world, graph, [arrays])
-        shares = shard.split(np.arange(float(n))[:, None], len(graph))
-        places = [share[:, 0].astype(np.int64) for share in shares]
-        shards = [tuple(array[own] for array in arrays) for own in places]
+        shares = shard.shares(n, len(graph), range(len(graph))).values()
+        shards = [tuple(array[own] for array in arrays) for own in shares]
         return FitData(world, graph, shards)
 
     def _graph(self, world: World, most: int) -> Topology:
@@ -158,15 +167,12 @@ class Consensus(BaseEstimator):
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""
         options = {"sending": self.sending, **(self.options or {})}
-        sending = vars(as_option(Sending, options.pop("sending")))
-        more |= {
-            "scheme": self.scheme,
-            "max_iter": self.max_iter,
-            "tolerance": self.tolerance,
-            "absolute_tolerance": 1e-3 * self.tolerance,
-        }
+        more |= vars(as_option(Sending, options.pop("sending")))
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
+        more |= {"tolerance": self.tolerance}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
         comm = data.world.comm
-        given = grouped(more | sending | options | {"comm": comm})
+        given = grouped(more | options | {"comm": comm})
         own = problems if comm is None else problems[0]
         result = solve(own, data.graph, **given)
         if not result.converged and data.world.rank == 0:
@@ -177,9 +183,19 @@ class Consensus(BaseEstimator):
                 f"{f': {result.why}' if result.reason == 'no_minimum' else ''}; "
                 f"{advise(result, None if issparse(rows) else rows)}",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return result
+
+
+def _is_cross_validated() -> bool:
+    """Return whether scikit-learn's model selection calls this fit."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_standardised(X: Any) -> bool:

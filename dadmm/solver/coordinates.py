@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.linalg import norm
-from numpy.typing import NDArray
 
 from dadmm.comm.tree import Stacked
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.interfaces import TransformableProblem
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.linalg import merge_factors, pack_factor, unpack_factor
 
 # singular values below this multiple of the largest, times p, count as zero: what is
@@ -34,7 +34,7 @@ MOST_LENGTH = 1e140  # of a column; the squares of T and of its inverse are fini
 USUAL = 1e-3  # factor of rows at the usual start, if a run starts elsewhere
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
 
-Total = Callable[..., Any]  # `Run.total`: merge one value per node over all nodes
+Total = Callable[..., Array]  # `Run.total`: merge one value per node over all nodes
 
 
 class Coordinates(NamedTuple):
@@ -66,14 +66,17 @@ class Coordinates(NamedTuple):
         return new, primal, dual
 
 
-def is_exact(problem: Any) -> bool:
+def is_exact(problem: object) -> bool:
     """Return whether a convex problem gives exact subgradients."""
     known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
     return bool(getattr(problem, "convex", False) and known)
 
 
 def find_coordinates(
-    total: Total, problems: Sequence[Any], starts: Sequence[Vector], n_nodes: int
+    total: Total,
+    problems: Sequence[TransformableProblem],
+    starts: Sequence[Vector],
+    n_nodes: int,
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""
     both = zip(problems, starts, strict=True)
@@ -97,7 +100,7 @@ def find_coordinates(
     return found
 
 
-def _facts(problem: Any) -> Vector:
+def _facts(problem: object) -> Vector:
     """Return facts of a problem as 0 and 1; the least of all nodes counts."""
     drops = not getattr(problem, "needs_inverse", False)
     quadratic = getattr(problem, "quadratic", False)
@@ -105,13 +108,13 @@ def _facts(problem: Any) -> Vector:
     return np.array(facts, dtype=np.float64)
 
 
-def _first_rows(problem: Any, start: Vector) -> Matrix:
+def _first_rows(problem: TransformableProblem, start: Vector) -> Matrix:
     """Return the rows of a problem at its start.
 
     If curvature varies, it may be zero to rounding far from the minimum. So rows at the
     usual start are added, with a small factor. They show which directions are open.
     """
-    rows: Matrix = problem.rows(start)
+    rows = problem.rows(start)
     if getattr(problem, "quadratic", False):
         return rows
     usual = problem.init(np.random.default_rng(0))
@@ -123,19 +126,19 @@ def _first_rows(problem: Any, start: Vector) -> Matrix:
 def pooled(
     total: Total,
     rows: Sequence[Matrix],
-    finish: Callable[..., Any],
+    finish: Callable[..., Array],
     numbers: Sequence[Vector] | None = None,
     merge: Callable[[Vector, Vector], Vector] = np.add,
-) -> Any:
+) -> Array:
     """Return ``finish`` of the factor (p, p) of the rows of all nodes.
 
     If each node gives numbers, too, ``finish`` takes them as well, merged.
     """
     packed = _packed(rows)
+    n = packed.shape[1]
     if numbers is None:
         merged = Stacked(merge_factors)
         return total(packed, merged, lambda whole: finish(unpack_factor(whole)))
-    n = packed.shape[1]
 
     def merge_both(mine: Matrix, other: Matrix) -> Matrix:
         factor = merge_factors(mine[..., :n], other[..., :n])
@@ -185,7 +188,7 @@ def least_curvature(total: Total, rows: Sequence[Matrix]) -> float:
 
 
 def without(
-    total: Total, rows: Sequence[Matrix], inverse: Matrix, g: Vector, free: NDArray[Any]
+    total: Total, rows: Sequence[Matrix], inverse: Matrix, g: Vector, free: Array
 ) -> tuple[Vector, float]:
     """Return a gradient without its part along free entries of theta.
 

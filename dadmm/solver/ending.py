@@ -11,7 +11,6 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
-from dadmm.penalty import Scheme
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.recovery import LocalRun
 
@@ -114,9 +113,9 @@ class Ending:
         }
 
 
-def find_ending(local: LocalRun, kind: SolveKind, scheme: Scheme, init: str) -> Ending:
+def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    run = local.run
+    run, scheme = local.run, local.run.penalties.scheme
     log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
     heard = local.iterations - joint
     worst = log.last_unmet(heard) if local.reason == "converged" else log.unmet

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
@@ -33,6 +34,9 @@ class Statement(NamedTuple):
     status: str = ""
 
 
+Saved = Mapping[str, Array]  # the record of a checkpoint
+
+
 class SolveKind(RunKind):
     """The kind of a run of `dadmm.solve`; a subclass for each member of `plan.Kind`.
 
@@ -48,26 +52,25 @@ class SolveKind(RunKind):
     record: Any
     all_exact = complete = False  # set by `mean`
 
-    def prepare(
-        self, topology: Topology, world: World, saved: Mapping[str, np.ndarray] | None
-    ) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
         if saved:
             self.enter(self.read(saved))
             return
         with world.tree(topology) as tree:
 
-            def total(rows: Sequence[Any], *how: Any) -> Any:
-                return tree.reduce(dict(zip(self.problems, rows, strict=True)), *how)
+            def total(rows: Sequence[Array], *how: Any) -> Array:
+                values = dict(zip(self.problems, rows, strict=True))
+                return np.asarray(tree.reduce(values, *how))
 
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent
 
-    def read(self, saved: Mapping[str, np.ndarray]) -> Any:
+    def read(self, saved: Saved) -> Any:
         """Return the record of a checkpoint."""
         return self.RECORD(*(saved[name] for name in self.RECORD._fields))
 
-    def save(self, run: Run, **more: Any) -> None:
+    def save(self, run: Run, **more: ArrayLike) -> None:
         """Keep the record in the state of a run, with further numbers."""
         known = (self.record._asdict() | more).items()
         run.state.coordinates = {name: np.asarray(value) for name, value in known}
@@ -111,16 +114,15 @@ class SolveKind(RunKind):
             else certificate.objective
         )
         solution = np.asarray(self.theta_of(centre[None])[0])
-        found = Statement(solution, objective, certificate, why=why)
-        return found._replace(**self.more_facts(run, solution))
+        return self.with_more(run, Statement(solution, objective, certificate, why=why))
 
     def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
         """Return a bound on the error of the mean, if any, and why it does not hold."""
         return None, ""
 
-    def more_facts(self, run: Run, solution: Vector) -> dict[str, Any]:
-        """Return further fields of the statement."""
-        return {}
+    def with_more(self, run: Run, said: Statement) -> Statement:
+        """Return the statement with what else is known."""
+        return said
 
     def rotated(self, theta: Vector) -> Vector:
         """Return the same model with smaller errors of rounding."""

@@ -32,7 +32,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 from dadmm.graphs.topology import Topology
 from dadmm.solver.coordinates import Total, pooled
-from dadmm.solver.kind import Statement
+from dadmm.solver.kind import Saved, Statement
 from dadmm.solver.subspace import n_axes
 from dadmm.solver.units import NO_UNIT, InUnits
 
@@ -54,7 +54,10 @@ NO_NOISE = (
 
 
 class Start(NamedTuple):
-    """What all nodes know after set-up; W is in units of ``unit``."""
+    """What all nodes know after set-up; W is in units of ``unit``.
+
+    Rows are ``unit (W z + noise) + mean``, the noise of variance 1.
+    """
 
     mean: Vector  # (D,) of all rows
     unit: Vector  # () standard deviation of the noise
@@ -121,11 +124,15 @@ def _unless_singular(
 
 
 def _completed(
-    total: Total, own: Sequence[Any], start: Start, n: float, start_of: Any
+    total: Total,
+    own: Sequence[Any],
+    start: Start,
+    n: float,
+    start_of: Callable[[list[Matrix], Vector, Rounds], Found],
 ) -> Start:
     """Return the start after rounds in which missing entries are completed."""
     layout, D, done = own[0].layout, len(start.mean), 0
-    rounds, pace = Rounds(Model(start.W, float(start.unit), start.mean)), 1.0
+    rounds, pace = Rounds(start), 1.0
     while pace > 0.0 and done < MOST_ROUNDS:
         unit, mean = float(start.unit), start.mean
         theta = layout.pack(W=unit * start.W, mu=0.0, a=unit**-2)
@@ -197,23 +204,22 @@ def _start(
         gap = 1.0 - values[M] / values[M - 1] if known else 0.0
         excess = max(values[M - 1] / noise - 1.0, LEAST_EXCESS)
         strictness = min(1.0, max(gap, LEAST_GAP) * math.sqrt(excess))
-        unit = math.sqrt(noise)
-        more = np.zeros(0)
+        numbers = map(np.array, (gap, strictness, 0.0))
+        found, more = Start(mean, np.sqrt(noise), W, *numbers), np.zeros(0)
         if rounds is not None:
-            (W, unit, next_mean), pace = rounds.decide(Model(W, unit, mean))
-            more = np.append(next_mean, pace)
-        return np.concatenate([W.ravel(), [unit, gap, strictness], more])
+            found, pace = rounds.decide(found)
+            more = np.append(found.mean, pace)
+        return np.concatenate([found.W.ravel(), [found.unit, gap, strictness], more])
 
     squares = [np.array([np.vdot(own, own)]) for own in outside]
     found = pooled(total, inside, finish, squares)
-    unit, gap, strictness = found[D * M : D * M + 3]
+    unit, gap, strictness = map(np.array, found[D * M : D * M + 3])
     if not unit:
         raise ProblemError(NO_UNIT if rounds is None else NO_NOISE.format(M))
     W, pace = found[: D * M].reshape(D, M), 0.0
     if rounds is not None:
         mean, pace = found[-D - 1 : -1], float(found[-1])
-    numbers = map(np.array, (gap, strictness, 0.0))
-    return Start(mean, np.array(unit), W, *numbers), pace
+    return Start(mean, unit, W, gap, strictness, np.array(0.0)), pace
 
 
 class MergedKind(InUnits):
@@ -222,7 +228,7 @@ class MergedKind(InUnits):
     RECORD = Start
     record: Start
 
-    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Choose the start by sums over all nodes, or use a saved one."""
         super().prepare(topology, world, saved)
         self.curvature = self._curvature()
@@ -265,13 +271,14 @@ class MergedKind(InUnits):
             found[i] = NOT_CONVEX * max(float(problem.count), longest)
         return found
 
-    def more_facts(self, run: Run, solution: Vector) -> dict[str, Any]:
-        """Return where the run started, too."""
+    def with_more(self, run: Run, said: Statement) -> Statement:
+        """Return the statement with where the run started, too."""
         theta = self.theta_of(next(iter(self.starts.values())))
-        angle = float(subspace_angle(self.layout.views(solution).W, self.record.W))
+        W = self.layout.views(said.solution).W
+        angle = float(subspace_angle(W, self.record.W))
         _, _, _, gap, strictness, rounds = self.record
         start = MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
-        return {"start": start, **super().more_facts(run, solution)}
+        return super().with_more(run, said._replace(start=start))
 
     def doubt(self, run: Run, said: Statement) -> str:
         """Return why a run that met its rule may not be stationary; "" if it is."""
@@ -292,25 +299,17 @@ class MergedKind(InUnits):
         return ""
 
 
-class Model(NamedTuple):
-    """PPCA: rows are ``unit (W z + noise) + mean``, the noise of variance 1."""
-
-    W: Matrix
-    unit: float
-    mean: Vector
-
-
 class Rounds:
     """What the root decides after each round; rows are first completed at a model."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Start) -> None:
         self._at = model  # at which rows were completed
         self._path = [model]  # of steps without extrapolation
         self._sizes: list[float] = []  # of steps
         self._rates: list[float] = []  # of convergence
-        self._before: tuple[Model, float] | None = None  # the last extrapolation
+        self._before: tuple[Start, float] | None = None  # the last extrapolation
 
-    def decide(self, found: Model) -> tuple[Model, float]:
+    def decide(self, found: Start) -> tuple[Start, float]:
         """Return the next model, and the pace: 1 minus the rate of convergence.
 
         ``found`` is for the completed rows. At the end the pace has a minus sign.
@@ -336,7 +335,7 @@ class Rounds:
         return found, 1.0 - rate
 
 
-def distance(one: Model, two: Model) -> float:
+def distance(one: Start, two: Start) -> float:
     """Return how much two models differ, in units of the second.
 
     It is the largest relative change of a variance in any direction, or the shift of
@@ -354,7 +353,7 @@ def distance(one: Model, two: Model) -> float:
     return float(max(changes))
 
 
-def _whitened(model: Model, columns: Matrix) -> Matrix:
+def _whitened(model: Start, columns: Matrix) -> Matrix:
     """Return columns (D, k) over the standard deviations of a model, in its unit."""
     axes, lengths, _ = np.linalg.svd(model.W, full_matrices=False)
     along = axes.T @ columns
@@ -362,13 +361,13 @@ def _whitened(model: Model, columns: Matrix) -> Matrix:
     return np.asarray(columns - axes @ (along - shorter))
 
 
-def _aligned(model: Model, other: Model) -> Model:
+def _aligned(model: Start, other: Start) -> Start:
     """Return the same model with W rotated to be nearest to another."""
     left, _, right = np.linalg.svd(model.W.T @ other.W)
     return model._replace(W=model.W @ (left @ right))
 
 
-def _extrapolated(first: Model, second: Model, third: Model) -> Model:
+def _extrapolated(first: Start, second: Start, third: Start) -> Start:
     """Return where steps from the first to the third model lead to."""
     unit = third.unit
     steps = []
@@ -387,4 +386,4 @@ def _extrapolated(first: Model, second: Model, third: Model) -> Model:
     move = gain * scaled + bend * (scaled_two - scaled)
     unit = first.unit * math.exp(gain * noise + bend * (noise_two - noise))
     W = (first.unit * first.W + move[:, :-1]) / unit
-    return Model(W, unit, first.mean + move[:, -1])
+    return third._replace(W=W, unit=unit, mean=first.mean + move[:, -1])

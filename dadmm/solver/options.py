@@ -34,22 +34,19 @@ class Stopping:
     Parameters
     ----------
     rule : {"optimality", "residuals", "objective"}
-        Which quantities must be small, see `dadmm.admm.rule.Rule`. The rule must
-        hold on all nodes in 4 iterations in a row.
+        Which quantities must be small on all nodes in 4 iterations in a row, see
+        `dadmm.admm.rule.Rule`.
     tolerance, absolute_tolerance : float
         Tolerances of the rule. In the metric, ``tolerance`` also limits the bound
         on the error, and there is no absolute tolerance, see `docs/accuracy.md`. With a
-        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations, and its status
-        is "max_iter".
+        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations.
     agreement : {"neighbours", "global"}
         How nodes find out that all of them meet the rule: by numbers in their messages,
         or by a collective operation, comparable with the paper's curves.
     max_iter : int
-        Maximum number of iterations.
     max_seconds : float, optional
-        Request a stop after this time. All nodes stop after the same iteration. The
-        delay is at most twice the diameter of the graph, in iterations, times the
-        period of the schedule.
+        Request a stop after this time. All nodes stop after the same iteration, at most
+        two diameters of the graph, times the period of the schedule, later.
 
     Examples
     --------
@@ -88,10 +85,9 @@ class Record:
     Parameters
     ----------
     nodes : bool, optional
-        Whether to record a row per iteration and node. By default this is so for
-        graphs of up to 1,000 nodes.
+        A row per iteration and node; by default for graphs of up to 1,000 nodes.
     edges : bool
-        Whether to record a row per iteration and directed edge.
+        A row per iteration and directed edge.
     observe : dict of str to callable
         Further columns. Each is a function of the parameters (size,) of a node.
 

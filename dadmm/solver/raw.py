@@ -34,7 +34,7 @@ from dadmm.comm.world import World
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate, certify
-from dadmm.solver.kind import SolveKind, merged
+from dadmm.solver.kind import Saved, SolveKind, merged
 from dadmm.solver.plan import Judge
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
@@ -51,7 +51,7 @@ class RawKind(SolveKind):
     the run stops by its rule alone.
     """
 
-    def prepare(self, topology: Topology, world: World, saved: Any) -> None:
+    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Let a run that is judged by its model have a scaled rule."""
         if self.plan.judge is Judge.MODEL:
             self.rule = replace(self.rule, scaled=True)

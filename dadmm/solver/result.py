@@ -91,17 +91,15 @@ class Result:
     solution : ndarray of shape (size,)
         The mean of the nodes' parameters; private parts are NaN.
     objective : float
-        The sum of all f_i at ``solution``. A problem with an E-step has it at
-        ``solution``.
+        The sum of all f_i at ``solution``, where the E-step is, too.
     certificate : Certificate or None
-        A bound on the error of ``solution``; None if there is none.
+        A bound on the error of ``solution``.
     residuals : Residuals
     ending : Ending
         The criterion that was met last, or was not met.
     traffic : Traffic
-    seconds : Seconds
-        Of this session: since the run began or was resumed.
-    seconds_of_all_sessions : Seconds
+    seconds, seconds_of_all_sessions : Seconds
+        Since the run began or was resumed, and since it began.
     history : History
         Rows of each iteration, see `dadmm.Record`; empty if nothing was recorded.
     nodes : ndarray of int of shape (n_nodes,)
@@ -119,7 +117,6 @@ class Result:
         bound on the angle between the subspace of each node and the principal axes of
         all rows.
     penalties : EdgePenalties
-        Penalties and budgets of each directed edge, at the start and at the end.
     curvature_seconds : float
         How long this process measured curvatures for the first penalties.
     duals : dict of int to ndarray of shape (shared_size,)

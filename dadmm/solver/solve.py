@@ -25,7 +25,7 @@ from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice, of_type
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
@@ -104,24 +104,21 @@ def solve(
     topology : Topology or networkx graph
         The graph: which nodes exchange messages.
     scheme : str or Scheme
-        How penalties adapt. ``"snap"`` is beyond the paper. The paper's schemes are
-        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``;
-        ``"global_balance"`` is a centralised baseline. An object has its own settings,
+        How penalties adapt: ``"snap"``, which is beyond the paper; the paper's
+        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``; or
+        ``"global_balance"``, a centralised baseline. An object has its own settings,
         as in ``dadmm.penalty.NAP(budget0=2.0)``.
     stopping : str or Stopping
-        When to stop: a rule by its name, or an object, as in
-        ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
+        A rule by its name, or ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
     sending : str or Sending
-        Which messages are sent, and how they are encoded: a payload by its name, or an
-        object, as in ``dadmm.Sending("quantised:6", censor=0.01)``.
+        Which messages are sent, and how they are encoded: a payload by its name, or
+        ``dadmm.Sending("quantised:6", censor=0.01)``.
     schedule : Schedule, optional
-        Which edges are used in which iteration. By default all edges are used in all
-        iterations.
+        Which edges are used in which iteration; by default all in all.
     init : {"merged", "shared", "independent"} or ndarray of shape (n_nodes, size)
         "merged", for PPCA and structure from motion: the principal axes of all rows,
-        merged over the network, in a unit that makes the run the same for data in all
-        units, see `docs/accuracy.md`. Or draw the same initial parameters for all
-        nodes, or different ones for each, or use the given ones. The default is
+        merged over the network, see `docs/accuracy.md`. Or draw the same parameters for
+        all nodes, or different ones for each, or use the given ones. The default is
         "merged" for PPCA, except with the scheme "fixed" or raw coordinates;
         "independent" for structure from motion, where each camera starts from its first
         frame; else "shared".
@@ -132,14 +129,12 @@ def solve(
     coordinates : {"auto", "metric", "units", "raw"}
         In which coordinates theta is found, whatever the scheme. "metric", for convex
         problems with the methods ``rows`` and ``within``: sums over the network at the
-        start choose coordinates in which the problem is well conditioned, whatever the
-        units of the data, and sums at the end bound the error of the result, see
-        `docs/accuracy.md`. "units", for PPCA: the mean and unit of all rows; from drawn
-        parameters, lengths of components as logarithms and five descent steps in an
-        iteration. "raw": the units of the data, one EM sweep, and no sums over the
-        network. The default is the metric for convex problems of up to 300 parameters,
-        units for PPCA, unless entries are missing and the start is drawn, and raw for
-        all others.
+        start choose coordinates in which the problem is well conditioned, and sums at
+        the end bound the error of the result, see `docs/accuracy.md`. "units", for
+        PPCA: the mean and unit of all rows. "raw": the units of the data, and no sums
+        over the network. The default is the metric for convex problems of up to 300
+        parameters, units for PPCA, unless entries are missing and the start is drawn,
+        and raw for all others.
     bound_angle : bool
         Whether sums at the end bound the angle between the subspace of each node and
         the principal axes of all rows, for PPCA in units without missing entries.
@@ -147,8 +142,7 @@ def solve(
         Seed of the initial parameters.
     record : bool or Record, optional
         Whether to record a row per iteration and node in ``result.history``; by default
-        this is so for graphs of up to 1,000 nodes. Or an object, as in
-        ``dadmm.Record(edges=True)``.
+        this is so for graphs of up to 1,000 nodes. Or ``dadmm.Record(edges=True)``.
     callbacks : sequence of callables
         Each is called with ``(t, run)`` after each iteration, and may return a request
         to all nodes, such as ``"stop"``. `docs/callbacks.md` has examples.
@@ -267,7 +261,10 @@ def solve(
             kind.prepare(topology, world, saved)
         setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
-        exchange = _exchange(topology, kind.within, ranks, world)
+        size = next(iter(kind.within.values())).layout.shared_size
+        nodes = row_order(topology, kind.within)
+        survives = ranks.on_failure == "continue"
+        exchange = make_exchange(world, topology, size, nodes, ranks.wait, survives)
         run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
@@ -276,7 +273,8 @@ def solve(
         recorder = Recorder(run, records.observe, by_node, bool(records.edges), begin)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
-            called.append(_deadline(stop.max_seconds))
+            end = monotonic() + stop.max_seconds
+            called.append(lambda t, run: "max_seconds" if monotonic() > end else None)
         local = LocalRun(run, schedule, tuple(range(n_nodes)))
         set_up = monotonic() - began
         local = run_with_recovery(local, stop.max_iter, called, checkpoints)
@@ -284,7 +282,7 @@ def solve(
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         first = "given" if is_warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local, kind, policy, first)
+        ending = find_ending(local, kind, first)
         result = collect(local, kind, ending, stated, recorder, before, gather)
         exchange = local.run.exchange
         left = comm
@@ -344,8 +342,7 @@ def hosted_problems(
             f"the graph has {n_nodes} nodes but {len(own)} problems were given; pass "
             "one per node"
         )
-    kinds = {type(each): (i, each) for i, each in own.items()}
-    for i, problem in kinds.values():
+    for i, problem in {type(each): (i, each) for i, each in own.items()}.values():
         if not isinstance(problem, Problem):
             raise ProblemError(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
@@ -355,21 +352,17 @@ def hosted_problems(
     return own
 
 
-def _exchange(
-    topology: Topology, hosted: Mapping[int, Problem], ranks: Ranks, world: World
+def make_exchange(
+    world: World,
+    topology: Topology,
+    size: int,
+    nodes: Integers | None = None,
+    wait: str = "auto",
+    survives: bool = False,
 ) -> Exchange:
-    size = next(iter(hosted.values())).layout.shared_size
-    nodes = row_order(topology, hosted)
-    if ranks.comm is None:
+    """Return an exchange of ``size`` numbers per message between these processes."""
+    if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
 
-    survives = ranks.on_failure == "continue"
-    return MPIExchange(
-        ranks.comm, topology, size, nodes, world.hosts, ranks.wait, survives
-    )
-
-
-def _deadline(seconds: float) -> Callback:
-    end = monotonic() + seconds
-    return lambda t, run: "max_seconds" if monotonic() > end else None
+    return MPIExchange(world.comm, topology, size, nodes, world.hosts, wait, survives)

@@ -20,7 +20,7 @@ from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
-from dadmm.solver.kind import SolveKind, merged
+from dadmm.solver.kind import SolveKind, Statement, merged
 from dadmm.solver.subspace import bound_subspace
 
 LEAST_NOISE = 1e-12  # variance of the noise over the variance of the rows
@@ -81,7 +81,7 @@ class InUnits(SolveKind):
         self.within = {
             i: own.standardised(record.mean, unit) for i, own in self.problems.items()
         }
-        self._root: Any = 1.0  # of the weights of theta in the proximal step
+        self._root: float | Vector = 1.0  # of the weights of theta in the proximal step
         self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self._shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
         D, M = self.layout.shapes["W"]
@@ -146,13 +146,14 @@ class InUnits(SolveKind):
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
-    def more_facts(self, run: Run, solution: Vector) -> dict[str, Any]:
-        """Return a bound on the angle, if no entry is missing."""
+    def with_more(self, run: Run, said: Statement) -> Statement:
+        """Return the statement with a bound on the angle, if no entry is missing."""
         if not self.complete or not self.plan.bound_angle:
-            return {}
-        W, whole = (self.layout.views(at).W for at in (run.points, solution))
+            return said
+        W, whole = (self.layout.views(at).W for at in (run.points, said.solution))
         own, n_nodes = self.own(run), run.topology.n_nodes
-        return {"subspace_bound": bound_subspace(run.total, own, W, whole, n_nodes)}
+        bound = bound_subspace(run.total, own, W, whole, n_nodes)
+        return said._replace(subspace_bound=bound)
 
 
 class UnitsKind(InUnits):

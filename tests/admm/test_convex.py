@@ -13,11 +13,7 @@ from numpy.testing import assert_array_equal
 from dadmm import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.problems import metrics
-from tests.support.problems import (
-    distance,
-    optimum,
-    quadratics,
-)
+from tests.support.problems import distance, optimum, quadratics
 from tests.support.solving import solve
 
 # Both ends of an edge come to one penalty by themselves, or each to its own

@@ -1,5 +1,7 @@
 """What a launch command prints after a failure: which node, why, how to resume."""
 
+import time
+
 import pytest
 
 from dadmm.core import files
@@ -123,6 +125,8 @@ def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
     assert "iteration 120" in advice
     assert advice.endswith(f"{RESUME} 'my run'")
     assert diagnosis.explain(RESUME, "dadmm: error: No", run, 2) == [advice]
+    later = diagnosis.explain(RESUME, "dadmm: error: No", run, 2, since=time.time() + 9)
+    assert later == []  # it was resumed and refused
     assert RESUME not in diagnosis.explain(RESUME, "", None, 1)[1]
     elsewhere = diagnosis.explain(RESUME, "", None, 1, here=False)[1]
     assert f"{RESUME} FOLDER" in elsewhere

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Record, Sending, Topology, datasets, problems
+from dadmm.core.errors import OutputError
 from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.row_files import (
@@ -17,6 +18,7 @@ from dadmm.runs.row_files import (
     Stride,
     history_header,
     merged,
+    sealed,
     write_rows,
 )
 from dadmm.runs.stored import StoredRun
@@ -118,9 +120,14 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     assert history["eta"].shape == history.edges["eta"].shape == (5, 1)
 
 
+def seal(part, rows, rest=""):
+    lines = [sealed(row.encode()) for row in rows.split()]
+    part.write_bytes(b"".join(lines) + rest.encode())
+
+
 def test_rows_of_the_dead_and_lines_cut_short_are_left_out(tmp_path):
-    (tmp_path / "a.csv").write_text("3,0,2,a\n3,0,1,b\n4,0,2,c\n4,0")
-    (tmp_path / "c.csv").write_text("3,2,0,d\n3,2,1,e\n4,2,0,f\n")
+    seal(tmp_path / "a.csv", "3,0,2,a 3,0,1,b 4,0,2,c", "4,0")
+    seal(tmp_path / "c.csv", "3,2,0,d 3,2,1,e 4,2,0,f")
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
     parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")
     with (tmp_path / "all.csv").open("wb") as target:
@@ -129,6 +136,18 @@ def test_rows_of_the_dead_and_lines_cut_short_are_left_out(tmp_path):
     assert (tmp_path / "all.csv").read_text().split() == [
         "iteration,i,j", "2,0,2,h", "3,0,2,a", "3,2,0,d", "4,0,2,c", "4,2,0,f",
     ]  # fmt: skip
+
+
+def test_a_damaged_row_is_noticed_unless_it_is_left_out(tmp_path):
+    seal(tmp_path / "a.csv", "3,0,1.5 4,0,2.5 5,0,3.5")
+    data = (tmp_path / "a.csv").read_bytes()
+    damaged = data.replace(b"4,0,2.5", b"4,0,2.6")
+    (tmp_path / "a.csv").write_bytes(damaged)
+    parts, before = [tmp_path / "a.csv"], tmp_path / "none"
+
+    assert list(merged(parts, before, 3)) == [b"3,0,1.5\n"]
+    with pytest.raises(OutputError, match=r"a\.csv"):
+        list(merged(parts, before))
 
 
 def test_a_row_per_node_holds_the_named_columns():

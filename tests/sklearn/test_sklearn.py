@@ -13,6 +13,7 @@ from scipy.sparse import csc_array, csr_matrix
 from scipy.stats import multivariate_normal
 
 import dadmm
+from dadmm.core.errors import ProblemError
 from dadmm.problems.metrics import subspace_angle
 from tests.support.processes import mpiexec, program
 
@@ -354,7 +355,9 @@ def test_fitted_estimators_are_pickled_with_their_result(kind):
     fitted.comm = Handle()
 
     for twin in (pickle.loads(pickle.dumps(fitted)), copy.copy(fitted)):
-        assert twin.comm is None
+        assert twin.comm is not fitted.comm
+        with pytest.raises(ProblemError):  # it would fit the rows of one rank
+            twin.fit(X, y)
         one, other = fitted.result_, twin.result_
         assert_array_equal(other.theta, one.theta)
         assert_array_equal(other.parts(0)[0], one.parts(0)[0])

@@ -354,11 +354,12 @@ def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind):
     main(*common, "--max-iter", 20, "--out", "run")
     Path("run/parts").mkdir()
     for name in ("history", "edges"):  # as a kill would leave them
-        lines = Path("run", f"{name}.csv").read_text().splitlines(keepends=True)[1:]
+        lines = Path("run", f"{name}.csv").read_bytes().splitlines()[1:]
         Path("run", f"{name}.csv").unlink()
         for node in range(5):
-            rows = [line for line in lines if line.split(",")[1] == str(node)]
-            Path(f"run/parts/{name}-{node:05d}.csv").write_text("".join(rows))
+            own = [line for line in lines if line.split(b",")[1] == b"%d" % node]
+            rows = map(row_files.sealed, own)
+            Path(f"run/parts/{name}-{node:05d}.csv").write_bytes(b"".join(rows))
     list_as_over_mpi()
     for name in ("summary.json", "result.npz"):
         Path("run", name).unlink()
@@ -370,8 +371,20 @@ def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind):
 
     part.write_text(rows)
     assert main("--resume", "run", "--max-iter", 30) == 0
+
     main(*common, "--max-iter", 30, "--out", "whole")
     assert_same_files(edges=True)
+
+
+def test_merged_rows_that_were_changed_are_noticed(capsys):
+    main(*ENDLESS, "--max-iter", 20, "--out", "run")
+    file = Path("run/history.csv")
+    rows = file.read_text()
+    file.write_text(rows.replace("5", "6", 1))
+    assert file.name in refused(capsys, "--resume", "run", "--max-iter", 30)
+
+    file.write_text(rows)
+    assert main("--resume", "run", "--max-iter", 30) == 0
 
 
 def test_other_data_are_refused(capsys):

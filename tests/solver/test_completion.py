@@ -11,7 +11,7 @@ from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import PPCA, IncompletePPCA, StructureFromMotion, metrics
-from dadmm.solver.merged import WORSE, Model, Rounds, distance
+from dadmm.solver.merged import WORSE, Rounds, Start, distance
 from tests.support.solving import solve
 
 NODES = 6
@@ -180,7 +180,7 @@ def test_a_node_whose_completion_breaks_down_ends_set_up_at_all(
 def model(seed, D=8, M=2):
     rng = np.random.default_rng(seed)
     W, mean = rng.standard_normal((D, M)), rng.standard_normal(D)
-    return Model(W, 1.5 + seed, mean)
+    return Start(mean, 1.5 + seed, W, 0.5, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(

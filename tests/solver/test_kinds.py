@@ -84,10 +84,7 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, cut):
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "kinds",
-    [
-        ("raw", "units", "merged"),
-        (*KINDS, "ridge+huber", "least_squares+logistic"),
-    ],
+    [("raw", "units", "merged"), (*KINDS, "ridge+huber", "least_squares+logistic")],
     ids=["ppca", "tables"],
 )
 def test_over_mpi_the_bits_are_those_of_one_process(kinds):

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from dadmm import Topology, penalty
-from dadmm.problems import (
-    LogisticRegression,
-    MultinomialLogistic,
-    PoissonRegression,
-)
+from dadmm.problems import LogisticRegression, MultinomialLogistic, PoissonRegression
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 from tests.support.tables import KINDS, table

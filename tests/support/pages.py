@@ -11,6 +11,7 @@ import numpy as np
 
 from dadmm import run
 from dadmm.runs.folder import RunFolder, names_of_run
+from dadmm.runs.row_files import iteration, sealed
 
 SMALL = ("--quiet", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
 
@@ -31,11 +32,11 @@ def unfinish(folder: Path, n_nodes: int, last: int, edges: bool) -> None:
     RunFolder(folder, names_of_run(n_nodes, 1, edges, False, True)).save()
     (folder / "parts").mkdir()
     for kind in ("history", "edges") if edges else ("history",):
-        lines = (folder / f"{kind}.csv").read_text().splitlines(keepends=True)[1:]
-        kept = [line for line in lines if int(line.partition(",")[0]) <= last]
-        after = lines[len(kept)] if len(kept) < len(lines) else ""
-        text = "".join(kept) + after[: len(after) // 2]
-        (folder / "parts" / f"{kind}-00000.csv").write_text(text)
+        rows = (folder / f"{kind}.csv").read_bytes().splitlines()[1:]
+        kept = [sealed(row) for row in rows if iteration(row) <= last]
+        after = rows[len(kept)] if len(kept) < len(rows) else b""
+        text = b"".join(kept) + after[: len(after) // 2]
+        (folder / "parts" / f"{kind}-00000.csv").write_bytes(text)
         (folder / f"{kind}.csv").unlink()
     for name in ("summary.json", "result.npz", "model.json"):
         (folder / name).unlink()

@@ -60,29 +60,30 @@ class Ended(NamedTuple):
 
 
 class Job(processes.Job):
-    """One start of the main job under mpiexec, which has ``options``.
+    """One start of a command that runs the main job on ranks of an MPI.
 
-    All processes of the campaign are found by ``name``. Without a ``plan`` for
-    ``rank.py`` the ranks are ``python -m dadmm.run``.
+    All processes of the campaign are found by ``name``; ``plan`` is for ``rank.py``.
     """
 
     def __init__(
-        self, mpi: MPI, ranks: int, arguments: Sequence[str], folder: Path, name: str,
-        plan: Mapping[str, Any], options: Sequence[str] = (),
+        self, mpi: MPI, command: Sequence[str], folder: Path, name: str,
+        plan: Mapping[str, Any], more: Mapping[str, str] = {},
     ) -> None:  # fmt: skip
         self.mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
-        main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
-        command = [mpi.mpiexec, *options, "-n", str(ranks), sys.executable, *main]
-        given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan)}
+        given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan), **more}
         own = {k: v for k, v in mpi.variables.items() if k not in os.environ}
         env = processes.variables(**given) | own
-        super().__init__([*command, *arguments], folder, env)
+        super().__init__([*command], folder, env)
         self.began = time.monotonic()
         self.heeds = True  # whether the ranks listened when a signal was sent to them
 
     def ranks(self) -> dict[int, int]:
         found = marked(self.mark).items()
         return {rank: pid for pid, rank in found if rank is not None}
+
+    def err(self) -> str:
+        """Return what was printed so far."""
+        return os.pread(self._err.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def comes_to(self, happens: Callable[[], bool]) -> bool:
         """Return whether something happens while the job runs, and in time."""
@@ -92,12 +93,12 @@ class Job(processes.Job):
             time.sleep(0.01)
         return False
 
-    def outcome(self) -> Ended:
+    def outcome(self, grace: float = GRACE) -> Ended:
         """Wait for the end of all processes, or end them when their time is up."""
         hung, left = False, 0
         try:
             self.process.wait(max(0.0, self.began + LIMIT - time.monotonic()))
-            end = time.monotonic() + GRACE
+            end = time.monotonic() + grace
             while (found := marked(self.mark)) and time.monotonic() < end:
                 time.sleep(0.05)
             left = len(found)

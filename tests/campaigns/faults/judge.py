@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
 from tests.campaigns.faults.cases import Case
-from tests.campaigns.faults.jobs import MPI, Ended, Job, sweep
+from tests.campaigns.faults.jobs import HERE, MPI, Ended, Job, sweep
 from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
 from tests.support.runs import history_of, summary_of
 from tests.support.solving import solve
@@ -73,19 +74,25 @@ class Play:
         self.newest = -1  # complete checkpoint that was seen
 
     def verdict(self) -> Verdict:
-        if self.case.kind == "full_disk":
-            mount(self.disk)
-        else:
-            self.disk.mkdir()
+        self._open()
         try:
             outcome = self._lose() if self.case.kind == "loss" else self._play()
         except Fall as fall:
             outcome = str(fall.args[0])
             self.story.append(str(fall.args[1]))
         finally:
-            if self.case.kind == "full_disk":
-                subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
+            self._close()
         return Verdict(outcome, self.struck, self.starts, " | ".join(self.story))
+
+    def _open(self) -> None:
+        if self.case.kind == "full_disk":
+            mount(self.disk)
+        else:
+            self.disk.mkdir()
+
+    def _close(self) -> None:
+        if self.case.kind == "full_disk":
+            subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
 
     def _play(self) -> str:
         reference(self.case, self.folder / "whole")
@@ -96,6 +103,7 @@ class Play:
             self.struck += hit
             done, resume = self._after(ended, fault, hit, resume)
             if done:
+                (self.disk / "filler").unlink(missing_ok=True)
                 if differs := differences(self.folder / "whole", self.run):
                     raise Fall(
                         WRONG, f"differs from the uninterrupted run in {differs}"
@@ -110,6 +118,7 @@ class Play:
         arguments, options = ["--resume", str(self.run)], ()
         if not resume:
             arguments = [*self.case.settings, *self.case.saving, "--overwrite"]
+            arguments += ["--nodes", str(self.case.nodes)]
             arguments += ["--out", str(self.run)]
             self.newest = -1
         if self.case.kind == "loss":
@@ -121,10 +130,13 @@ class Play:
         if self.pace:
             ranks = map(str, range(self.case.ranks))
             plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
-        job = Job(
-            self.mpi, self.case.ranks, [*arguments, "--quiet"], self.folder, self.name,
-            plan, options,
-        )  # fmt: skip
+        main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
+        ranks = self.case.ranks
+        if resume and self.case.nodes > ranks and not fault.plan:
+            ranks += self.starts % 2  # it may go on with other ranks
+        command = [self.mpi.mpiexec, *options, "-n", str(ranks)]
+        command += [sys.executable, *main, *arguments, "--quiet"]
+        job = Job(self.mpi, command, self.folder, self.name, plan)
         try:
             hit = fault.strike(job, self.run)
             ended = job.outcome()
@@ -151,7 +163,8 @@ class Play:
         if "Traceback" in ended.err and (not interrupted or ", in main\n" in ended.err):
             raise Fall(UNCLEAR, f"a traceback: {tail}")
         errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
-        if len(errors) > 1 or (errors and ended.code != 2):
+        code = 1 if self.case.kind == "loss" and "outside" in str(errors) else 2
+        if len(errors) > 1 or (errors and ended.code != code):
             raise Fall(UNCLEAR, f"code {ended.code}: {errors}")
 
     def _after(
@@ -180,7 +193,7 @@ class Play:
 
     def _nothing_lost(self, summary: dict[str, Any] | None) -> None:
         """Raise if a complete checkpoint has vanished, or a stop has left none."""
-        whole = complete(self.run, self.case.ranks)
+        whole = complete(self.run, self.case.nodes)
         newest = max(whole, default=-1)
         if newest < self.newest:
             raise Fall(LOST, f"checkpoint {self.newest} is gone; there are {whole}")
@@ -204,7 +217,7 @@ class Play:
             shutil.rmtree(named[0])
             self.newest = -1
             return False, True
-        whole = complete(self.run, self.case.ranks)
+        whole = complete(self.run, self.case.nodes)
         if whole and self.case.kind != "corrupt":
             raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
         return False, False  # a new run
@@ -227,7 +240,7 @@ class Play:
         if not (self.run / "summary.json").exists():
             again, _ = self._start(Fault(), resume=True)
             if again.code:
-                if complete(self.run, self.case.ranks):
+                if complete(self.run, self.case.nodes):
                     raise Fall(LOST, f"refused: {again.said}")
                 return CLEAR
         self._judge_parts([])
@@ -249,7 +262,7 @@ class Play:
             self.story.append(f"nodes {nodes} are {far:.0e} from their optimum")
             if not far < CLOSE:
                 raise Fall(WRONG, "which is too far")
-        missing = set(range(self.case.ranks)) - set(seen)
+        missing = set(range(self.case.nodes)) - set(seen)
         # some died alone, and nobody knows
         if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
             raise Fall(LOST, f"there are results of nodes {sorted(seen)} only")
@@ -258,7 +271,7 @@ class Play:
 
 def reference(case: Case, out: Path) -> None:
     """Run a case in this process, with nothing in its way."""
-    arguments = [*case.settings, "--nodes", str(case.ranks), "--no-checkpoint"]
+    arguments = [*case.settings, "--nodes", str(case.nodes), "--no-checkpoint"]
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         code = dadmm.run.main([*arguments, "--quiet", "--out", str(out)])
@@ -273,7 +286,12 @@ def differences(whole: Path, again: Path) -> list[str]:
     found = []
     for path in sorted(whole.iterdir()):
         name, mine = path.name, again / path.name
-        if name != "config.toml" and not mine.exists():
+        if name == "config.toml":
+            continue
+        if name.endswith(".csv"):
+            with contextlib.suppress(ValueError):
+                merge_parts(again, path.stem, path.read_text().partition("\n")[0])
+        if not mine.exists():
             found.append(f"{name} (missing)")
         elif name.endswith(".npz"):
             found += [f"{name}:{key}" for key in _arrays_apart(mine, path)]
@@ -284,6 +302,19 @@ def differences(whole: Path, again: Path) -> list[str]:
         elif name == "summary.json":
             found += [f"{name}:{key}" for key in _facts_apart(again, whole)]
     return found
+
+
+def merge_parts(run: Path, kind: str, header: str) -> None:
+    """Write the rows that a run left in parts, for want of room, into one file."""
+    files = [path.read_text() for path in (run / "parts").glob(f"{kind}-*.csv")]
+    lines = [line.rpartition(",")[0] for text in files for line in text.splitlines()]
+    if lines:
+        keys, whole = 3 if kind == "edges" else 2, run / f"{kind}.csv"
+        key = lambda line: [int(word) for word in line.split(",")[:keys]]  # noqa: E731
+        first = min(map(key, lines))[0]
+        before = whole.read_text().splitlines()[1:] if whole.exists() else []
+        lines += [line for line in before if key(line)[0] < first]
+        whole.write_text("\n".join([header, *sorted(lines, key=key), ""]))
 
 
 def _arrays_apart(mine: Path, theirs: Path) -> list[str]:
@@ -314,10 +345,10 @@ def nodes_of(folder: Path) -> list[int]:
 
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
-    config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
+    config = RunConfig.from_argv([*case.settings, "--nodes", str(case.nodes)]).config
     alone = World()
-    data = setup.shards(alone, config, Topology.complete(case.ranks), Checks(alone))
-    problems = setup.problems(config, data, case.ranks)
+    data = setup.shards(alone, config, Topology.complete(case.nodes), Checks(alone))
+    problems = setup.problems(config, data, case.nodes)
     left = [problems[i] for i in nodes]
     best = solve(
         left, Topology.complete(len(left)), tolerance=1e-9, absolute_tolerance=1e-12,

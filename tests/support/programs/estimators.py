@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pyarrow
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from dadmm.sklearn import (
@@ -105,9 +107,14 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
     X, y, odd = own(X), own(y), COMM.rank == 2
     gap = np.where(np.arange(5) == 1, np.inf if odd else 1.0, X)
     labels = y > 0 if odd else np.array(["a", "b"])[(y > 0) * 1]
+    names = "abcde" if odd else "abced"
+    table = pyarrow.table(dict(zip(names, X.T, strict=True)))
     many, constant = LogisticRegression(), np.ones(len(X))
+    named = {f"{'b' if odd else 'a'}{k}": X[:, k] for k in range(5)}
+    search = GridSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, error_score="raise", cv=2)
     for estimator, rows, targets, culprit in (
         (Ridge(), X[:, : 4 if odd else 5], y, "features"),
+        (Ridge(), table, y, "names of features"),
         (Ridge(2.0 if odd else 1.0), X, y, "alpha"),
         (Ridge(), csr_array(X) if odd else X, y, "format"),
         (Ridge(), StandardScaler().fit_transform(X), y, "standardised"),
@@ -120,9 +127,12 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
         (many, X, constant, "one class"),
         (PPCA(), 0 * X, y, "equal"),
         (PPCA(), X + np.where(np.arange(5) == 3, np.nan, 0), y, "feature 3"),
+        (Ridge(), pyarrow.table(named), y, "names"),
+        (search, X, y, "cross-validation"),
     ):
+        over_mpi = {"estimator__comm" if estimator is search else "comm": COMM}
         try:
-            clone(estimator).set_params(comm=COMM).fit(rows, targets)
+            clone(estimator).set_params(**over_mpi).fit(rows, targets)
         except ValueError as error:
             said = str(error)
             assert culprit in said, said

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 
-from launch import commands
+from launch import commands, mpi
 from launch.console import run_command
 from launch.mpi import Runtime
 
 runtime = Runtime(sys.executable, sys.argv[1], dict(os.environ))
-commands.prepare = lambda *_, **options: runtime
+mpi.prepare = lambda *_, **options: runtime
 sys.exit(run_command(commands.local, sys.argv[2:]))
