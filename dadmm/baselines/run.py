@@ -35,7 +35,7 @@ Callback = Callable[[int, Any], str | None]
 
 
 class BaselineRun:
-    """The nodes of a process; callbacks get it as those of `dadmm.solve` get `Run`.
+    """The nodes of a process; callbacks get it in place of `dadmm.Run`.
 
     Parameters
     ----------

@@ -157,7 +157,7 @@ def find_optimum(
     """Return the distance from the pooled optimum of a convex problem.
 
     It is ``|F (theta - best)| / |F best|``, where F'F is the Hessian of the sum of all
-    f_i at the optimum. The optimum is that of a certified run.
+    f_i at the optimum. A certified run finds the optimum.
     """
     own = list(problems.values())
     if not getattr(own[0], "convex", False) or not hasattr(own[0], "rows"):
@@ -200,8 +200,7 @@ def attempt(
 ) -> Watch:
     """Run a scheme or an algorithm; return what was seen.
 
-    Sums at the end are those of a result of `dadmm.solve`, which other algorithms do
-    not have.
+    Only `dadmm.solve` sends sums at the end.
     """
     watch = Watch(world, setting.distance, arrival)
     common: dict[str, Any] = {
