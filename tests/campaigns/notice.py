@@ -45,9 +45,7 @@ def measure(mpi: jobs.MPI, fault: str, phase: str, folder: Path) -> float:
         if fault == "cut":
             play.on_host(1, CUTS["partition"][0])
         began = time.time() if fault == "cut" else float(struck.read_text())
-        named = re.compile(
-            r"(rank|node) 3\b.*(host1|stopped|killed|ended)|host1 was lost"
-        )
+        named = re.compile(r"^dadmm: .*\b((rank|node) 3|host1)\b", re.MULTILINE)
         while not named.search(job.err()):
             if time.time() > began + MOST:
                 return float("nan")
