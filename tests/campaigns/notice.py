@@ -40,7 +40,7 @@ def measure(mpi: jobs.MPI, fault: str, phase: str, folder: Path) -> float:
     play._open()
     job = play.start(play.arguments(), plan, struck)
     try:
-        if not job.comes_to(struck.exists):
+        if not job.comes_to(lambda: struck.exists() and struck.stat().st_size > 0):
             raise SystemExit(f"the fault did not happen: {job.err()}")
         if fault == "cut":
             play.on_host(1, CUTS["partition"][0])
