@@ -32,6 +32,7 @@ from tests.campaigns.faults.judge import (
     Play,
     differences,
     reference,
+    take_rescued,
 )
 from tests.campaigns.faults.strikes import Rng, complete, later, moment, mount
 from tests.support.emulation import reached_by
@@ -369,6 +370,7 @@ class Watched(Play):
     ) -> tuple[bool, bool]:
         """Judge an end; return whether there is a result, and whether to resume."""
         tail = ended.err[-2500:]
+        take_rescued(ended)
         if ended.hung or (ended.left and not trouble.cuts):  # which nobody can end
             raise Fall(HANG, f"still running after its time: {tail}")
         if (
