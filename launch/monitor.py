@@ -85,9 +85,10 @@ class Rank:
 
     @property
     def _place(self) -> tuple[Any, ...]:
-        """What changes when a rank gets on."""
-        iteration = self.facts.get("iteration")
-        return iteration, None if iteration else self.facts.get("at")
+        """What changes when a rank gets on: outside the iterations, the function."""
+        iteration, waits = self.facts.get("iteration"), self.facts.get("waits")
+        function = str(self.facts.get("at")).partition(" (")[0]
+        return iteration, waits, None if iteration or waits else function
 
 
 class Monitor:

@@ -64,8 +64,9 @@ def summarise(job: Job, fit: Fit) -> Summary:
     }
     if named.coefficients:
         found["coefficients"] = dict(named.coefficients)
-        if builder.arguments(builder.find(config.problem)).takes("alpha"):
-            share = next(iter(job.problems.values())).alpha
+        has_alpha = builder.arguments(builder.find(config.problem)).takes("alpha")
+        share = getattr(next(iter(job.problems.values())), "alpha", None)
+        if has_alpha and share is not None:  # a class of a user need not keep it
             found["alpha"] = float(share * result.topology.n_nodes)
     if fit.linear is not None:
         found |= models.comparison(fit.linear)

@@ -16,12 +16,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.comm.sending import Sending
 from dadmm.comm.world import World, collectively, world_of
-from dadmm.core.errors import ConfigError, ProblemError, TopologyError
+from dadmm.core.errors import ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
 from dadmm.core.schema import integer
 from dadmm.data import shard
 from dadmm.graphs import topology
+from dadmm.graphs.placement import assign
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.ending import advise
@@ -63,9 +64,10 @@ class Consensus(BaseEstimator):
     Parameters
     ----------
     n_nodes : int, optional
-        In one process, the number of nodes among which the rows are divided, evenly
-        and in order. The default is 4, the number of nodes of a given graph, or fewer
-        if there are too few rows. With ``comm`` there is one node per rank.
+        The number of nodes among which the rows are divided, evenly and in order. The
+        default is 4, the number of nodes of a given graph, or fewer if there are too
+        few rows. With ``comm`` it is one node per rank; if there are more, a rank
+        divides its own rows among its nodes.
     topology : str, Topology or networkx graph
         The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
     scheme : str or Scheme
@@ -137,22 +139,22 @@ class Consensus(BaseEstimator):
         n = arrays[0].shape[0]
         graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
-            return FitData(world, graph, [arrays])
-        shares = shard.shares(n, len(graph), range(len(graph))).values()
-        shards = [tuple(array[own] for array in arrays) for own in shares]
-        return FitData(world, graph, shards)
+            world.hosts = assign(graph, [""] * world.size, "blocks")
+        hosted = range(len(world.hosted(len(graph))))
+
+        def divide() -> list[tuple[Any, ...]]:
+            shares = shard.shares(n, len(hosted), hosted).values()
+            return [tuple(array[own] for array in arrays) for own in shares]
+
+        return FitData(world, graph, on_all_ranks(world, divide))
 
     def _graph(self, world: World, most: int) -> Topology:
         """Return the graph; in one process a named one has at most ``most`` nodes."""
         wanted, graph = self.n_nodes, self.topology
         if wanted is not None:
             integer(1).check("n_nodes", wanted)
-        if world.comm is not None and wanted not in (None, world.size):
-            raise ConfigError(
-                f"n_nodes is {wanted} but there are {world.size} ranks; one rank is "
-                "one node, so leave n_nodes out"
-            )
-        wanted = wanted if world.comm is None else world.size
+        if world.comm is not None and wanted is None:
+            wanted = world.size
         if not isinstance(graph, str):
             graph = Topology.from_graph(graph)
             if wanted not in (None, len(graph)):
@@ -171,11 +173,11 @@ class Consensus(BaseEstimator):
         more |= {"scheme": self.scheme, "max_iter": self.max_iter}
         more |= {"tolerance": self.tolerance}
         more |= {"absolute_tolerance": 1e-3 * self.tolerance}
-        comm = data.world.comm
-        given = grouped(more | options | {"comm": comm})
-        own = problems if comm is None else problems[0]
-        result = solve(own, data.graph, **given)
-        if not result.converged and data.world.rank == 0:
+        world, graph = data.world, data.graph
+        given = grouped(more | options | {"comm": world.comm})
+        own = dict(zip(world.hosted(len(graph)), problems, strict=True))
+        result = solve(problems if world.comm is None else own, graph, **given)
+        if not result.converged and world.rank == 0:
             rows = data.shards[0][0]
             warnings.warn(
                 f"{type(self).__name__} ended by {result.reason} after "

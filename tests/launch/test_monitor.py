@@ -142,15 +142,16 @@ def test_a_rank_that_never_came_is_named(watched, clock, capsys):
     assert "rank 1 has" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("t", [7, 0])
 def test_a_rank_that_works_while_others_wait_is_named_with_its_place(
-    watched, clock, capsys
+    t, watched, clock, capsys
 ):
-    first = Line(watched, rank=0, iteration=7, waits=True, at="swap")
-    second = Line(watched, rank=1, iteration=7, waits=False, at="prox (own.py:12)")
-    for _ in range(50):
+    first = Line(watched, rank=0, iteration=t, waits=True, at="swap")
+    second = Line(watched, rank=1, iteration=t, waits=False, at="prox (own.py:12)")
+    for k in range(50):  # both are in loops of a few lines
         clock.now += 5
-        first.say(iteration=7)
-        second.say(iteration=7)
+        first.say(iteration=t, at=f"wait (mpi.py:{k % 2})")
+        second.say(iteration=t, at=f"prox (own.py:{12 - k % 2})")
         assert not watched._check_stall()  # it may only need long
     said = capsys.readouterr().err
 

@@ -307,10 +307,13 @@ class Watched(Play):
         own = [*self.case.settings, *self.case.saving, "--overwrite"]
         return [*own, "--nodes", str(self.case.nodes), "--out", str(self.run)]
 
-    def start(self, arguments: list[str], plan: dict[str, Any]) -> Job:
-        """Start a job of the case."""
+    def start(
+        self, arguments: list[str], plan: dict[str, Any], struck: Path | None = None
+    ) -> Job:
+        """Start a job of the case; the file ``struck`` gets the time of its fault."""
         ranks, words = self.case.ranks, ["-n", str(self.case.ranks)]
         more = {"DADMM_FAULTS_STALL": str(STALL)}
+        more |= {"DADMM_FAULTS_STRUCK": str(struck)} if struck else {}
         if self.network is not None:
             hosts = self.folder / "hosts.txt"
             hosts.write_text(f"host0:{ranks - ranks // 2}\nhost1:{ranks // 2}\n")
