@@ -176,9 +176,8 @@ def check_fault_tolerance() -> None:
     """Raise a ConfigError if this MPI ends all ranks when one fails."""
     if not fault_tolerant():
         raise ConfigError(
-            "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
-            f"and this is {short_name()} without; start it so, or leave on_failure at "
-            "abort"
+            "on_failure = continue needs Open MPI 5, started by mpiexec --with-ft "
+            f"ulfm, got {short_name()}; start it so, or leave on_failure at abort"
         )
 
 

@@ -178,7 +178,7 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     Returns
     -------
     array : ndarray
-        That of a .npy file is memory-mapped: rows are read when they are used.
+        A .npy file is memory-mapped: rows are read when they are used.
 
     Examples
     --------

@@ -331,7 +331,7 @@ def load_model(
     file = Path(path)
     if not os.path.exists(path):
         raise ConfigError(
-            f"there is no {path}; give the folder of a run, or a model file"
+            f"cannot find {path}; give the folder of a run, or a model file"
         )
     if os.path.isdir(file):
         file /= NAME

@@ -272,7 +272,7 @@ class TwiceSmooth(Smooth):
             fault = f"scaled to diagonal 1, it has the eigenvalue {values[0]:.3g}"
         if fault:
             raise ProblemError(
-                f"hessian of Smooth is not one of a convex f: {fault}, at theta = "
+                f"hessian of Smooth does not fit a convex f: {fault}, at theta = "
                 f"{_shown(theta)}; correct it, or leave hessian and convex out"
             )
         return values, axes, scale

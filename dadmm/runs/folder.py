@@ -416,7 +416,7 @@ class RunFolder:
     def write_ranks(
         self, processes: Sequence[tuple[str, int]], hosts: Integers | None
     ) -> None:
-        """Write ranks.csv so that the launch command can identify failed ranks.
+        """Write ranks.csv, by which the launch command identifies failed ranks.
 
         Also tell it the folder's path. ``processes`` has the host and process number of
         each rank, and ``hosts`` the rank of each node; None for a run without MPI,

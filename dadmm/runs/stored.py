@@ -72,7 +72,7 @@ PHASES = dict.fromkeys(("solve", "exchange", "update", "observe"), AMOUNT)
 NULLABLE = ("certificate", "subspace")
 ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "n_nodes": COUNT.also("positive", lambda x: x > 0),
-    "converged": FLAG,
+    **dict.fromkeys(("converged", "is_broadcast"), FLAG),
     **dict.fromkeys(("objective", "alpha"), REAL_OR_NULL),
     "lost_nodes": COUNTS,
     "node_hosts": TEXTS,

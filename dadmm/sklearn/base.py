@@ -132,7 +132,7 @@ class Consensus(BaseEstimator):
         world.compare({name: repr(value) for name, value in settings.items()})
         if world.size > 1 and all(world.texts("yes" * _is_standardised(arrays[0]))):
             raise ProblemError(
-                "every rank has standardised all columns of X by itself, so that a "
+                "every rank has standardised all columns of X by itself, so a "
                 "column has another unit on each rank; a scaler sees the rows of one "
                 "rank only, so leave it out, or scale by numbers that all ranks share"
             )

@@ -43,8 +43,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         of each is positive.
     mean_ : ndarray of shape (n_features,)
     explained_variance_ : ndarray of shape (n_components,)
-        Variance along each component in the model. That of scikit-learn's `PCA` is
-        n / (n - 1) times as large: a maximum likelihood divides by n.
+        Variance along each component in the model. Maximum likelihood divides by n,
+        and scikit-learn's `PCA` by n - 1.
     explained_variance_ratio_ : ndarray of shape (n_components,)
         The same, divided by the variance of all features in the model.
     noise_variance_ : float

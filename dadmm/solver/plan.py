@@ -210,8 +210,8 @@ def find_starts(
             )
         if not hosted.keys() <= warm.duals.keys():
             raise ConfigError(
-                "warm_start needs a result of the same processes: this one has no "
-                "multipliers of some nodes here"
+                "warm_start needs the multipliers of all nodes of this process, and "
+                "the result lacks some; pass a result of the same ranks"
             )
         return {i: warm.of(i) for i in hosted}, {i: warm.duals[i] for i in hosted}
     if plan.kind is Kind.MERGED:

@@ -64,7 +64,7 @@ class Result:
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
     arrays with a row for each of their nodes, or for each edge of these. Their sums,
-    such as ``traffic.messages``, are those of their nodes, and ``traffic.edge_lost``
+    such as ``traffic.messages``, are sums over their nodes, and ``traffic.edge_lost``
     counts the payloads that were dropped on arrival here.
 
     Parameters
@@ -359,4 +359,7 @@ def _traffic(counts: np.ndarray, wire: np.ndarray, run: Run, whole: bool) -> Tra
     if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
         lost = lost[run.topology.reverse]
     calls, shared = run.exchange.collectives.tolist()
-    return Traffic(messages, data, silent, lost, calls, shared, sums, sum_bytes, wire)
+    return Traffic(
+        messages, data, silent, lost, calls, shared, sums, sum_bytes, wire,
+        run.mail.is_broadcast,
+    )  # fmt: skip
