@@ -386,7 +386,7 @@ class Settings:
         only=SUBSPACES, decides=False)
     report: bool = setting(
         RESULTS, False, "at the end write report.html, a page for a browser (needs "
-        "plotly)", decides=False, resume=True)
+        "plotly)", common=True, decides=False, resume=True)
     quiet: bool = setting(
         RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
     # fmt: on

@@ -61,7 +61,9 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
         "colours": {name: style.page_colours(name) for name in ("light", "dark")},
         "every": every,
     }
-    scripts = [_closed(get_plotlyjs()), "".join(map(_file, SCRIPTS))]
+    # a script that cannot end its element early
+    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    scripts = [plotly.replace("<!--", "<\\!--"), "".join(map(_file, SCRIPTS))]
     badge = "" if page.is_comparison else outcome.badge(runs[0])
     about_it = "" if page.is_comparison else _rule(runs[0])
     return (
@@ -95,11 +97,6 @@ def _rule(run: StoredRun) -> str:
 
 def _file(name: str) -> str:
     return files("dadmm.show").joinpath(name).read_text("utf-8")
-
-
-def _closed(script: str) -> str:
-    """Return a script that cannot end its element early."""
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _policy(scripts: Sequence[str]) -> str:

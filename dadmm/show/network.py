@@ -113,7 +113,7 @@ def _words(
     found: Sequence[StoredRun], drawn: Sequence[Drawn], n_frames: int, longest: int
 ) -> str:
     """Return what the section shows, and what it leaves out."""
-    words = "Width and colour of an edge are its penalty eta, the mean of its two "
+    words = "Width and colour of an edge are its penalty η, the mean of its two "
     words += "directions, as it is after the iteration. "
     words += said(n_frames or longest, longest, "iterations")
     for own in drawn:
@@ -135,19 +135,16 @@ def _dashes(moving: Sequence[Drawn]) -> str:
     spent = {run.config.scheme for run in by_edge
              if run.has_budgets and (run.edge_column("used_up") > 0).any()}  # fmt: skip
     if spent:
-        words = " and ".join(map(_used_up, sorted(spent)))
+        words = " and ".join(
+            "snap leaves the penalty about where it is" if scheme == "snap"
+            else f"{scheme} has set the penalty back to its start"
+            for scheme in sorted(spent)
+        )  # fmt: skip
         items += (
             f"<li>{svg.edge_sample('level6 over')} dashed: the budgets of both ends "
             f"are used up, and {words}</li>"
         )
     return f'<ul class="legend">{items}</ul>' if items else ""
-
-
-def _used_up(scheme: str) -> str:
-    """Return what a scheme does with the penalty of an edge that is out of budget."""
-    if scheme == "snap":
-        return "snap leaves the penalty about where it is"
-    return f"{scheme} has set the penalty back to its start"
 
 
 def _data(page: Page, k: int, own: Drawn) -> dict[str, Any]:

@@ -327,29 +327,18 @@ def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
     """Return medians of the penalties of several runs, with their ranges."""
     curves = spreads([run.eta for run in runs], runs, most)
     found = [replace(curve, steps=True) for curve in curves]
-    return _of_penalties("Penalty eta of the edges", found, runs)
+    return _of_penalties("Penalty η of the edges", found, runs)
 
 
 def _of_penalties(name: str, marks: Sequence[Any], runs: Sequence[StoredRun]) -> Panel:
     """Return a panel of penalties, with the axes that their ranges need."""
     longest = max(run.n_iterations for run in runs)
     every = np.concatenate([run.eta.ravel() for run in runs])
-    starts = {eta0 for run in runs if (eta0 := given_eta0(run)) is not None}
-    level = (starts.copy().pop(), "eta0") if len(starts) == 1 else None
+    given = (run.config.eta0 for run in runs)
+    starts = {eta0 for eta0 in given if isinstance(eta0, float)}
+    level = (starts.pop(), "eta0") if len(starts) == 1 else None
     x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
     return Panel(name, x, Axis("Penalty η", log=is_wide(every)), marks, level)
-
-
-def given_eta0(run: StoredRun) -> float | None:
-    """Return the first penalty if it was given as a number."""
-    return run.config.eta0 if isinstance(run.config.eta0, float) else None
-
-
-def bytes_by_edge(run: StoredRun) -> Vector | None:
-    """Return the bytes of each directed edge, if they are known."""
-    if "edge_bytes" in run.arrays:
-        return run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
-    return run.edge_column("bytes").sum(axis=0) if run.by_edge else None
 
 
 def edge_map(
@@ -374,7 +363,9 @@ def edge_map(
 
 def sent(run: StoredRun) -> Panel:
     """Return the bytes by directed edge."""
-    values = bytes_by_edge(run)
+    values = run.edge_column("bytes").sum(axis=0) if run.by_edge else None
+    if "edge_bytes" in run.arrays:
+        values = run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
     ends = ("Receiver", "Sender")
     return edge_map("Bytes by directed edge", run, values, "bytes", ends)
 
