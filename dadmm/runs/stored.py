@@ -85,6 +85,7 @@ ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "record_every": COUNT,
     **dict.fromkeys(("bytes_between_hosts", "outside_calls", "outside_bytes"), COUNT),
     **dict.fromkeys(("seeds", "hosts", "rows_by_node"), WITH_COUNTS),
+    "rows_by_class": object_of(AMOUNT, "an object of numbers of at least 0"),
     "versions": WITH_TEXTS,
     "baseline": object_of(any_of(TEXT, NUMBER, FLAG), "an object of categories"),
     "coefficients": WITH_NUMBERS,
