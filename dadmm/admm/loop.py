@@ -17,11 +17,12 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Nodes, State
-from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping, check_reach
+from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
-from dadmm.comm.wire import HEADER
+from dadmm.comm.wire import HEADER, MOST_QUIET
+from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
@@ -203,7 +204,10 @@ class Run(Nodes):
         direct = sending.always and schedule is None
         super().__init__(topology, exchange, layout, names, direct)
         own = self.names.tolist()
-        self.start_from(np.array([kind.starts[i] for i in own], dtype=np.float64))
+        state, work = self.state, self.work
+        state.theta = np.array([kind.starts[i] for i in own], dtype=np.float64)
+        work.shared[...] = layout.shared(state.theta)
+        work.mean[...] = state.mean[...] = work.shared
         self.kind, self.clock, self.due = kind, Clock(), ""
         self._node_order = np.argsort(self.nodes)
         self._arc_order = np.argsort(self.arcs)
@@ -215,8 +219,13 @@ class Run(Nodes):
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
         span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
         reach, every = topology.diameter_bound * span, sending.send_every
-        if agreement == "neighbours" and kind.rule.tolerance > 0.0:
-            check_reach(reach)
+        counts_hops = agreement == "neighbours" and kind.rule.tolerance > 0.0
+        if counts_hops and reach >= MOST_QUIET:
+            raise ConfigError(
+                f"the nodes need {reach} iterations to agree on a stop, more than the "
+                f"{MOST_QUIET - 1} that a message can count; use agreement='global', "
+                "or tolerance=0 and max_iter"
+            )
         known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(

@@ -272,16 +272,6 @@ class Votes:
         self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
 
 
-def check_reach(reach: int) -> None:
-    """Raise if headers cannot count the iterations that they need to reach all."""
-    if reach >= MOST_QUIET:
-        raise ConfigError(
-            f"the nodes need {reach} iterations to agree on a stop, more than the "
-            f"{MOST_QUIET - 1} that a message can count; use agreement='global', or "
-            "tolerance=0 and max_iter"
-        )
-
-
 class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
