@@ -313,12 +313,6 @@ class Run(Nodes):
         """Return whether a run that starts from known multipliers has nothing to do."""
         return self.kind.duals is not None and self.kind.holds_at_start(self)
 
-    def solve_locally(self) -> None:
-        """Do the proximal steps of the first iteration, and send nothing."""
-        self.edges.pull()
-        self.local.solve()
-        self.local.evaluate(0)
-
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""
         return self.kind.verdict(t, self) if self.stopping.done(t) else ""

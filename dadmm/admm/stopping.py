@@ -150,7 +150,10 @@ class NeighbourStopping:
         ):
             self.work.quiet[...] = 0
             return
-        fields, received = self._fields, _neighbour_headers(box, turn.present)
+        fields, received = self._fields, box.fields
+        if turn.present is not None:  # without a message, a header of no effect
+            blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
+            received = np.where(turn.present, received, blank)
         quiet, stop_at, requests = (
             fields[name] for name in ("quiet_count", "stop_at", "requests")
         )
@@ -227,14 +230,6 @@ def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:
     """Keep the larger code of each round."""
     low = np.maximum(requests & LOW, more & LOW)
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
-
-
-def _neighbour_headers(box: Box, present: np.ndarray | None) -> np.ndarray:
-    """Return the headers of the neighbours; without a message, one of no effect."""
-    if present is None:
-        return box.fields
-    blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
-    return np.where(present, box.fields, blank)
 
 
 class Votes:

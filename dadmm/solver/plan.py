@@ -61,11 +61,6 @@ class Plan(NamedTuple):
     bound_angle: bool = True  # whether to bound the angle of a subspace, if possible
 
     @property
-    def is_chosen(self) -> bool:
-        """Whether sums over the network choose the coordinates."""
-        return self.kind is not Kind.RAW
-
-    @property
     def name(self) -> str:
         """The coordinates: "metric", "units" or "raw"."""
         return self.kind.value.split()[-1]
