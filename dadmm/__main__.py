@@ -20,7 +20,7 @@ from dadmm.core.version import __version__
 # by name: a module with a function main(argv), what it does, and an example
 COMMANDS = {
     "run": ("cli.job", "fit a model over a network", "--nodes 20"),
-    "compare": ("cli.compare", "compare methods on one wire", "--method snap"),
+    "compare": ("cli.compare", "compare methods by bytes", "--method snap"),
     "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
     "plot": ("show.plot", "draw a run, or compare runs", "RUN"),
     "report": ("show.report", "write a run as one HTML page", "RUN"),

@@ -1,7 +1,7 @@
 """What a result does in a notebook: its numbers, figures, folder and replays.
 
-`Result` has these as methods. A figure and a replay are those of the folder that
-`save` writes, in a temporary place.
+`Result` has these as methods. A figure and a replay read the folder that `save` writes,
+in a temporary place.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
 
 
 def _config(result: Result) -> Any:
-    """Return the settings of a result as those of `dadmm run`."""
+    """Return the settings of a result as `dadmm run` has them."""
     from dadmm.graphs.topology import GRAPHS, RANDOM
     from dadmm.problems import PROBLEMS
     from dadmm.runs.config import RunConfig

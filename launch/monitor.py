@@ -36,6 +36,7 @@ BACKLOG = 4096  # ranks that may connect at once
 SILENT = 8  # seconds without a word of a rank, which speaks every 2 s
 STALL = 60  # seconds in which no rank finishes an iteration, or a step of set-up
 CUT, ANSWERS = "cut", "answers"  # of a silent rank on another host
+INSIDE = "inside"  # of one that is in a function of MPI, with Python's lock
 STATES = {  # of a process that says nothing, by the letter of /proc
     "R": "is busy in compiled code, and says nothing",
     "T": "is stopped by a signal (kill -CONT {} lets it go on)",
@@ -44,8 +45,10 @@ STATES = {  # of a process that says nothing, by the letter of /proc
     "Z": "has ended, and its parent has not noticed",
     CUT: "was cut off, or its host is down",
     ANSWERS: "is stopped, or busy in compiled code; its host answers",
+    INSIDE: "waits in {} for other ranks",
 }
-WORKS = ("R", ANSWERS)  # states in which a rank may compute
+# how many times as long a silent rank may stay in a state in which it may compute
+MOST = {"R": math.inf, INSIDE: math.inf, ANSWERS: 4}
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
@@ -82,9 +85,10 @@ class Rank:
 
     @property
     def _place(self) -> tuple[Any, ...]:
-        """What changes when a rank gets on."""
-        iteration = self.facts.get("iteration")
-        return iteration, None if iteration else self.facts.get("at")
+        """What changes when a rank gets on: outside the iterations, the function."""
+        iteration, waits = self.facts.get("iteration"), self.facts.get("waits")
+        function = str(self.facts.get("at")).partition(" (")[0]
+        return iteration, waits, None if iteration or waits else function
 
 
 class Monitor:
@@ -268,30 +272,37 @@ class Monitor:
         """Say which rank is silent, or keeps all waiting; return whether to end it all.
 
         Only a silent rank that does not compute ends a job. One that works may need
-        long for an iteration.
+        long for an iteration. On another host, a rank that nobody sees may do either.
         """
-        now, since = time.monotonic(), math.inf
+        now, known, ends = time.monotonic(), False, False
+        waits: list[bool] = []  # inside MPI; if all do, none works
         lines = {rank: line for line, rank in self.ranks.items() if line.fileno() >= 0}
         for rank, line in lines.items():
             silent = now - rank.heard
+            waits.append(False)
             if silent > SILENT / 2 and not (rank.probed or rank.is_here):
                 rank.probed = True
                 with contextlib.suppress(OSError):
                     line.send(b"\n")  # which its host confirms, and it never reads
             if silent > SILENT:
-                state = self._state(rank, line)
-                since = min(since, math.inf if state in WORKS else rank.heard)
-                told = STATES.get(state, "is frozen").format(rank.facts.get("process"))
+                state, inside = self._state(rank, line), rank.facts.get("inside")
+                state = INSIDE if inside and state in ("S", ANSWERS) else state
+                what = inside if state == INSIDE else rank.facts.get("process")
+                told = STATES.get(state, "is frozen").format(what)
                 self._say(f"{rank.name} {told}", rank.heard)
+                known = known or state not in ("R", ANSWERS)
+                most = self._ends_after * MOST.get(state, 1)
+                ends = ends or silent > most
+                waits[-1] = state == INSIDE and silent > self._ends_after
         ranks = list(lines)
         self._check_missing(ranks, now)
         moved = max((rank.moved for rank in ranks), default=math.inf)
-        if since == math.inf and now - moved > STALL:
+        if not known and now - moved > STALL:
             late = [rank for rank in ranks if not rank.facts.get("waits")][:3]
             words = [f"{rank.name} is in {rank.facts.get('at')}" for rank in late]
             told = "; ".join(words) or "all ranks of this host wait for messages"
             self._say(f"no iteration has ended: {told}", moved)
-        if now - since < self._ends_after:
+        if not (ends or (waits and all(waits))):
             return False
         self._ends_after = math.inf
         return True

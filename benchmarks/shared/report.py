@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.shared.commands import print_markdown, say
 from benchmarks.shared.experiment import SCHEMES, curves
+from dadmm.core.layout import Matrix
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -61,7 +62,7 @@ def draw_angles(
 ) -> None:
     """Draw angle against iteration in the paper's form, if matplotlib is there."""
     try:
-        from dadmm.show.to_matplotlib import angles, save
+        from dadmm.show.to_matplotlib import save
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return
@@ -73,3 +74,41 @@ def draw_angles(
         goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
         figure = angles(panels, f"Largest angle to the {goal} (degrees)")
         save(figure, out / f"angle-{target}-{name or setting}")
+
+
+def angles(curves: Mapping[str, Mapping[str, Matrix]], ylabel: str) -> Any:
+    """Return the paper's figure: angle against iteration, one panel per graph.
+
+    ``curves`` (n_starts, n_iterations) are by title of the panel and scheme; in
+    degrees, NaN after the end of a run. The line is the median over the starts, the
+    band their quartiles, the marker the median of the last iterations. A run that has
+    ended keeps its last angle.
+    """
+    from dadmm.show.figure import Axis, Curve, Panel, quantiles
+    from dadmm.show.style import SCHEME_STYLE, SPARE
+    from dadmm.show.to_matplotlib import draw
+
+    panels = []
+    for name, panel in curves.items():
+        found = []
+        for scheme, starts in panel.items():
+            kept, ends = _held(np.asarray(starts, dtype=float))
+            if len(ends):
+                kept = kept[:, : ends.max()].T
+                low, middle, high = quantiles(kept, (0.25, 0.5, 0.75), 1)
+                style, end = SCHEME_STYLE.get(scheme, SPARE), int(np.median(ends)) - 1
+                x = np.arange(1, len(middle) + 1)
+                found.append(Curve(scheme, x, middle, style, low, high, end=end))
+        axes = Axis("Iteration"), Axis(log=True, unit="°")
+        panels.append(Panel(name, *axes, found, note="" if found else "no curves"))
+    figure = draw("", panels)
+    figure.supylabel(ylabel, fontsize=9)
+    return figure
+
+
+def _held(starts: Matrix) -> tuple[Matrix, np.ndarray]:
+    """Return curves (n_starts, n_iterations) that keep their last value, and ends."""
+    known = np.isfinite(starts)
+    starts, known = starts[known.any(axis=1)], known[known.any(axis=1)]
+    latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
+    return np.take_along_axis(starts, latest, 1), latest[:, -1] + 1

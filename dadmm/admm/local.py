@@ -55,7 +55,7 @@ class Local:
         self.problems, self.layout = problems, problems[0].layout
         self.blocks = make_blocks(problems, self.incidence, bool(self.probe))
         # whether some problem knows equation (14), ``-log p(X_i | theta_i)``
-        self.has_likelihood = any(has_likelihood(type(own)) for own in problems)
+        self.has_likelihood = any(map(has_likelihood, set(map(type, problems))))
 
     def solve(self) -> None:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""

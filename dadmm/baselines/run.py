@@ -20,7 +20,6 @@ from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import world_of
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.schema import choice
 from dadmm.core.threads import one_blas_thread
@@ -30,13 +29,13 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
 from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
-from dadmm.solver.solve import KINDS, hosted_problems, make_exchange
+from dadmm.solver.solve import KINDS, Problems, hosted_problems, make_exchange
 
 Callback = Callable[[int, Any], str | None]
 
 
 class BaselineRun:
-    """The nodes of a process; callbacks get it as those of `dadmm.solve` get `Run`.
+    """The nodes of a process; callbacks get it in place of `dadmm.Run`.
 
     Parameters
     ----------
@@ -195,7 +194,7 @@ class BaselineRun:
 
 
 def solve(
-    problems: Sequence[Problem] | Problem,
+    problems: Problems,
     topology: Topology,
     algorithm: str | Algorithm = "extra",
     *,

@@ -114,7 +114,7 @@ class Comparison(Job):
     def run(self, argv: Sequence[str]) -> int:
         """Do the runs that are not done yet, and write the table and the figures."""
         collectively(self.world, self._read, list(argv))
-        self.hosts = [""] * self.world.size
+        self.machines = [""] * self.world.size
         done = json.loads(from_rank_0(self.world, self._done))
         rows, cells = [], list(self._cells())
         bar = Bar(len(cells), "runs") if self.world.rank == 0 else None
@@ -168,8 +168,8 @@ class Comparison(Job):
     def _cells(self) -> Iterator[tuple[Any, ...]]:
         """Yield what is compared: facts that decide the numbers, and the parts."""
         given, config = self.given, self.config
-        n_nodes = config.nodes or config.traits.nodes
-        n_nodes = self.world.size if self.over_mpi else n_nodes
+        usual = self.world.size if self.over_mpi else config.traits.nodes
+        n_nodes = config.nodes or usual
         networks = " ".join(one.to_toml() for one in self.wire.networks.values())
         self._common = config.deciding() | identity.versions() | {
             "nodes": n_nodes, "to": given.to, "work": given.work, "networks": networks,

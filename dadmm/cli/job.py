@@ -37,6 +37,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
+from dadmm.runs.flags import in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             world = connect()
         except DadmmError as error:  # before the ranks are connected: only of this one
-            return report_error(error)
+            return report_error(in_flags(error))
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
         job = Job(world, signals)
@@ -146,7 +147,7 @@ class Job:
         world, is_input = self.world, isinstance(error, DadmmError)
         if is_input and not (self._is_alone and self.over_mpi):
             if world.rank == 0:
-                report_error(error)
+                report_error(in_flags(error))
             return BAD_INPUT
         if not self.over_mpi:
             raise error
@@ -522,7 +523,7 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
         status = "no minimum" if no_minimum else run.entry("status")
         why = f"has ended ({status}) after {done} iterations; nothing to resume"
     elif done >= max_iter:
-        why = f"has done {done} iterations, and max_iter is {max_iter}; raise max_iter"
+        why = f"has done {done} iterations of {max_iter}; raise --max-iter"
     else:
         return
     raise CheckpointError(f"the run in {folder} {why}")

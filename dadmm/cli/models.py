@@ -111,7 +111,7 @@ def _alone(values: Sequence[Any], *_: Any) -> Any:
 def _named(model: Model, values: Vector) -> Named:
     """Return values of the coefficients of a linear model, in the table's units.
 
-    Those of several classes are by class, as in ``blue: age``.
+    With several classes, names are as ``blue: age``.
     """
     ending = ["intercept"] if "intercept" in model.table_parameters else []
     names = _by_class(model, [*model.feature_names, *ending])

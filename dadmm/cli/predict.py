@@ -119,7 +119,7 @@ def _frames(given: Namespace) -> Iterator[Frame]:
 def _kept(frame: Frame, words: str, found: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a table that are copied; raise if a name is taken."""
     names = [frame.find(word, "keep") for word in column_names(words)]
-    for name in found.keys() & {*names}:
+    for name in (name for name in names if name in found):
         raise ShardError(f"--keep has {name!r}, a column of predictions; rename it")
     return {name: frame.column(name) for name in names}
 

@@ -18,6 +18,7 @@ from dadmm.core.layout import Matrix
 from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
+from dadmm.data.frame import label
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, sfm
 from dadmm.runs.summary import Named, Summary, known
@@ -63,8 +64,9 @@ def summarise(job: Job, fit: Fit) -> Summary:
     }
     if named.coefficients:
         found["coefficients"] = dict(named.coefficients)
-        if builder.arguments(builder.find(config.problem)).takes("alpha"):
-            share = next(iter(job.problems.values())).alpha
+        has_alpha = builder.arguments(builder.find(config.problem)).takes("alpha")
+        share = getattr(next(iter(job.problems.values())), "alpha", None)
+        if has_alpha and share is not None:  # a class of a user need not keep it
             found["alpha"] = float(share * result.topology.n_nodes)
     if fit.linear is not None:
         found |= models.comparison(fit.linear)
@@ -72,6 +74,9 @@ def summarise(job: Job, fit: Fit) -> Summary:
         nodes = map(str, result.nodes.tolist())
         found["scores"] = fit.scores.values
         found["standard_errors"] = dict(fit.standard_errors)
+        if fit.model is not None and fit.scores.by_class:
+            names = map(label, fit.model.classes.tolist())
+            found["rows_by_class"] = dict(zip(names, fit.scores.by_class, strict=True))
         found["rows_by_node"] = dict(zip(nodes, fit.n_rows, strict=True))
     if job.gaps:
         found["gaps"] = {"on_missing": config.on_missing, "nodes": sorted(job.gaps)}

@@ -110,8 +110,6 @@ def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
     """Return the tracks of all cameras on rank 0, and none elsewhere."""
     if rank:
         return []
-    if config.labels is not None:
-        raise ShardError("labels cannot be used with one file per node, nor with sfm")
     return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
 

@@ -143,8 +143,6 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     """Return the rows of all nodes on rank 0, and nothing elsewhere."""
     if rank:
         return Shards({})
-    if config.labels is not None and shard.has_node(str(config.data)):
-        raise ShardError("labels cannot be used with one file per node, nor with sfm")
     choice, how = _asked(config)
     frame = read_frame(str(config.data), **how)
     choice, labels = _with_labels(frame, choice, config.labels, how["beside"])

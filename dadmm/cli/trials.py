@@ -158,7 +158,7 @@ def find_optimum(
     """Return the distance from the pooled optimum of a convex problem.
 
     It is ``|F (theta - best)| / |F best|``, where F'F is the Hessian of the sum of all
-    f_i at the optimum. The optimum is that of a certified run.
+    f_i at the optimum. A certified run finds the optimum.
     """
     own = list(problems.values())
     if not getattr(own[0], "convex", False) or not hasattr(own[0], "rows"):
@@ -167,7 +167,7 @@ def find_optimum(
             "be compared; use ppca without missing entries, or a convex problem"
         )
     result = solve(
-        own if world.comm is None else own[0], graph, coordinates="metric",
+        own if world.comm is None else problems, graph, coordinates="metric",
         stopping=Stopping(tolerance=FINEST, max_iter=20_000), record=False,
         gather="none", comm=world.comm,
     )  # fmt: skip
@@ -201,15 +201,14 @@ def attempt(
 ) -> Watch:
     """Run a scheme or an algorithm; return what was seen.
 
-    Sums at the end are those of a result of `dadmm.solve`, which other algorithms do
-    not have.
+    Only `dadmm.solve` sends sums at the end.
     """
     watch, own = Watch(world, setting.distance, arrival), [*setting.problems.values()]
     common: dict[str, Any] = {
         "sending": sending, "schedule": schedule, "callbacks": [watch],
         "comm": world.comm,
     }  # fmt: skip
-    hosted = own if world.comm is None else own[0]
+    hosted = own if world.comm is None else setting.problems
     options = dict(setting.options)
     if isinstance(method, baselines.Algorithm):
         baselines.solve(
@@ -324,9 +323,9 @@ def usual_penalty(world: World, setting: Setting, graph: Topology) -> float:
     """Return the geometric mean of the penalties of edges with `eta0 = "auto"`."""
     own = list(setting.problems.values())
     result = solve(
-        own if world.comm is None else own[0], graph, scheme=Fixed(eta0="auto"),
-        stopping=Stopping(tolerance=0.0, max_iter=1), record=False, gather="none",
-        comm=world.comm, **setting.options,
+        own if world.comm is None else setting.problems, graph,
+        scheme=Fixed(eta0="auto"), stopping=Stopping(tolerance=0.0, max_iter=1),
+        record=False, gather="none", comm=world.comm, **setting.options,
     )  # fmt: skip
     every = np.sort(world.joined(result.penalties.eta0, True)[0])
     return float(np.exp(np.log(every).mean()))

@@ -41,8 +41,8 @@ class Exchange:
     size : int
         Entries of theta in a message.
     nodes : ndarray of int, shape (n,)
-        The nodes of this process, in the order of their rows; by default that of
-        degrees.
+        The nodes of this process, in the order of their rows; by default in
+        order of degree.
     hosts : ndarray of int, shape (n_nodes,)
         The rank of each node; by default all are here.
 

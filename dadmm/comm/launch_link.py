@@ -6,6 +6,7 @@ every `BEAT` seconds what it does, from before MPI starts to the end of the proc
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -50,6 +51,7 @@ def connect_to_launcher() -> None:
         line.connect(path)
         _greet(line, b"")
     if _launcher is not None or remote:
+        atexit.register(tell_launcher, inside="MPI_Finalize")
         threading.Thread(target=_beat, args=(remote,), daemon=True).start()
 
 
@@ -98,11 +100,11 @@ def _states() -> dict[str, str]:
     """Return the states of the other ranks of this host that do not run or sleep."""
     parent, found = os.getppid(), {}
     with contextlib.suppress(OSError):
-        with open(f"/proc/{parent}/task/{parent}/children") as file:
-            siblings = file.read().split()
-        for process in siblings:
-            if (letter := state_of(process)) not in "RS":
-                found[process] = letter
+        for thread in os.listdir(f"/proc/{parent}/task"):  # any may have started them
+            with open(f"/proc/{parent}/task/{thread}/children") as file:
+                for process in file.read().split():
+                    if (letter := state_of(process)) not in "RS":
+                        found[process] = letter
     return found
 
 

@@ -45,7 +45,7 @@ class MPIExchange(Exchange):
     node per rank, it is sent from the outbox itself.
 
     A swap ends when all messages are received. Sends to other hosts may complete later:
-    those of MPICH over TCP wait for a confirmation of the receiver, a second latency.
+    MPICH over TCP waits for a confirmation of the receiver, a second latency.
     So messages to other hosts are sent from two copies in turn, and a swap waits for
     the sends of the swap before the last. Messages longer than `SHORT` need both ends
     to take part; a swap waits for all of these.
@@ -196,7 +196,7 @@ class MPIExchange(Exchange):
     def _request(self, buffer: int, k: int, n: int) -> MPI.Prequest:
         """Return the request for n bytes of a parcel; it is made once and kept.
 
-        Those of the first buffer are received, those of the others are sent.
+        The first buffer is for receiving, the others are for sending.
         """
         begin = self._parcels[k].begin + self.begin * self._by_row
         key = buffer, begin, n

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.comm import WAITS
+from dadmm.comm.launch_link import tell_launcher
 from dadmm.comm.traffic import count_outside
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import choice
@@ -26,7 +27,10 @@ from dadmm.core.schema import choice
 mpi4py.rc.thread_level = "single"  # one thread calls MPI; some MPIs are faster then
 # Open MPI's own waits then sleep instead of yielding when ranks outnumber cores.
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
+tell_launcher(inside="MPI_Init")
 from mpi4py import MPI as MPI  # noqa: E402 (other modules take it from here)
+
+tell_launcher(inside="")
 
 SHORT = 56  # bytes of an array that is sent with its length, in one call
 POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
@@ -172,9 +176,8 @@ def check_fault_tolerance() -> None:
     """Raise a ConfigError if this MPI ends all ranks when one fails."""
     if not fault_tolerant():
         raise ConfigError(
-            "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
-            f"and this is {short_name()} without; start it so, or leave on_failure at "
-            "abort"
+            "on_failure = continue needs Open MPI 5, started by mpiexec --with-ft "
+            f"ulfm, got {short_name()}; start it so, or leave on_failure at abort"
         )
 
 

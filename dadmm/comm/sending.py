@@ -102,8 +102,8 @@ def check_drop(sending: Sending, scheme: str) -> None:
     """Raise a ConfigError if payloads are dropped and the scheme is not "fixed"."""
     if sending.drop_probability and scheme != "fixed":
         raise ConfigError(
-            f"drop_probability needs the scheme fixed, got {scheme!r}: "
-            "penalties that move need ends that know the same"
+            f"drop_probability needs the scheme fixed, got {scheme!r}; where payloads "
+            "are lost, the two ends of an edge cannot adapt one penalty"
         )
 
 

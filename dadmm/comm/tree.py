@@ -30,7 +30,7 @@ Merge = Callable[[Any, Any], Any]
 Finish = Callable[[Any], Any]
 Frame = NDArray[np.uint8]
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds between two probes for a message
-TAG = 1  # of all messages; those of an exchange have tag 0
+TAG = 1  # of all messages; an exchange has tag 0
 _JSON = 255  # in place of the number of axes
 
 
@@ -366,8 +366,8 @@ def _head(value: NDArray[Any]) -> Frame:
 def _pack(value: Any) -> Frame:
     """Return the bytes of a value.
 
-    Those of an array are its `_head` and entries. Those of another value are the length
-    of its JSON (7 bytes), `_JSON`, and the JSON.
+    An array has its `_head` and entries; another value the length of its JSON (7
+    bytes), `_JSON`, and the JSON.
     """
     if _is_numeric(value):
         return np.concatenate([_head(value), value.reshape(-1).view(np.uint8)])

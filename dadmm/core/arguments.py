@@ -33,8 +33,7 @@ class Parser(argparse.ArgumentParser):
 def program(name: str = "") -> str:
     """Return how a command was started: ``dadmm run`` or ``python -m dadmm.run``.
 
-    Without a name, return how the program that has all commands was started. If another
-    program calls a command, it is ``python -m``, which works in any environment.
+    Without a name, return how the program that has all commands was started.
     """
     place = sys.argv[0]
     if os.path.basename(place) == "dadmm":
@@ -47,11 +46,7 @@ def program(name: str = "") -> str:
 
 
 def print_out(text: str = "", file: TextIO | None = None) -> None:
-    """Print text and flush it; print nothing more if the reader closed the pipe.
-
-    ``python -m dadmm.run | head -2`` closes standard output early, and the run
-    continues without it.
-    """
+    """Print text and flush it; print nothing more if the reader closed the pipe."""
     file = file or sys.stdout
     try:
         print(text, end="", file=file, flush=True)

@@ -68,6 +68,7 @@ def import_class(
         found = getattr(found, word)
     if not fits(found):
         names = " or ".join(f"{base.__module__}.{base.__name__}" for base in bases)
-        raise ConfigError(f"{what} {place!r} is not a class (a {names})")
+        derived = "" if object in bases else f" derived from {names}"
+        raise ConfigError(f"{what} {place!r} is not a class{derived}")
     kind: type[Any] = found
     return kind

@@ -23,11 +23,6 @@ Table = dict[str, Any]  # settings, or the content of a TOML or JSON file
 
 MOST_TEXT = 2**24  # bytes of a file of settings or of a summary
 LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 def check_regular(path: str | Path) -> os.stat_result:
@@ -41,8 +36,8 @@ def check_regular(path: str | Path) -> os.stat_result:
         reason = "its name has a character that no file name can have"
         raise OSError(errno.EINVAL, reason) from None
     if not stat.S_ISREG(found.st_mode):
-        what = KINDS.get(stat.S_IFMT(found.st_mode), "a device")
-        raise OSError(errno.EINVAL, f"it is {what}, not a file")
+        what = files.KINDS.get(stat.S_IFMT(found.st_mode), "device")
+        raise OSError(errno.EINVAL, f"it is a {what}, not a file")
     return found
 
 
@@ -53,10 +48,7 @@ def unreadable(path: str | Path, error: BaseException) -> ConfigError:
 
 
 def parse(
-    path: str | Path,
-    parser: Callable[[str], T],
-    language: str,
-    most: int = MOST_TEXT,
+    path: str | Path, parser: Callable[[str], T], language: str, most: int = MOST_TEXT
 ) -> T:
     """Return the parsed contents of a text file of at most ``most`` bytes."""
     try:
@@ -89,8 +81,7 @@ def read_toml(path: str | Path) -> Table:
 def toml_value(value: object) -> str:
     """Return a bool, int, float, str, or a list or tuple of these as TOML.
 
-    Infinity is ``inf``. A string that is not valid Unicode, such as a file name with
-    undecodable bytes, is an error, because TOML cannot hold it.
+    A string that is not valid Unicode is an error, because TOML cannot hold it.
     """
     if isinstance(value, bool):
         return str(value).lower()

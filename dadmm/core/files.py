@@ -19,7 +19,10 @@ from typing import BinaryIO
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
-KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+KINDS = {
+    stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link",
+    stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket",
+}  # fmt: skip
 
 
 @contextmanager
@@ -48,7 +51,7 @@ def within(
 
 
 def kind(path: str | Path, handle: int | None = None) -> str:
-    """Return what is there: file, folder, link, special, or none.
+    """Return what is there: file, folder, link, named pipe, socket, device, or none.
 
     A name that no file can have, such as one with a null byte, is "none".
     """
@@ -60,14 +63,13 @@ def kind(path: str | Path, handle: int | None = None) -> str:
         if error.errno == errno.ENAMETOOLONG:
             return "none"
         raise
-    return KINDS.get(stat.S_IFMT(mode), "special")
+    return KINDS.get(stat.S_IFMT(mode), "device")
 
 
 def _demand(wanted: str, name: str, handle: int) -> None:
     """Raise if something else than a file or a folder is there."""
     found = kind(name, handle)
     if found not in (wanted, "none"):
-        found = "special file" if found == "special" else found
         wanted = "plain file" if wanted == "file" else wanted
         raise OSError(errno.EEXIST, f"{name} is a {found}, not a {wanted}")
 
@@ -115,9 +117,8 @@ def lock(handle: int, shared: bool = False) -> bool:
     Raise BlockingIOError if another process holds the lock.
     """
     try:
-        fcntl.flock(
-            handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-        )
+        mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(handle, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError:
@@ -155,8 +156,7 @@ def replacing(
 ) -> Iterator[BinaryIO]:
     """Yield a file to write, which replaces ``path`` atomically when it is closed.
 
-    Missing folders below the root are created. If ``path`` exists it must be a plain
-    file.
+    Missing folders below the root are created. ``path`` must be a plain file, or none.
     """
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)

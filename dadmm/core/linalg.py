@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
 
@@ -49,7 +50,7 @@ def unpack_factor(packed: Vector) -> Matrix:
 
 
 @cache
-def _upper(p: int) -> Any:
+def _upper(p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.triu_indices(p)
 
 

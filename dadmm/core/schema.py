@@ -171,10 +171,9 @@ def entry(default: Any, kind: Kind | None, **facts: Any) -> Any:
 def check_fields(
     record: DataclassInstance, where: str = "", error: type[DadmmError] = ConfigError
 ) -> None:
-    """Raise unless the fields of a dataclass are of their kinds.
+    """Raise unless the fields of a dataclass are of their kinds, or None by default.
 
-    None is allowed where it is the default. A subclass that has another default for a
-    field has the kind of its base.
+    A subclass that has another default for a field has the kind of its base.
     """
     kinds: dict[str, Kind | None] = {}
     for base in reversed(type(record).__mro__):

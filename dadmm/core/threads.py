@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,11 +13,13 @@ from threadpoolctl import ThreadpoolController
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_found: dict[str, Any] = {}  # the last controller, and the modules at that time
+# the last controller, the modules at that time, and the number of open limits
+_found: dict[str, Any] = {"open": 0}
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
-    """Limit BLAS to one thread, at once and until the end of a ``with`` block.
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread until the end of a ``with`` block.
 
     Ranks share cores, and the bits of a result depend on the number of threads.
     """
@@ -25,27 +27,36 @@ def one_blas_thread() -> AbstractContextManager[object]:
     known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
     others = {name for name in sys.modules if name.partition(".")[0] not in known}
     if _found.get("modules") != others:
-        _found.clear()
+        _found.pop("controller", None)
         _found["modules"] = others
-    return _limit()
+    with _limit():
+        yield
 
 
 def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that runs with one thread of numpy's BLAS.
 
-    It is cheaper than `one_blas_thread`, which looks for libraries loaded since.
+    It is cheaper than `one_blas_thread`, which looks for libraries loaded since, and
+    costs nothing within it.
     """
 
     @wraps(function)
     def limited(*args: P.args, **named: P.kwargs) -> T:
+        if _found["open"]:
+            return function(*args, **named)
         with _limit():
             return function(*args, **named)
 
     return limited
 
 
-def _limit() -> AbstractContextManager[object]:
+@contextmanager
+def _limit() -> Iterator[None]:
     if "controller" not in _found:  # takes 3 ms
         _found["controller"] = ThreadpoolController().select(user_api="blas")
-    limits: AbstractContextManager[object] = _found["controller"].limit(limits=1)
-    return limits
+    with _found["controller"].limit(limits=1):
+        _found["open"] += 1
+        try:
+            yield
+        finally:
+            _found["open"] -= 1

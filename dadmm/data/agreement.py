@@ -89,7 +89,7 @@ def select(
     if choice.features is not None:
         features = [str(use(word, "features")) for word in choice.features]
     if not features:
-        raise ShardError("there is no feature; a table needs one beside the target")
+        raise ShardError("there is no feature; give a column besides the target")
     for word in choice.categories:
         if frame.find(word, "categories") not in features:
             raise ShardError(

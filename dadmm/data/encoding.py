@@ -121,23 +121,15 @@ class Encoding:
     target, weight : str or None
         The names of these columns.
     classes : tuple of str or float, or None
-        The classes of the target, sorted; y holds their positions. None if the target
-        is a number.
-    means : ndarray of shape (p,), or None
-        Of the observed entries of the columns of X over all nodes, if missing entries
-        are filled or X is standardised.
-    scales : ndarray of shape (p,), or None
-        Standard deviations of the columns of X over all nodes, if X is standardised. A
-        constant column has 1.
+        The classes of the target, sorted; y holds their positions.
+    means, scales : ndarray of shape (p,), or None
+        Means and standard deviations of the columns of X over all nodes, if missing
+        entries are filled or X is standardised. A constant column has the scale 1.
     centre : bool
-        Whether standardising subtracts the means. It does not if the model has no
-        intercept.
-    on_missing : {"error", "drop", "mean", "keep"}
-        What is done to rows with missing entries. A row without target is dropped
-        where others are filled.
-    unknown : {"error", "ignore"}
-        What is done to categories that no node had. Ignored ones are zero in all
-        columns.
+        Whether standardising subtracts the means, as with an intercept.
+    on_missing, unknown : str
+        What is done to missing entries, and to categories that no node had; see
+        `dadmm.encode`. A row without target is dropped where others are filled.
     named : bool
         Whether the table has names of its own.
 
@@ -180,12 +172,8 @@ class Encoding:
     def encode(self, frame: Frame, *, fit: bool = False) -> Rows:
         """Return the numbers of a table.
 
-        Parameters
-        ----------
-        frame : Frame
-        fit : bool
-            Whether these are the rows of a fit, which have a target and weights. In
-            other tables the target may be absent; there is no y then.
+        The rows of a ``fit`` have a target and weights. In other tables the target may
+        be absent; there is no y then.
         """
         names, y, weight = self._names(frame, fit), self._target(frame), None
         X, gaps = self._features(frame, names), frame.gaps(names)
@@ -290,14 +278,9 @@ class Encoding:
     def to_table_units(self, parts: Parts, *, bounds: bool = False) -> Parts:
         """Return parameters in the units of the table, if X was standardised.
 
-        Parameters
-        ----------
-        parts : dict of str to ndarray
-            ``coef`` (..., p) and ``intercept`` (...), if there is one; or ``W``, ``mu``
-            and ``a`` of a subspace. The precision ``a`` has no single unit in a
-            standardised table, and is left out.
-        bounds : bool
-            Whether these are bounds on the errors of coefficients.
+        ``parts`` are ``coef`` (..., p) and ``intercept`` (...), if there is one, or the
+        ``bounds`` on their errors; or ``W``, ``mu`` and ``a`` of a subspace. ``a`` has
+        no single unit in a standardised table, and is left out.
         """
         if self.scales is None or self.means is None:
             return dict(parts)
@@ -308,13 +291,10 @@ class Encoding:
         if "intercept" not in parts and not self.centre:
             return {"coef": coef}
         means = self.means if self.centre else np.zeros_like(self.means)
-        shift = np.where(means == 0.0, 0.0, coef) @ (
-            np.abs(means) if bounds else -means
-        )
-        return {
-            "coef": coef,
-            "intercept": np.asarray(parts.get("intercept", 0.0) + shift),
-        }
+        signed = np.abs(means) if bounds else -means
+        shift = np.where(means == 0.0, 0.0, coef) @ signed
+        intercept = np.asarray(parts.get("intercept", 0.0) + shift)
+        return {"coef": coef, "intercept": intercept}
 
     def rows_in_table_units(self, rows: Matrix) -> Matrix:
         """Return encoded rows (..., p) as they were before they were standardised."""

@@ -20,7 +20,7 @@ from dadmm.graphs import graphfiles
 from dadmm.graphs.measures import components, connected_pairs, diameter_range
 
 Integers = NDArray[np.int64]
-MOST_NODES, MOST_EDGES = 200_000, 4_000_000  # limits of time and memory
+MOST_NODES, MOST_EDGES = 2_000_000, 40_000_000  # limits of time and memory
 MOST_DRAWN = 5_000  # nodes of graphs that draw a number for every pair
 FEW_POINTS = 1_000  # of which all distances are computed, without importing scipy
 SMALL = 500  # nodes up to which the diameter is always exact
@@ -67,8 +67,8 @@ class Topology:
             and (places.shape != (len(self), 2) or not np.isfinite(places).all())
         ):
             raise TopologyError(
-                f"names and positions must be those of the {len(self)} nodes, and "
-                "positions two finite numbers each"
+                f"each of the {len(self)} nodes needs one name, and a position of two "
+                "finite numbers, if any are given"
             )
         self._check_arrays()
         self._check_connected()

@@ -312,34 +312,26 @@ def load_model(
         What to do with a missing entry; by default as in the fit. "mean" needs a
         model with means, and "keep" a model of a subspace.
 
-    Raises
-    ------
-    ConfigError
-        If the file is not a model, or is damaged.
-
     Returns
     -------
     model : Model
 
     Examples
     --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
     >>> import dadmm, numpy as np
+    >>> from tempfile import TemporaryDirectory
     >>> X = np.arange(12.0).reshape(6, 2) ** 2
     >>> made = [dadmm.problems.LeastSquares(X[k::2], X[k::2, 0] + 1) for k in (0, 1)]
     >>> result = dadmm.solve(made, dadmm.Topology.chain(2))
     >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "model.json")
-    ...     dadmm.Model.of(result, "least_squares").save(file)
-    ...     model = dadmm.load_model(file)
-    >>> model.predict([[3.0, 5.0]]).round(6)
+    ...     dadmm.Model.of(result, "least_squares").save(f"{folder}/model.json")
+    ...     dadmm.load_model(folder).predict([[3.0, 5.0]]).round(6)
     array([4.])
     """
     file = Path(path)
     if not os.path.exists(path):
         raise ConfigError(
-            f"there is no {path}; give the folder of a run, or a model file"
+            f"cannot find {path}; give the folder of a run, or a model file"
         )
     if os.path.isdir(file):
         file /= NAME

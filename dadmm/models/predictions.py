@@ -58,7 +58,7 @@ def means(scores: Vector) -> Vector:
 def check_score_names(names: Sequence[str], n_scores: int) -> None:
     """Raise if a column of a subspace has the name of a score or of the error."""
     taken = {*(f"score{k}" for k in range(n_scores)), "reconstruction_error"}
-    for name in taken.intersection(names):
+    for name in (name for name in names if name in taken):
         raise ConfigError(
             f"a column is called {name!r}, as is a column of predictions; rename it"
         )

@@ -34,6 +34,7 @@ class Scores(NamedTuple):
     values: dict[str, float | None]  # by name; None if it is not defined
     n_rows: int  # of all nodes
     variance: float  # of the noise of least squares, RSS / (N - p); else 1
+    by_class: tuple[float, ...] = ()  # weights of the rows of each of two classes
 
 
 class Sums(NamedTuple):
@@ -82,11 +83,11 @@ def score(
         for rows in own
     ]
     sums = Sums.of(total(packed, merge_sums))
-    values, n_rows = _values(kind, sums), int(sums.n_rows[0])
+    values, n_rows, by_class = _values(kind, sums), int(sums.n_rows[0]), []
     if with_area and kind == "classification" and parameters["coef"].ndim == 1:
         low, high = -sums.extremes[0], sums.extremes[1]
         counted = [_histogram(rows, parameters, low, high) for rows in own]
-        area, error = total(counted, np.add, _area).tolist()
+        area, error, *by_class = total(counted, np.add, _area).tolist()
         error = 0.0 if low == high else error  # all scores are equal
         values |= {"auc": area, "auc_error": error}
     variance = 1.0
@@ -94,7 +95,7 @@ def score(
         free = n_rows - sum(part.size for part in parameters.values())
         variance = sums.losses[0] / free if free > 0 else math.nan
     known = {k: float(x) if math.isfinite(x) else None for k, x in values.items()}
-    return Scores(known, n_rows, float(variance))
+    return Scores(known, n_rows, float(variance), tuple(by_class))
 
 
 def _sums(kind: str | None, rows: Rows, parameters: Parameters) -> Sums:
@@ -180,15 +181,15 @@ def _area(counts: Matrix) -> Vector:
     """Return the area under the ROC curve from histograms, and a bound on its error.
 
     Scores in one bin count as equal. So the error is at most half of the fraction of
-    pairs of rows of different classes that share a bin.
+    pairs of rows of different classes that share a bin. The weights of both classes
+    follow.
     """
     lower, upper = counts
-    pairs = lower.sum() * upper.sum()
-    if not pairs:
-        return np.full(2, np.nan)
     below = np.cumsum(lower) - lower
     alike = 0.5 * (lower @ upper)
-    return np.asarray(np.array([upper @ below + alike, alike]) / pairs)
+    with np.errstate(invalid="ignore"):  # of no pair
+        area = np.array([upper @ below + alike, alike]) / (lower.sum() * upper.sum())
+    return np.concatenate([area, counts.sum(axis=1)])
 
 
 def standard_errors(

@@ -51,15 +51,19 @@ class WithStart:
 
 
 def checked_array(
-    problem: str, name: str, values: Any, shape: tuple[int, ...] | None = None
+    problem: str,
+    name: str,
+    values: Any,
+    shape: tuple[int, ...] | None = None,
+    finite: bool = True,
 ) -> Any:
-    """Return a copy of an argument, dense or in CSR format; raise unless it is finite.
+    """Return a copy of an argument, dense or in CSR format; raise unless it is valid.
 
     If a shape is given, it must have this shape.
     """
     sparse = hasattr(values, "tocsr")
     try:
-        found: Any = values.tocsr() if sparse else np.array(values, order="C")
+        found: Any = values.tocsr() if sparse else np.array(values, float, order="C")
         found = found.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise ProblemError(f"{problem} needs {name} of numbers: {error}") from None
@@ -71,7 +75,8 @@ def checked_array(
     if sparse:
         entries = found.tocoo()
         numbers, places = entries.data, np.column_stack([entries.row, entries.col])
-    check_entries(problem, f"finite {name}", numbers, ~np.isfinite(numbers), places)
+    if finite:
+        check_entries(problem, f"finite {name}", numbers, ~np.isfinite(numbers), places)
     return found
 
 

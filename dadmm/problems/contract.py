@@ -99,7 +99,7 @@ class _Step(NamedTuple):
     """A proximal step: the arguments and the result."""
 
     theta: Vector
-    stats: Any
+    stats: object
     centre: Vector
     weight: float
     result: Vector
@@ -187,7 +187,7 @@ class _Contract:
         weights = np.asarray(weight * self.layout.pull)
         return _Step(theta, stats, centre, weight, result, weights)
 
-    def objectives(self, rows: Matrix, stats: Any) -> None:
+    def objectives(self, rows: Matrix, stats: object) -> None:
         """Check that the value of each row depends on this row alone."""
         ask, given = self.problem.objectives, rows.copy()
         values = ask(rows, stats)

@@ -7,6 +7,7 @@ Its unknown is the distance from the centre, so that heavy weights lose no digit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from keyword import iskeyword
@@ -24,6 +25,7 @@ from dadmm.problems.base import WithStart
 # where it often makes no progress beyond, and where it makes none before
 QUADRATIC, CONIC, ALMOST = 1e-10, 1e-8, 1e-6
 SOLVED = ("Solved", "AlmostSolved")
+VALID = re.compile(r"[^\W\d_]\w*")  # names of the parts of a layout
 REASONS = {
     "PrimalInfeasible": "is infeasible: no point satisfies its constraints",
     "DualInfeasible": "is unbounded below in its private variables",
@@ -191,7 +193,7 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
         found = {_name(v, f"x{k}"): v for k, v in enumerate(variables)}
     inside = {variable.id: variable.name() for variable in problem.variables()}
     for name, variable in found.items():
-        if not (isinstance(name, str) and _is_valid(name)):
+        if not (isinstance(name, str) and VALID.fullmatch(name)) or iskeyword(name):
             raise ProblemError(
                 "Cvxpy needs names of variables that are names in Python, without a "
                 f"leading underscore, got {name!r}"
@@ -212,13 +214,8 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
 def _name(variable: Any, default: str) -> str:
     """Return the name of a variable; the default if it is not a valid name."""
     given = variable.name() if hasattr(variable, "name") else ""
-    own = _is_valid(given) and given != f"var{getattr(variable, 'id', '')}"
-    return given if own else default
-
-
-def _is_valid(name: str) -> bool:
-    """Return whether a part of a layout can have this name."""
-    return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
+    own = given != f"var{getattr(variable, 'id', '')}" and not iskeyword(given)
+    return given if own and VALID.fullmatch(given) else default
 
 
 def _compile(cvxpy: ModuleType, problem: Any, variables: Sequence[Any]) -> Program:

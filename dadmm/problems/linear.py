@@ -19,7 +19,13 @@ from dadmm.core.linalg import EPS, TINY, by_row, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import Traits, check_entries, checked_array, stack_attributes
+from dadmm.problems.base import (
+    Scalars,
+    Traits,
+    check_entries,
+    checked_array,
+    stack_attributes,
+)
 
 P = TypeVar("P", bound="LinearProblem")
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
@@ -282,7 +288,9 @@ class LeastSquares(LinearProblem):
         """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         return self._mapped(LeastSquares, T)
 
-    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
+    def prox(
+        self, theta: Vector, stats: None, centre: Vector, weight: Scalars
+    ) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         weight = np.asarray(weight)[..., None, None]
         row = centre[..., None, :] @ self._axes

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.base import Scalars, inner_product, with_axes
+
+if TYPE_CHECKING:
+    from dadmm.problems.ppca import PPCA, Expected
 
 ROOT = math.sqrt(2.0)
 STEPS = 5  # of the proximal step
@@ -58,7 +61,9 @@ class LogLengthPPCA:
     ``longest``, at least the knee. ``a_scale`` is the layout's scale of the part a.
     """
 
-    def __init__(self, plain: Any, knee: float, longest: float, a_scale: float) -> None:
+    def __init__(
+        self, plain: PPCA, knee: float, longest: float, a_scale: float
+    ) -> None:
         self.plain, self.knee, self.longest = plain, knee, longest
         self.a_scale = a_scale
         self._most = knee + ROOT * math.log(longest / knee)  # of the lengths of V
@@ -127,10 +132,10 @@ class LogLengthPPCA:
         W[...] = self.slopes(self.axes(theta), W)
         return found
 
-    def expect(self, theta: Vector) -> Any:
+    def expect(self, theta: Vector) -> Expected:
         return self.plain.expect(self.outside(theta))
 
-    def objectives(self, thetas: Matrix, stats: Any) -> Vector:
+    def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
         found: Vector = self.plain.objectives(self.outside(thetas), stats)
         return found
 
@@ -138,7 +143,7 @@ class LogLengthPPCA:
         return self.plain.neg_log_likelihood(self.outside(theta))
 
     def prox(
-        self, theta: Vector, stats: Any, centre: Vector, weight: Scalars
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Scalars
     ) -> Vector:
         """Return some descent steps of the proximal objective from ``theta``.
 
@@ -165,8 +170,8 @@ class LogLengthPPCA:
         return theta
 
     def _step(
-        self, theta: Vector, axes: Axes, stats: Any, centre: Vector, weight: Scalars,
-        curvature: Scalars,
+        self, theta: Vector, axes: Axes, stats: Expected, centre: Vector,
+        weight: Scalars, curvature: Scalars,
     ) -> tuple[Vector, Axes]:  # fmt: skip
         """Return theta after one step, and its axes; a takes the step of EM."""
         plain, W = self.plain, axes.W

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -94,13 +95,13 @@ class PPCA:
     traits = Traits("subspace", sends="W, mu and a", title="PPCA", blocks=True)
     _log_unit = 0.0  # of the samples, see `standardised`
 
-    def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
+    def __new__(cls, samples: ArrayLike = (), *_: object, **__: object) -> Self:
         """Return an object of this class, or of `with_gaps` if the samples have NaN."""
-        kind: Any = cls
+        kind: type[Self] = cls
         if not isinstance(samples, RowBlocks):  # these have no gaps
             gaps = np.isnan(np.asarray(samples, dtype=np.float64)).any()
             kind = vars(cls).get("with_gaps", cls) if gaps else cls
-        made: Self = super().__new__(kind)
+        made: Self = object.__new__(kind)
         return made
 
     @with_one_blas_thread

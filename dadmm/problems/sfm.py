@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
@@ -51,7 +52,7 @@ class StructureFromMotion(PPCA):
         tracks=True, components=3, nodes=5,
     )  # fmt: skip
 
-    def __new__(cls, rows: Any = (), **_: Any) -> Self:
+    def __new__(cls, rows: ArrayLike = (), **_: object) -> Self:
         """Return an object of this class, or a `LostTracks` if the rows have NaN."""
         return super().__new__(cls, rows)
 

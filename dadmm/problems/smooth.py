@@ -96,14 +96,14 @@ class Smooth(WithStart):
 
     assumed: str
 
-    def __new__(cls, *args: Any, hessian: Any = None, **settings: Any) -> Self:
+    def __new__(cls, *_: object, hessian: object = None, **__: object) -> Self:
         """Return an object that has `rows` and `within` if there is a Hessian."""
         found: type = TwiceSmooth if cls is Smooth and hessian is not None else cls
         return object.__new__(found)
 
     def __init__(
         self,
-        value_and_gradient: Callable[[Vector], tuple[Any, ArrayLike]],
+        value_and_gradient: Callable[[Vector], tuple[ArrayLike, ArrayLike]],
         size: int,
         *,
         hessian: Callable[[Vector], ArrayLike] | None = None,
@@ -174,8 +174,12 @@ class Smooth(WithStart):
                 "value_and_gradient of Smooth must return two things, the value and "
                 f"the gradient, got {type(found).__name__}"
             ) from None
-        gradient = _numbers("the gradient of value_and_gradient", gradient, theta.shape)
-        value = _numbers("the value of value_and_gradient", value, ())
+        value = value[0] if np.shape(value) == (1,) else value
+        name = "value_and_gradient with a"
+        value = checked_array("Smooth", f"{name} value", value, (), finite=False)
+        gradient = checked_array(
+            "Smooth", f"{name} gradient", gradient, theta.shape, finite=False
+        )
         return float(value), gradient
 
     def _check_derivatives(
@@ -248,26 +252,27 @@ class TwiceSmooth(Smooth):
     def _hessian_at(self, theta: Vector) -> Matrix:
         assert self._hessian is not None
         found = _call("hessian", self._hessian, theta)
-        return _numbers("what hessian returns", found, theta.shape * 2)
+        shape = theta.shape * 2
+        return np.asarray(
+            checked_array("Smooth", "hessian(theta)", found, shape, finite=False)
+        )
 
     def _scaled_hessian(self, theta: Vector) -> tuple[Vector, Matrix, Vector]:
         """Return eigenvalues, axes and scales of the Hessian, if it is a valid one."""
         found, fault = self._hessian_at(theta), ""
         if not np.isfinite(found).all():
-            raise ProblemError(
-                f"hessian of Smooth is not finite at theta = {_shown(theta)}"
-            )
+            found, fault = np.eye(len(found)), "it is not finite"
         diagonal = found.diagonal()
         scale = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
         unit = found / scale / scale[:, None]
         values, axes = np.linalg.eigh(0.5 * (unit + unit.T))
-        if np.abs(unit - unit.T).max() > NEGATIVE:
+        if not fault and np.abs(unit - unit.T).max() > NEGATIVE:
             fault = "it is not symmetric"
         elif values[0] < -NEGATIVE * len(values):
             fault = f"scaled to diagonal 1, it has the eigenvalue {values[0]:.3g}"
         if fault:
             raise ProblemError(
-                f"hessian of Smooth is not one of a convex f: {fault}, at theta = "
+                f"hessian of Smooth does not fit a convex f: {fault}, at theta = "
                 f"{_shown(theta)}; correct it, or leave hessian and convex out"
             )
         return values, axes, scale
@@ -283,19 +288,6 @@ def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
             f"{name} of Smooth raised {type(error).__name__}: {text}, at theta = "
             f"{_shown(theta)}"
         ) from error
-
-
-def _numbers(what: str, values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Return values as an array of this shape; one number may be in an array."""
-    try:
-        found = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ProblemError(f"Smooth: {what} must be numbers") from None
-    if not shape and found.size == 1:
-        found = found.reshape(())
-    if found.shape != shape:
-        raise ProblemError(f"Smooth: {what} must have shape {shape}, got {found.shape}")
-    return found
 
 
 def _shown(theta: Vector) -> str:

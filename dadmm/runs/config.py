@@ -56,7 +56,7 @@ class RunConfig(Settings):
         _ = self.settings  # raises if they are not JSON
 
     def _check_suited(self) -> None:
-        """Raise for settings that such a run does not have."""
+        """Raise for settings that this run does not have."""
         for item in fields(self):
             facts, value, suited = item.metadata, getattr(self, item.name), ""
             argument = facts["argument"]
@@ -74,6 +74,11 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"on_missing keep cannot be used with {self.problem}, which needs all "
                 "entries; choose error, drop or mean"
+            )
+        if self.labels and (self.traits.tracks or has_node(str(self.data))):
+            raise ConfigError(
+                "labels cannot be used with one file per node, nor with sfm; leave out "
+                "--labels"
             )
         M = self.traits.components
         if self.traits.tracks and self.n_components not in (None, M):
@@ -93,7 +98,7 @@ class RunConfig(Settings):
             self.coordinates = "raw"
         if self.init == "merged" and self.coordinates == "raw":
             raise ConfigError(
-                "init merged is not possible with --coordinates raw or --no-summaries; "
+                "init merged cannot be used with --coordinates raw or --no-summaries; "
                 "leave out one of them"
             )
 
@@ -220,7 +225,12 @@ class RunConfig(Settings):
                 raise ConfigError(
                     "--resume uses the settings of its run; leave out --config"
                 )
-            if files.kind(file) not in ("file", "none"):
+            if files.kind(file) == "none":
+                raise ConfigError(
+                    f"{run} has no config.toml, so it is not the folder of a run; give "
+                    "the folder that dadmm run names in its last lines"
+                )
+            if files.kind(file) != "file":
                 raise ConfigError(f"{file} is not a regular file; restore it")
         table = {} if file is None else cls.from_toml(file)
         if run is not None and not table:
@@ -243,8 +253,8 @@ class RunConfig(Settings):
             )
         if self.overwrite:
             raise ConfigError(
-                "overwrite cannot be used with resume, which keeps the files of the "
-                "run; leave out --overwrite"
+                "--overwrite cannot be used with --resume, which keeps the files of "
+                "the run; leave out --overwrite"
             )
         compared = {"nodes": self.nodes} if begun.nodes is not None else {}
         for name, now in (compared | self.deciding()).items():
@@ -260,7 +270,7 @@ class RunConfig(Settings):
         return {k: v for k, v in self.applied().items() if k not in FREE | UNCHANGED}
 
     def chosen(self) -> Table:
-        """Return the settings that apply and are not the defaults of such a run."""
+        """Return the settings that apply and are not the defaults of this run."""
         given = {name: getattr(self, name) for name in DEFAULTS_BY}
         usual = RunConfig(**given)
         usual.settle(self.nodes or 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
@@ -26,16 +27,15 @@ PRESETS = {  # settings that have a name
 def find_settings(name: str) -> Path:
     """Return the TOML file that ``--config`` means.
 
-    A path is itself. So is a bare name if there is such a file in the current folder;
-    otherwise it is the name of a preset.
+    A name without a folder is a preset, unless the current folder has this file.
     """
     given = Path(name)
     if given.name != name or os.path.exists(given):
         return given
     if name not in PRESETS:
         raise ConfigError(
-            f"config {name!r} is neither a file in this folder nor a preset; give the "
-            f"path of a TOML file, or one of {', '.join(PRESETS)}"
+            f"--config {name!r} is neither a file in this folder nor a preset; give "
+            f"the path of a TOML file, or one of {', '.join(PRESETS)}"
         )
     return PRESETS[name]
 
@@ -55,6 +55,18 @@ def parse(settings: type, argv: Sequence[str]) -> Table:
         hint = _closest(flag, known, otherwise)
         raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
     return vars(given)
+
+
+def in_flags(error: object) -> str:
+    """Return an error of a command; a setting at its start is written as its flag."""
+    from dadmm.runs.settings import Settings
+
+    said = r"must|cannot|is|needs|merged|matchings|keep|=|'"  # after the name
+    first = re.match(rf"(\w+)(?= ({said}))", str(error))
+    flags = {item.name: _flag(item) for item in fields(Settings)}
+    if first is None or first[1] not in flags:
+        return str(error)
+    return flags[first[1]] + str(error)[first.end() :]
 
 
 def typed(settings: type, name: str, value: Any, source: str) -> Any:
@@ -90,20 +102,19 @@ def _parser(settings: type) -> Parser:
     )
     free = [_flag(item) for item in fields(settings) if item.metadata["resume"]]
     add = parser.add_argument_group("other").add_argument
-    add("--resume", metavar="RUN", help="resume the run in this folder; these settings "
-        f"may change: {', '.join(free)}; their new values are also kept for the next "
-        "resume",
+    add("--resume", metavar="RUN", help="resume the run in this folder, with its "
+        f"settings; these may change: {', '.join(free)}; the next resume keeps them",
     )  # fmt: skip
     add("--dry-run", action="store_true", help="print the settings as TOML and the "
         "data that would leave a node; then exit",
     )  # fmt: skip
-    add("--trust", action="store_true", help="allow the file of --config, or the "
-        "config.toml of the run to resume, to name a problem or a scheme as "
-        "package.module:Class, whose code is then run, and to set overwrite",
+    add("--trust", action="store_true", help="trust the settings file (of --config, or "
+        "of the run to resume): it may name a problem or a scheme as "
+        "package.module:Class, whose code is then run, and set overwrite",
     )  # fmt: skip
     add("--version", action="version", version=f"dadmm {__version__}")
-    add("-h", "--help", action="help", help="print the settings that fit the problem "
-        "and the data of the same command; then exit",
+    add("-h", "--help", action="help", help="print the settings that matter for the "
+        "given --problem and --data; then exit",
     )  # fmt: skip
     add("--help-all", action="help", help="print all settings; then exit")
     return parser

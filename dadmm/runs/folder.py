@@ -230,7 +230,7 @@ class RunFolder:
         self.save()
 
     def check(self, names: Collection[str]) -> None:
-        """Raise if a name exists and is not listed, or is no plain file or folder."""
+        """Raise if a name exists and is not listed, or is of another kind."""
         for path, name, kind, is_place in _entries(self.path):
             if name in names and not (name in self.names or is_place):
                 raise OutputError(
@@ -239,10 +239,9 @@ class RunFolder:
                 )
             wanted = "folder" if is_place else "file"
             if kind != wanted and (name in names or name in self.names):
-                what = "a special file" if kind == "special" else f"a {kind}"
                 raise OutputError(
-                    f"{self.path / path} is {what} where the run has a {wanted}; move "
-                    "it away, or choose another folder"
+                    f"{self.path / path} is a {kind} where the run has a {wanted}; "
+                    "move it away, or choose another folder"
                 )
 
     def clear(self, chosen: Callable[[str], bool] = lambda name: True) -> None:
@@ -417,7 +416,7 @@ class RunFolder:
     def write_ranks(
         self, processes: Sequence[tuple[str, int]], hosts: Integers | None
     ) -> None:
-        """Write ranks.csv so that the launch command can identify failed ranks.
+        """Write ranks.csv, by which the launch command identifies failed ranks.
 
         Also tell it the folder's path. ``processes`` has the host and process number of
         each rank, and ``hosts`` the rank of each node; None for a run without MPI,

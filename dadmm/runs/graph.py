@@ -27,8 +27,8 @@ def build_graph(
         return graph, Schedule.named(graph, config.schedule, seed)
     if config.schedule != "static":
         raise ConfigError(
-            f"several graphs ({config.topology}) are a schedule already; leave "
-            "schedule at static"
+            f"schedule {config.schedule} cannot be used with several graphs, "
+            f"{config.topology}, which take turns; leave out --schedule"
         )
     schedule = Schedule.build(names, n_nodes, seed)
     return schedule.union, schedule

@@ -263,8 +263,9 @@ class Settings:
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
     residual_ratio: float = solver_setting(
-        "residual_ratio", PENALTIES, "vp*, global_balance: adapt if one residual "
-        "exceeds the other by this factor", applies=_of_scheme("residual_ratio"))
+        "residual_ratio", PENALTIES, "vp, vp_ap, vp_nap, global_balance: adapt if one "
+        "residual exceeds the other by this factor",
+        applies=_of_scheme("residual_ratio"))
     budget0: float | None = solver_setting(
         "budget0", PENALTIES, "snap, nap, vp_nap: first budget of an edge (default: 32 "
         "bits for snap, else 5)", applies=_of_scheme("budget0"))
@@ -273,8 +274,8 @@ class Settings:
         "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
         "budget_trigger", PENALTIES, "a used-up budget is raised if a change exceeds "
-        "this: nap, vp_nap: of the objective (default: 0.1); snap: of the edge, "
-        "relative to its largest change (default: 0.01)",
+        "this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
+        "change of the edge, relative to its largest change (default: 0.01)",
         applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
@@ -301,7 +302,7 @@ class Settings:
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
         STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor or "
-        "axes of a node's rows are sent, no error is bounded (ppca, sfm: at checks "
+        "axes of a node's rows are sent, and no error is bounded (ppca, sfm: at checks "
         "nodes add up an M x M matrix of second moments)", applies=lambda run: False,
         decides=False)
     stopping: str = solver_setting(
@@ -349,9 +350,9 @@ class Settings:
         CHECKPOINTS, True, "save the state of the run, for --resume", decides=False,
         resume=True)
     checkpoint_seconds: float = setting(
-        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as \"not "
-        "converged\" saves, too (0: not by time)", applies=lambda run: run.checkpoint,
-        decides=False, resume=True, kind=FINITE)
+        CHECKPOINTS, 60.0, "about so many seconds between two saves (0: not by time); "
+        "a run that ends as \"not converged\" saves, too",
+        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
         applies=lambda run: run.checkpoint, decides=False, resume=True, kind=integer())
@@ -373,19 +374,19 @@ class Settings:
         RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
         "no; without --data up to 50 nodes)", decides=False)
     record_every: int = setting(
-        RESULTS, 1, "write rows of every N-th iteration; above 50 MB a file of rows "
-        "leaves out every second one, again and again", kind=integer(1), decides=False)
+        RESULTS, 1, "write rows of every N-th iteration; when a file would exceed 50 "
+        "MB, N is doubled", kind=integer(1), decides=False)
     record_angle: bool = setting(
         RESULTS, False, "also record subspace angles in every iteration",
         applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
     compare_centralised: bool | None = setting(
-        RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
-        "rank 0 gathers a summary of each node's rows (default: only without --data, "
+        RESULTS, None, "ppca, sfm: compare with the centralised solution; rank 0 "
+        "gathers a summary of each node's rows for it (default: only without --data, "
         "where each rank generates all rows)", applies=lambda run: run.has_subspace,
         only=SUBSPACES, decides=False)
     report: bool = setting(
         RESULTS, False, "at the end write report.html, a page for a browser (needs "
-        "plotly)", decides=False, resume=True)
+        "plotly)", common=True, decides=False, resume=True)
     quiet: bool = setting(
         RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
     # fmt: on

@@ -357,13 +357,15 @@ class Summary(dict[str, Any]):
             elif len(counts) > SHOWN:
                 shown = f"{min(counts):,} to {max(counts):,} by node"
             yield "rows", f"{sum(counts):,} ({shown})"
+        if by_class := self.get("rows_by_class"):
+            yield "classes", ", ".join(f"{k}: {n:,.6g}" for k, n in by_class.items())
         for k, what in ((1, "dropped"), (2, "filled with the mean over all nodes")):
             gaps = [row for row in self.get("gaps", {}).get("nodes", []) if row[k]]
             if gaps:
                 total = _many(sum(row[k] for row in gaps), "row")
                 words = ", ".join(f"{row[k]} of node {row[0]}" for row in gaps[:SHOWN])
                 more = ", ..." if len(gaps) > SHOWN else ""
-                yield "rows", f"{total} with missing entries {what}: {words}{more}"
+                yield "gaps", f"{total} with missing entries {what}: {words}{more}"
 
     def _coefficients(self, config: RunConfig) -> Iterator[tuple[str, str]]:
         """Yield a line per coefficient; of many, only the largest and the intercept.
@@ -424,7 +426,7 @@ class Summary(dict[str, Any]):
                 why = f"{config.problem} has no standard errors"
             elif alpha:
                 why = (
-                    "it shrinks the coefficients, so that they have no standard errors "
+                    "it shrinks the coefficients, so they have no standard errors "
                     "(--alpha 0 gives them)"
                 )
             elif not self["converged"]:

@@ -30,7 +30,10 @@ def section(page: Page) -> str:
     shown = len(thinned(longest, MOST_POINTS))
     words = "Lines are medians over the nodes, bands reach from the smallest to the "
     words += f"largest node. {said(shown, longest, 'iterations')}"
-    page.costs = [_costs(run) for run in runs]
+    for run in runs:  # bytes and seconds at the points of the curves
+        rows = thinned(run.n_iterations, MOST_POINTS)
+        costs = {name: packed(own[rows]) for name, own in cumulative(run).items()}
+        page.costs.append(costs)
     return (
         page.legend(runs)
         + AXES
@@ -38,12 +41,6 @@ def section(page: Page) -> str:
         + paragraph(words)
         + page.tables(_table(page, panels, k, run) for k, run in enumerate(runs))
     )
-
-
-def _costs(run: StoredRun) -> dict[str, object]:
-    """Return bytes and seconds at the points of the curves of a run."""
-    rows = thinned(run.n_iterations, MOST_POINTS)
-    return {name: packed(own[rows]) for name, own in cumulative(run).items()}
 
 
 def _table(page: Page, panels: list[Panel], k: int, run: StoredRun) -> str:

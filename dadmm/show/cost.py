@@ -17,7 +17,7 @@ from dadmm.timing.trace import Trace
 ROWS = 30  # of a table
 WORDS = (
     "Solve is a node's own problem, exchange is messages and waiting, update is "
-    "multipliers and penalties, observe is callbacks and records. Bytes are those of "
+    "multipliers and penalties, observe is callbacks and records. Bytes count the "
     "messages between neighbours in the iterations, without opening messages."
 )
 

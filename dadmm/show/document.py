@@ -24,6 +24,14 @@ SECTIONS: dict[str, tuple[str, Callable[[Page], str]]] = {
     "settings": ("Settings and versions", about.section),
 }
 SCRIPTS = ("plots.js", "network.js", "cursor.js")
+VERDICTS = {
+    "certified": "The nodes agree, and the distance of the result from the solution "
+    "for all rows in one place is bounded.",
+    "stationary": "The nodes agree on one model, and their gradients cancel.",
+    "stopped": "The nodes meet the stopping rule; no bound on the error is known.",
+    "not converged": "The nodes do not meet the stopping rule.",
+    "max_iter": "The run did all iterations that were asked for.",
+}
 CURSOR = (
     '<div class="cursor js" role="group" aria-label="Iteration">'
     '<button type="button" id="play" aria-pressed="false">Play</button>'
@@ -53,7 +61,9 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
         "colours": {name: style.page_colours(name) for name in ("light", "dark")},
         "every": every,
     }
-    scripts = [_closed(get_plotlyjs()), "".join(map(_file, SCRIPTS))]
+    # a script that cannot end its element early
+    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    scripts = [plotly.replace("<!--", "<\\!--"), "".join(map(_file, SCRIPTS))]
     badge = "" if page.is_comparison else outcome.badge(runs[0])
     about_it = "" if page.is_comparison else _rule(runs[0])
     return (
@@ -77,19 +87,16 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
 
 
 def _rule(run: StoredRun) -> str:
-    """Return by which rule a run ended, and why it is not certified."""
-    rule = f"Rule {run.config.stopping}, tolerance {run.config.tolerance:g}. "
+    """Return what the status means, and by which rule the run ended."""
+    verdict = VERDICTS.get(run.summary.get("status", ""), "")
     why = run.summary.get("why") or ""
-    return paragraph(rule + (f"{why[0].upper()}{why[1:]}." if why else ""))
+    reason = f" {why[0].upper()}{why[1:]}." if why else ""
+    rule = f"Rule {run.config.stopping}, tolerance {run.config.tolerance:g}."
+    return paragraph(f"{verdict}{reason} {rule}")
 
 
 def _file(name: str) -> str:
     return files("dadmm.show").joinpath(name).read_text("utf-8")
-
-
-def _closed(script: str) -> str:
-    """Return a script that cannot end its element early."""
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -84,8 +84,8 @@ class Panel:
     moments: dict[str, float] = field(default_factory=dict)  # values of x, by name
     note: str = ""  # said instead of a plot
 
-    def values(self) -> Vector:
-        """Return all finite numbers along the y axis."""
+    def limits(self) -> tuple[float, float] | None:
+        """Return the ends of a logarithmic y axis, with room; None if it is not one."""
         found = [np.zeros(0)]
         for mark in self.marks:
             if isinstance(mark, Curve):
@@ -94,12 +94,7 @@ class Panel:
             elif isinstance(mark, Bundle):
                 found.append(mark.rows.ravel())
         every = np.concatenate(found)
-        return every[np.isfinite(every)]
-
-    def limits(self) -> tuple[float, float] | None:
-        """Return the ends of a logarithmic y axis, with room; None if it is not one."""
-        every = self.values()
-        every = every[every > 0]
+        every = every[np.isfinite(every) & (every > 0)]
         if not self.y.log or not len(every):
             return None
         low, high = float(every.min()), float(every.max())

@@ -75,10 +75,10 @@ class Network {
     const r = rowOf(this.frames, t), at = r * this.n + k, [i, j] = key.split(" – ");
     const { forth = this.eta, back = this.eta } = this;
     const ways = [`${i} to ${j}`, `${j} to ${i}`];
-    found.set("eta", digits(this.eta[at]));
+    found.set("η", digits(this.eta[at]));
     if (this.forth && only) {
-      found.delete("eta");
-      [forth, back].forEach((own, m) => found.set(`eta, ${ways[m]}`, digits(own[at])));
+      found.delete("η");
+      [forth, back].forEach((own, m) => found.set(`η, ${ways[m]}`, digits(own[at])));
     }
     found.set("payloads", ["both", `only ${ways[1]}`, `only ${ways[0]}`, "none"][this.idle ? this.idle[at] : 0]);
     for (let m = 0; this.spent && m < this.ways; m++) {

@@ -23,7 +23,6 @@ MOST_NUMBERS = 40_000  # of all frames of a network, for each quantity
 MOST_NETWORKS = 8  # that are drawn
 ROWS = 30  # of a table
 NO_ROWS = "The edges were not recorded in every iteration; run with --record-edges."
-BITS = "bits, each of which doubles or halves a penalty"
 ASIDE = (
     '<div class="controls js"><label for="edge">Edge</label><select id="edge"></select>'
     '<label for="colour">Colour of nodes</label><select id="colour"></select></div>'
@@ -114,7 +113,7 @@ def _words(
     found: Sequence[StoredRun], drawn: Sequence[Drawn], n_frames: int, longest: int
 ) -> str:
     """Return what the section shows, and what it leaves out."""
-    words = "Width and colour of an edge are its penalty eta, the mean of its two "
+    words = "Width and colour of an edge are its penalty η, the mean of its two "
     words += "directions, as it is after the iteration. "
     words += said(n_frames or longest, longest, "iterations")
     for own in drawn:
@@ -136,19 +135,16 @@ def _dashes(moving: Sequence[Drawn]) -> str:
     spent = {run.config.scheme for run in by_edge
              if run.has_budgets and (run.edge_column("used_up") > 0).any()}  # fmt: skip
     if spent:
-        words = " and ".join(map(_used_up, sorted(spent)))
+        words = " and ".join(
+            "snap leaves the penalty about where it is" if scheme == "snap"
+            else f"{scheme} has set the penalty back to its start"
+            for scheme in sorted(spent)
+        )  # fmt: skip
         items += (
             f"<li>{svg.edge_sample('level6 over')} dashed: the budgets of both ends "
             f"are used up, and {words}</li>"
         )
     return f'<ul class="legend">{items}</ul>' if items else ""
-
-
-def _used_up(scheme: str) -> str:
-    """Return what a scheme does with the penalty of an edge that is out of budget."""
-    if scheme == "snap":
-        return "snap leaves the penalty about where it is"
-    return f"{scheme} has set the penalty back to its start"
 
 
 def _data(page: Page, k: int, own: Drawn) -> dict[str, Any]:
@@ -219,7 +215,8 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
         line["line"]["color"], line["name"] = "@text", "median"
         figure["data"] = [line]
         if runs[0].has_budgets:
-            title = f"Budget of the chosen edge, in {_unit(runs[0])}"
+            title = "Budget of the chosen edge"
+            words += f". A budget is in {_unit(runs[0])}"
             empty = to_plotly.describe(Panel(title, panel.x, Axis(from_zero=True)))
             plots = page.plot(title, empty, "iterations", "budget")
     plots = page.plot(panel.title, figure, "iterations", "eta") + plots
@@ -233,7 +230,9 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
 
 def _unit(run: StoredRun) -> str:
     """Return the unit of the budgets of a run."""
-    return BITS if run.config.scheme == "snap" else "sums of |tau|"
+    if run.config.scheme == "snap":
+        return "bits, each of which doubles or halves a penalty"
+    return "sums of |tau|"
 
 
 def _table(page: Page, run: StoredRun) -> str:

@@ -72,9 +72,9 @@ def top(page: Page) -> str:
         f"<small>{text(note)}</small></li>"
         for name, value, note in _tiles(run)
     )
-    more = details("What the run printed", _printed(run))
-    if run.is_going:
-        more = paragraph(_progress(run), "going")
+    more = _printed(run)
+    if not run.is_going:
+        more = details("What the run printed", more)
     return f'<ul class="tiles">{tiles}</ul>{more}'
 
 
@@ -87,8 +87,8 @@ def _tiles(run: StoredRun) -> list[tuple[str, str, str]]:
         return tiles[:1] + _tiles_so_far(run)
     agreement, seconds = found.get("consensus", {}), found.get("seconds", {})
     error = agreement.get("error")
-    where = f"relative, worst in {agreement.get('where', NONE)}"
-    tiles.append(("nodes agree to", NONE if error is None else at_most(error), where))
+    where = f"at most, relative; worst in {agreement.get('where', NONE)}"
+    tiles.append(("nodes differ by", NONE if error is None else at_most(error), where))
     sent = f"{found['bytes']:,}" if "bytes" in found else NONE
     tiles.append(("bytes", sent, f"in {found.get('messages', 0):,} messages"))
     loop = sum(seconds.get(name, 0) for name in PHASES)
@@ -163,23 +163,20 @@ def _comparison(page: Page) -> str:
             score,
         ])  # fmt: skip
     head = ["run", "status", "iterations", "objective", "error or angle",
-            "nodes agree to", "bytes", "seconds", "score"]  # fmt: skip
+            "nodes differ by", "bytes", "seconds", "score"]  # fmt: skip
     words = f"{len(rows)} runs; a click on a column sorts them"
     return table(head, rows, words, "sortable")
-
-
-def _progress(run: StoredRun) -> str:
-    state = GOING[run.summary["status"]]
-    return (
-        f"{state} (as of {run.as_of}): {run.summary['iterations']:,} of at most "
-        f"{run.config.max_iter:,} iterations have been written."
-    )
 
 
 def _printed(run: StoredRun) -> str:
     """Return what a run printed, and which nodes are left if some were lost."""
     if run.is_going:
-        return paragraph(_progress(run))
+        state = GOING[run.summary["status"]]
+        return paragraph(
+            f"{state} (as of {run.as_of}): {run.summary['iterations']:,} of at most "
+            f"{run.config.max_iter:,} iterations have been written.",
+            "going",
+        )
     try:
         words = Summary(run.summary).text(run.config, run.folder)
     except (KeyError, TypeError, ValueError, AttributeError):  # of another version
@@ -237,7 +234,8 @@ def _coefficients(page: Page, runs: list[StoredRun]) -> str:
             for title, column in _columns(run, len(runs) > 1).items():
                 head.append(page.name(run) if len(runs) > 1 else title)
                 columns.append(column)
-    head.append(_interval_name(runs))
+    certain = all(run.summary.get("standard_errors") for run in runs)
+    head.append("value and 95 % interval" if certain else "value")
     drawn = _intervals(page, runs, shown)
     rows = [
         [name, *(values.get(name, NONE) for values in columns), drawn.get(name, NONE)]
@@ -269,12 +267,6 @@ def _columns(run: StoredRun, only_values: bool) -> dict[str, dict[str, str]]:
     if errors and not only_values:
         shown["standard error"] = {name: number(e, 3) for name, e in errors.items()}
     return shown
-
-
-def _interval_name(runs: list[StoredRun]) -> str:
-    if all(run.summary.get("standard_errors") for run in runs):
-        return "value and 95 % interval"
-    return "value"
 
 
 def _intervals(page: Page, runs: list[StoredRun], names: list[str]) -> dict[str, str]:
@@ -321,7 +313,7 @@ def _components(page: Page, runs: list[StoredRun]) -> str:
     heads = [f"component {m + 1}" for m in range(len(lengths))]
     rows = [[names[k], *(svg.bar(float(v)) for v in axes[k])] for k in largest]
     spread = ["length", *(number(float(length)) for length in lengths)]
-    few = said(len(rows), len(axes), "columns, those of the largest entries,")
+    few = said(len(rows), len(axes), "columns, with the largest entries,")
     words = page.titled("Directions of unit length, and the length of each", runs[0])
     found = table(["column", *heads], [spread, *rows], f"{words}. {few}", "loadings")
     others = []

@@ -57,7 +57,7 @@ ITERATION = Axis("Iteration")
 LIMIT = (1.0, "limit of the stopping rule")
 EVERY = 1 << 40  # points of a curve that is not thinned
 FEW, MUCH = 0.7, 0.05  # factor of a lowered limit, and how far nodes differ in it
-LONG = 50  # iterations from which on penalties are drawn over a logarithmic axis
+LONG = 50  # from so many iterations on, the axis of penalties is logarithmic
 
 
 def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str]:
@@ -178,7 +178,7 @@ def spreads(
 ) -> list[Curve]:
     """Return curves over the iterations: medians over the nodes, with their range.
 
-    Numbers that are not positive are left out, unless those of all nodes are zero.
+    Numbers that are not positive are left out, unless all numbers are zero.
     """
     found: list[Curve] = []
     for own, run, name, look in zip(
@@ -257,7 +257,7 @@ def endings(run: StoredRun) -> dict[str, float]:
 
 
 def lowered(run: StoredRun) -> dict[str, float]:
-    """Return iterations from which on the limits of all nodes are lower.
+    """Return the iterations in which the limits of all nodes become lower.
 
     A run lowers its tolerance when its nodes meet a looser one. The limit of each node
     then falls by one factor.
@@ -327,35 +327,24 @@ def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
     """Return medians of the penalties of several runs, with their ranges."""
     curves = spreads([run.eta for run in runs], runs, most)
     found = [replace(curve, steps=True) for curve in curves]
-    return _of_penalties("Penalty eta of the edges", found, runs)
+    return _of_penalties("Penalty η of the edges", found, runs)
 
 
 def _of_penalties(name: str, marks: Sequence[Any], runs: Sequence[StoredRun]) -> Panel:
     """Return a panel of penalties, with the axes that their ranges need."""
     longest = max(run.n_iterations for run in runs)
     every = np.concatenate([run.eta.ravel() for run in runs])
-    starts = {eta0 for run in runs if (eta0 := given_eta0(run)) is not None}
-    level = (starts.copy().pop(), "eta0") if len(starts) == 1 else None
+    given = (run.config.eta0 for run in runs)
+    starts = {eta0 for eta0 in given if isinstance(eta0, float)}
+    level = (starts.pop(), "eta0") if len(starts) == 1 else None
     x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
     return Panel(name, x, Axis("Penalty η", log=is_wide(every)), marks, level)
-
-
-def given_eta0(run: StoredRun) -> float | None:
-    """Return the first penalty if it was given as a number."""
-    return run.config.eta0 if isinstance(run.config.eta0, float) else None
-
-
-def bytes_by_edge(run: StoredRun) -> Vector | None:
-    """Return the bytes of each directed edge, if they are known."""
-    if "edge_bytes" in run.arrays:
-        return run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
-    return run.edge_column("bytes").sum(axis=0) if run.by_edge else None
 
 
 def edge_map(
     name: str, run: StoredRun, values: Vector | None, unit: str, ends: tuple[str, str]
 ) -> Panel:
-    """Return a map of a number by directed edge, or a sentence where it is no map."""
+    """Return a map of a number by directed edge, or a sentence if there is none."""
     x, y = (Axis(end) for end in ends)
     n, edges = run.topology.n_nodes, run.topology.edges
     if values is None or not len(values):
@@ -374,7 +363,9 @@ def edge_map(
 
 def sent(run: StoredRun) -> Panel:
     """Return the bytes by directed edge."""
-    values = bytes_by_edge(run)
+    values = run.edge_column("bytes").sum(axis=0) if run.by_edge else None
+    if "edge_bytes" in run.arrays:
+        values = run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
     ends = ("Receiver", "Sender")
     return edge_map("Bytes by directed edge", run, values, "bytes", ends)
 
@@ -384,7 +375,7 @@ def phases(run: StoredRun) -> Panel:
     spent = {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES}
     total = np.sum(list(spent.values()), axis=0)
     shown = np.sort(np.argsort(-total, kind="stable")[:MOST_NODES])
-    few = said(len(shown), len(total), "nodes, those of the longest time,")
+    few = said(len(shown), len(total), "nodes, with the longest times,")
     name = f"Time by phase. {few}".rstrip(". ")
     names = tuple(map(str, shown.tolist()))
     bars = Bars({phase: values[shown] for phase, values in spent.items()})

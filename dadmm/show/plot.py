@@ -29,15 +29,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="folder of a run, or of several"
     )
-    parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
-    parser.add_argument("--kind", choices=("all", *KINDS), default="all")
+    parser.add_argument(
+        "--out", metavar="DIR", help="folder of the figures (default: the first RUN)"
+    )
+    parser.add_argument(
+        "--kind", choices=("all", *KINDS), default="all",
+        help="what to draw (default: all that the run has)",
+    )  # fmt: skip
     parser.add_argument(
         "--at", type=_iterations, default=[], metavar="1,10,50",
         help="iterations of the network figure (default: up to four, chosen by change)",
     )  # fmt: skip
     parser.add_argument(
         "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
-        help=f"of {', '.join(FORMATS)} (default: png,svg)",
+        help=f"one or several of {', '.join(FORMATS)} (default: png,svg)",
     )  # fmt: skip
     try:
         return draw(parser.parse_args(argv))

@@ -113,14 +113,14 @@ def plotly_look(look: Look) -> dict[str, str]:
 
 
 def page_colours(name: str) -> dict[str, Any]:
-    """Return the colours of a light or a dark page by name, with those of scales."""
+    """Return the colours of a light or a dark page by name, with the scales."""
     plain, steps = (DARK if name == "dark" else LIGHT), LEVELS[name]
     scale = [[k / (N_LEVELS - 1), step] for k, step in enumerate(steps)]
     return plain | {"levels": list(steps), "scale": scale}
 
 
 def stylesheet_colours() -> str:
-    """Return the colours as CSS variables, those of the dark page by media query."""
+    """Return the colours as CSS variables; a media query chooses the dark page."""
 
     def variables(name: str) -> str:
         levels = {f"level{k}": step for k, step in enumerate(LEVELS[name])}

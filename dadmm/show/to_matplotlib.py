@@ -35,7 +35,6 @@ from dadmm.show.figure import (
     Panel,
     byte_unit,
     log_ticks,
-    quantiles,
 )
 from dadmm.show.style import (
     BLACK,
@@ -43,9 +42,7 @@ from dadmm.show.style import (
     CYCLE,
     GREY,
     ORANGE,
-    SCHEME_STYLE,
     SKY,
-    SPARE,
     STYLE,
     Look,
 )
@@ -368,41 +365,6 @@ def draw_nodes(axis: Any, places: Matrix, names: Sequence[str] = ()) -> None:
     x, y = np.column_stack([low, high]) + np.outer(margin, [-1, 1])
     axis.set(xticks=[], yticks=[], xlim=x, ylim=y)
     axis.spines[:].set_visible(False)
-
-
-@styled
-def angles(curves: Mapping[str, Mapping[str, Matrix]], ylabel: str) -> Figure:
-    """Draw the paper's figure: angle against iteration, one panel per graph.
-
-    ``curves`` (n_starts, n_iterations) are by title of the panel and scheme; in
-    degrees, NaN after the end of a run. The line is the median over the starts, the
-    band their quartiles, the marker the median of the last iterations. A run that has
-    ended keeps its last angle.
-    """
-    panels = []
-    for name, panel in curves.items():
-        found = []
-        for scheme, starts in panel.items():
-            kept, ends = _held(np.asarray(starts, dtype=float))
-            if len(ends):
-                kept = kept[:, : ends.max()].T
-                low, middle, high = quantiles(kept, (0.25, 0.5, 0.75), 1)
-                style, end = SCHEME_STYLE.get(scheme, SPARE), int(np.median(ends)) - 1
-                x = np.arange(1, len(middle) + 1)
-                found.append(Curve(scheme, x, middle, style, low, high, end=end))
-        axes = Axis("Iteration"), Axis(log=True, unit="°")
-        panels.append(Panel(name, *axes, found, note="" if found else "no curves"))
-    figure = draw("", panels)
-    figure.supylabel(ylabel, fontsize=9)
-    return figure
-
-
-def _held(starts: Matrix) -> tuple[Matrix, np.ndarray]:
-    """Return curves (n_starts, n_iterations) that keep their last value, and ends."""
-    known = np.isfinite(starts)
-    starts, known = starts[known.any(axis=1)], known[known.any(axis=1)]
-    latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
-    return np.take_along_axis(starts, latest, 1), latest[:, -1] + 1
 
 
 @styled

@@ -1,6 +1,7 @@
 """Describe panels as figures of plotly, which `plots.js` draws in the browser.
 
-A colour is a name such as ``@blue``; `plots.js` puts in that of a light or dark page.
+A colour is a name such as ``@blue``, which `plots.js` replaces for the light or dark
+page.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dadmm.show.html import packed, text
 from dadmm.show.style import plotly_look
 
 FILLS = (("@blue", ""), ("@orange", "/"), ("@sky", "."), ("@pale", "x"))
-FEW = 12  # nodes of a map with a tick for each
+FEW = 12  # nodes or runs that have a tick each
 Figure = dict[str, Any]
 
 
@@ -33,7 +34,7 @@ def describe(panel: Panel) -> Figure:
                        "showlegend": len(mark.parts) > 1}  # fmt: skip
         elif isinstance(mark, Map):
             data.append(_map(mark, panel))
-            few = {"dtick": 1} if len(mark.values) <= FEW else {}
+            few = _few_ticks(len(mark.values))
             layout["xaxis"] |= {"showgrid": False, "constrain": "domain"} | few
             layout["yaxis"] |= {"showgrid": False, "scaleanchor": "x",
                                 "autorange": "reversed"} | few  # fmt: skip
@@ -56,8 +57,13 @@ def _axis(axis: Axis) -> Figure:
     if axis.log:
         found["type"] = "log"
     if axis.names:
-        found["type"] = "category"
+        found |= {"type": "category"} | _few_ticks(len(axis.names))
     return found
+
+
+def _few_ticks(count: int) -> Figure:
+    """Return an axis that has a tick for each of a few things."""
+    return {"dtick": 1} if count <= FEW else {}
 
 
 def _log_axis(low: float, high: float) -> Figure:
@@ -139,5 +145,5 @@ def _note(name: str, x: float) -> Figure:
     return {
         "x": x, "y": 1, "yref": "paper", "text": name.partition(":")[0],
         "textangle": -90, "xanchor": "right", "yanchor": "top", "showarrow": False,
-        "font": {"size": 11, "color": "@muted"},
+        "font": {"size": 11, "color": "@muted"}, "bgcolor": "@paper/0.8",
     }  # fmt: skip

@@ -16,12 +16,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.comm.sending import Sending
 from dadmm.comm.world import World, collectively, world_of
-from dadmm.core.errors import ConfigError, ProblemError, TopologyError
+from dadmm.core.errors import ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
 from dadmm.core.schema import integer
 from dadmm.data import shard
 from dadmm.graphs import topology
+from dadmm.graphs.placement import assign
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.ending import advise
@@ -48,13 +49,9 @@ class FitData(NamedTuple):
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def total(self, table: Sequence[Sequence[float]]) -> Vector:
-        """Return the sum over the rows of all nodes; ``table`` has those hosted here.
-
-        The nodes add them up along a spanning tree of the graph.
-        """
+        """Return the sum of a row per node over all nodes; ``table`` has those here."""
         rows = [np.array(row, dtype=np.float64) for row in table]
-        total: Vector = self.world.reduce(self.graph, rows)
-        return total
+        return np.asarray(self.world.reduce(self.graph, rows))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -67,9 +64,10 @@ class Consensus(BaseEstimator):
     Parameters
     ----------
     n_nodes : int, optional
-        In one process, the number of nodes among which the rows are divided, evenly
-        and in order. The default is 4, the number of nodes of a given graph, or fewer
-        if there are too few rows. With ``comm`` there is one node per rank.
+        The number of nodes among which the rows are divided, evenly and in order. The
+        default is 4, the number of nodes of a given graph, or fewer if there are too
+        few rows. With ``comm`` it is one node per rank; if there are more, a rank
+        divides its own rows among its nodes.
     topology : str, Topology or networkx graph
         The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
     scheme : str or Scheme
@@ -134,30 +132,29 @@ class Consensus(BaseEstimator):
         world.compare({name: repr(value) for name, value in settings.items()})
         if world.size > 1 and all(world.texts("yes" * _is_standardised(arrays[0]))):
             raise ProblemError(
-                "every rank has standardised all columns of X by itself, so that a "
+                "every rank has standardised all columns of X by itself, so a "
                 "column has another unit on each rank; a scaler sees the rows of one "
                 "rank only, so leave it out, or scale by numbers that all ranks share"
             )
         n = arrays[0].shape[0]
         graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
-            return FitData(world, graph, [arrays])
-        shares = shard.split(np.arange(float(n))[:, None], len(graph))
-        places = [share[:, 0].astype(np.int64) for share in shares]
-        shards = [tuple(array[own] for array in arrays) for own in places]
-        return FitData(world, graph, shards)
+            world.hosts = assign(graph, [""] * world.size, "blocks")
+        hosted = range(len(world.hosted(len(graph))))
+
+        def divide() -> list[tuple[Any, ...]]:
+            shares = shard.shares(n, len(hosted), hosted).values()
+            return [tuple(array[own] for array in arrays) for own in shares]
+
+        return FitData(world, graph, on_all_ranks(world, divide))
 
     def _graph(self, world: World, most: int) -> Topology:
         """Return the graph; in one process a named one has at most ``most`` nodes."""
         wanted, graph = self.n_nodes, self.topology
         if wanted is not None:
             integer(1).check("n_nodes", wanted)
-        if world.comm is not None and wanted not in (None, world.size):
-            raise ConfigError(
-                f"n_nodes is {wanted} but there are {world.size} ranks; one rank is "
-                "one node, so leave n_nodes out"
-            )
-        wanted = wanted if world.comm is None else world.size
+        if world.comm is not None and wanted is None:
+            wanted = world.size
         if not isinstance(graph, str):
             graph = Topology.from_graph(graph)
             if wanted not in (None, len(graph)):
@@ -172,18 +169,15 @@ class Consensus(BaseEstimator):
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""
         options = {"sending": self.sending, **(self.options or {})}
-        sending = vars(as_option(Sending, options.pop("sending")))
-        more |= {
-            "scheme": self.scheme,
-            "max_iter": self.max_iter,
-            "tolerance": self.tolerance,
-            "absolute_tolerance": 1e-3 * self.tolerance,
-        }
-        comm = data.world.comm
-        given = grouped(more | sending | options | {"comm": comm})
-        own = problems if comm is None else problems[0]
-        result = solve(own, data.graph, **given)
-        if not result.converged and data.world.rank == 0:
+        more |= vars(as_option(Sending, options.pop("sending")))
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
+        more |= {"tolerance": self.tolerance}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
+        world, graph = data.world, data.graph
+        given = grouped(more | options | {"comm": world.comm})
+        own = dict(zip(world.hosted(len(graph)), problems, strict=True))
+        result = solve(problems if world.comm is None else own, graph, **given)
+        if not result.converged and world.rank == 0:
             rows = data.shards[0][0]
             warnings.warn(
                 f"{type(self).__name__} ended by {result.reason} after "
@@ -191,7 +185,7 @@ class Consensus(BaseEstimator):
                 f"{f': {result.why}' if result.reason == 'no_minimum' else ''}; "
                 f"{advise(result, None if issparse(rows) else rows)}",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return result
 

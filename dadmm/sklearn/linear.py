@@ -30,6 +30,8 @@ from dadmm.core.schema import AT_LEAST_0, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.sklearn.base import Consensus, FitData, on_all_ranks
 
+Local = Callable[..., Problem]  # of rows, targets, alpha, fit_intercept, sample_weight
+
 
 @dataclass(eq=False, repr=False)
 class LinearModel(Consensus):
@@ -54,27 +56,29 @@ class LinearModel(Consensus):
     warm_start: bool = False
     _averages = False  # whether the objective has the mean loss, not the sum
 
+    def _problem(self, data: FitData) -> tuple[FitData, Local, float]:
+        """Return the rows of each node, its problem, and the alpha of all nodes."""
+        raise NotImplementedError
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _read(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> FitData:
-        """Return rows, targets and weights of each node; weights are positive."""
+    @with_one_blas_thread
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own.
+
+        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
+        row of weight 2 counts twice, and one of weight 0 as absent.
+        """
         labelled = is_classifier(self)
 
         def check() -> tuple[Any, NDArray[Any], Vector]:
-            rows, targets = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=np.float64,
-                order="C",
-                y_numeric=not labelled,
-            )
+            rules = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+            rows, targets = validate_data(self, X, y, y_numeric=not labelled, **rules)
             if labelled:
                 check_classification_targets(targets)
             weights = _check_sample_weight(
@@ -83,16 +87,7 @@ class LinearModel(Consensus):
             kept = np.flatnonzero(weights)
             return rows[kept], targets[kept], weights[kept]
 
-        return self._assemble(check)
-
-    def _minimise(
-        self, data: FitData, problem: Callable[..., Problem], alpha: float
-    ) -> None:
-        """Fit ``coef_`` and ``intercept_``.
-
-        ``problem`` is called with rows, targets and the keyword arguments alpha,
-        fit_intercept and sample_weight. ``alpha`` is for all nodes together.
-        """
+        data, problem, alpha = self._problem(self._assemble(check))
         free, share = bool(self.fit_intercept), alpha / len(data.graph)
         if self._averages:
             share *= float(data.total([[w.sum()] for _, _, w in data.shards])[0])
@@ -104,9 +99,15 @@ class LinearModel(Consensus):
         last = getattr(self, "result_", None) if self.warm_start else None
         self.result_ = self._solve(data, nodes, warm_start=last)
         found = self.result_.layout.views(self.result_.solution)
-        self.coef_ = found.coef
+        self.coef_: Any = found.coef
         rest = found.intercept if free else np.zeros(self.coef_.shape[:-1])
-        self.intercept_: Any = rest
+        self.intercept_: Any = rest if labelled else float(rest)
+        self.n_iter_: Any = self.result_.iterations
+        self._conclude(X, y)
+        return self
+
+    def _conclude(self, X: ArrayLike, y: ArrayLike) -> None:
+        """Set further attributes, after a fit to X and y."""
 
     def _linear(self, X: ArrayLike) -> Matrix:
         """Return ``X coef_ + intercept_``, shape (n,) or (n, n_classes)."""
@@ -141,25 +142,13 @@ class LinearRegressor(RegressorMixin, LinearModel):
     """
 
     alpha: float = 1.0
-    _kind: ClassVar[Callable[..., Problem]]  # the class of the problem of a node
+    _kind: ClassVar[Local]  # the class of the problem of a node
     _settings: ClassVar[tuple[str, ...]] = ()  # passed to the problem, beside alpha
 
-    @with_one_blas_thread
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own.
-
-        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
-        row of weight 2 counts twice, and one of weight 0 as absent.
-        """
-        data = self._read(X, y, sample_weight)
+    def _problem(self, data: FitData) -> tuple[FitData, Local, float]:
         AT_LEAST_0.check("alpha", self.alpha)
         settings = {name: getattr(self, name) for name in self._settings}
-        self._minimise(data, partial(self._kind, **settings), self.alpha)
-        self.intercept_ = float(self.intercept_)
-        self.n_iter_ = self.result_.iterations
-        return self
+        return data, partial(self._kind, **settings), self.alpha
 
     def predict(self, X: ArrayLike) -> Vector:
         """Return a prediction for each row of X (n, d)."""
@@ -176,8 +165,7 @@ class Ridge(LinearRegressor):
     --------
     >>> from dadmm.sklearn import Ridge
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0]
-    >>> model = Ridge(alpha=0.0, n_nodes=2).fit(X, y)
-    >>> model.predict([[4.0]]).round(3)
+    >>> Ridge(alpha=0.0, n_nodes=2).fit(X, y).predict([[4.0]]).round(3)
     array([9.])
     """
 
@@ -209,17 +197,12 @@ class ElasticNet(LinearRegressor):
 
     As scikit-learn's `ElasticNet` does; r is ``l1_ratio``, and n the number of rows of
     all nodes, or the sum of their weights. The alpha of `dadmm.problems.ElasticNet` is
-    n times this one.
+    n times this one. `LinearRegressor` has the parameters and attributes, and:
 
     Parameters
     ----------
-    alpha : float
     l1_ratio : float
         From 0 to 1.
-    fit_intercept, warm_start
-        As in `dadmm.sklearn.linear.LinearModel`.
-    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
-        As in `LinearRegressor`, which has the attributes.
 
     Examples
     --------
@@ -243,16 +226,13 @@ class HuberRegressor(LinearRegressor):
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. Unlike
     scikit-learn's `HuberRegressor`, it does not estimate a scale. If scikit-learn finds
     the ``scale_`` s, this estimator finds the same solution with ``delta = epsilon s``
-    and an alpha s times as large.
+    and an alpha s times as large. `LinearRegressor` has the parameters and attributes,
+    and:
 
     Parameters
     ----------
     delta : float
         Error from which the loss is linear, in the unit of y.
-    alpha, fit_intercept, warm_start
-        As in `LinearRegressor`, which has the other attributes.
-    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`.
 
     Attributes
     ----------
@@ -273,13 +253,8 @@ class HuberRegressor(LinearRegressor):
     _kind = problems.Huber
     _settings = ("delta",)
 
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Fit, and find the outliers; see `LinearRegressor.fit`."""
-        super().fit(X, y, sample_weight)
+    def _conclude(self, X: ArrayLike, y: ArrayLike) -> None:
         self.outliers_ = np.abs(self.predict(X) - column_or_1d(y)) > self.delta
-        return self
 
 
 class PoissonRegressor(LinearRegressor):
@@ -316,10 +291,8 @@ class PoissonRegressor(LinearRegressor):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return D^2, the share of the deviance that is explained."""
-        predicted = self.predict(X)
-        return float(
-            d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1)
-        )
+        given = {"sample_weight": sample_weight, "power": 1}
+        return float(d2_tweedie_score(y, self.predict(X), **given))
 
 
 @dataclass(eq=False, repr=False)
@@ -367,32 +340,25 @@ class LogisticRegression(ClassifierMixin, LinearModel):
     C: float = 1.0
     _: KW_ONLY
 
-    @with_one_blas_thread
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Fit to rows X (n, d) and labels y (n,); with ``comm``, this rank's own.
-
-        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
-        row of weight 2 counts twice, and one of weight 0 as absent.
-        """
-        data = self._read(X, y, sample_weight)
+    def _problem(self, data: FitData) -> tuple[FitData, Local, float]:
         number("above 0", lambda x: x > 0.0).check("C", self.C)
         present = np.unique(np.concatenate([own for _, own, _ in data.shards]))
-        self.classes_ = classes = all_labels(data.world, present)
+        self.classes_ = classes = _all_labels(data.world, present)
         if len(classes) < 2:
             raise ProblemError(
                 "LogisticRegression needs at least two classes, but all labels are of "
                 f"one class, {classes[0]!s}"
             )
         numbered = [(A, np.searchsorted(classes, b), w) for A, b, w in data.shards]
-        multinomial = partial(problems.MultinomialLogistic, n_classes=len(classes))
-        problem = problems.LogisticRegression if len(classes) == 2 else multinomial
-        self._minimise(data._replace(shards=numbered), problem, 1.0 / self.C)
+        problem: Local = problems.LogisticRegression
+        if len(classes) > 2:
+            problem = partial(problems.MultinomialLogistic, n_classes=len(classes))
+        return data._replace(shards=numbered), problem, 1.0 / self.C
+
+    def _conclude(self, X: ArrayLike, y: ArrayLike) -> None:
         self.coef_ = np.atleast_2d(self.coef_)
         self.intercept_ = np.atleast_1d(self.intercept_)
         self.n_iter_ = np.array([self.result_.iterations])
-        return self
 
     def decision_function(self, X: ArrayLike) -> Matrix:
         """Return the score ``x' w + b`` of each row of X.
@@ -420,25 +386,24 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         return np.asarray(log_softmax(scores, axis=1))
 
 
-def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
+def _all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
     """Return the labels (n_classes,) of all ranks, given the labels of this rank.
 
     Only rank 0 knows which rank has which label.
     """
     mine = json.dumps([labels.dtype.str, labels.tolist()])
     texts = world.texts(mine, everywhere=False)
-    kind, found = json.loads(world.share(on_all_ranks(world, _joined, texts)))
-    return np.array(found, dtype=kind)
 
+    def join() -> str:  # on rank 0; on others there are no texts
+        found = [np.array(own, kind) for kind, own in map(json.loads, texts)]
+        for rank, other in enumerate(found):
+            if isinstance(other[0], str) != isinstance(found[0][0], str):
+                raise ProblemError(
+                    f"labels must be all numbers or all text, but rank 0 and rank "
+                    f"{rank} differ in type"
+                )
+        together = np.unique(np.concatenate(found or [np.empty(0)]))
+        return json.dumps([together.dtype.str, together.tolist()])
 
-def _joined(texts: list[str]) -> str:
-    """Return the labels in all texts, sorted, in the same form; on rank 0."""
-    found = [np.array(labels, kind) for kind, labels in map(json.loads, texts)]
-    for rank, other in enumerate(found):
-        if isinstance(other[0], str) != isinstance(found[0][0], str):
-            raise ProblemError(
-                f"labels must be all numbers or all text, but rank 0 and rank {rank} "
-                "differ in type"
-            )
-    together = np.unique(np.concatenate(found or [np.empty(0)]))
-    return json.dumps([together.dtype.str, together.tolist()])
+    kind, every = json.loads(world.share(on_all_ranks(world, join)))
+    return np.array(every, dtype=kind)

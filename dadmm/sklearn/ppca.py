@@ -43,8 +43,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         of each is positive.
     mean_ : ndarray of shape (n_features,)
     explained_variance_ : ndarray of shape (n_components,)
-        Variance along each component in the model. That of scikit-learn's `PCA` is
-        n / (n - 1) times as large: a maximum likelihood divides by n.
+        Variance along each component in the model. Maximum likelihood divides by n,
+        and scikit-learn's `PCA` by n - 1.
     explained_variance_ratio_ : ndarray of shape (n_components,)
         The same, divided by the variance of all features in the model.
     noise_variance_ : float
@@ -92,7 +92,13 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         nodes = data.problems(lambda own: problems.PPCA(own, M))
         self.result_ = self._solve(data, nodes)
         self.n_iter_ = self.result_.iterations
-        self._set_attributes()
+        W, self.mean_, a = self.result_.layout.views(self.result_.solution)
+        axes, lengths = principal_axes(W)
+        self.noise_variance_ = noise = float(1.0 / a)
+        self.explained_variance_ = variance = lengths**2 + noise
+        self.components_ = np.ascontiguousarray(axes.T)
+        others = (self.n_features_in_ - M) * noise
+        self.explained_variance_ratio_ = variance / (variance.sum() + others)
         return self
 
     def transform(self, X: ArrayLike) -> Matrix:
@@ -169,23 +175,9 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         D, wanted = int(self.n_features_in_), self.n_components
         M = min(2, max(D - 1, 1)) if wanted is None else wanted
         integer(1).check("n_components", M)
-        if M >= D:
+        if M >= D or n_samples < M + 2:
             raise ConfigError(
-                f"n_components must be less than n_features = {D}, got {M}"
-            )
-        if n_samples < M + 2:
-            raise ConfigError(
-                f"{M} components leave no noise in n_samples = {n_samples}; PPCA needs "
-                "two samples more than components"
+                f"n_components is {M}, which leaves no noise; it must be less than "
+                f"n_features = {D} and than n_samples = {n_samples} - 1"
             )
         return int(M)
-
-    def _set_attributes(self) -> None:
-        """Set the fitted attributes, from the solution of the run."""
-        W, self.mean_, a = self.result_.layout.views(self.result_.solution)
-        axes, lengths = principal_axes(W)
-        self.noise_variance_ = noise = float(1.0 / a)
-        self.explained_variance_ = variance = lengths**2 + noise
-        self.components_ = np.ascontiguousarray(axes.T)
-        others = (self.n_features_in_ - len(lengths)) * noise
-        self.explained_variance_ratio_ = variance / (variance.sum() + others)

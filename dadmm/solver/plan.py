@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -78,7 +78,15 @@ class Abilities(NamedTuple):
 
 def abilities(problems: Iterable[Problem | type]) -> Abilities:
     """Return what all of these problems allow; of a class, what its problems may."""
-    found = [_abilities(problem) for problem in problems]
+    # of those that differ in what is looked at: nodes may be many
+    unlike: dict[Any, Problem | type] = {}
+    for one in problems:
+        key: Any = one
+        if not isinstance(one, type):
+            about = one.layout.size, bool(one.layout.private), bool(one.layout.scales)
+            key = type(one), *about, getattr(one, "convex", False)
+        unlike.setdefault(key, one)
+    found = [_abilities(problem) for problem in unlike.values()]
     why = next((own.no_metric for own in found if own.no_metric), "")
     start, judge = min(own.start for own in found), min(own.judge for own in found)
     return found[0]._replace(no_metric=why, start=start, judge=judge)
@@ -196,8 +204,8 @@ def find_starts(
             )
         if not hosted.keys() <= warm.duals.keys():
             raise ConfigError(
-                "warm_start needs a result of the same processes: this one has no "
-                "multipliers of some nodes here"
+                "warm_start needs the multipliers of all nodes of this process, and "
+                "the result lacks some; pass a result of the same ranks"
             )
         return {i: warm.of(i) for i in hosted}, {i: warm.duals[i] for i in hosted}
     if plan.kind is Kind.MERGED:

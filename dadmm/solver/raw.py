@@ -11,7 +11,7 @@ N rows, ``sqrt(a) W = U diag(l) R`` and ``C = W W' + I / a``, these are
 * of W, by row q of R: ``|E R_q'| / max(l_q, 1)``, where E is ``sqrt(a)`` times a
   difference from a neighbour, or times the Newton step of a gradient. The curvature
   out of the column space is a times the mean of ``E sum z z'`` over all nodes: the
-  rows of one node may say little about a direction. That of the pair p, q within it is
+  rows of one node may say little about a direction. Within it, the pair p, q has
   ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns of W are free.
 * of mu: ``sqrt(d' C^-1 d / D)`` of differences, ``sqrt(g' C g / D) / N`` of gradients
 * of a: ``|d| / a`` of differences, ``2 a |g| / (N (D - M))`` of gradients

@@ -64,7 +64,7 @@ class Result:
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
     arrays with a row for each of their nodes, or for each edge of these. Their sums,
-    such as ``traffic.messages``, are those of their nodes, and ``traffic.edge_lost``
+    such as ``traffic.messages``, are sums over their nodes, and ``traffic.edge_lost``
     counts the payloads that were dropped on arrival here.
 
     Parameters

@@ -99,8 +99,8 @@ def solve(
     Parameters
     ----------
     problems : sequence of Problem, dict of int to Problem, or Problem
-        One problem per node. With ``comm``, the problem of this rank, whose number is
-        that of its node, or a dict of the problems of this rank by node.
+        One problem per node. With ``comm``, the problem of node i on rank i, or a dict
+        of the problems of this rank by node.
     topology : Topology or networkx graph
         The graph: which nodes exchange messages.
     scheme : str or Scheme
@@ -155,7 +155,7 @@ def solve(
         unless a problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
         Which ranks have the results of all nodes: all, rank 0 only, or none. The others
-        have those of their own nodes. In one process the result has all nodes.
+        have the results of their own nodes. One process always has all.
 
     Returns
     -------

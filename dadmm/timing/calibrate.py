@@ -74,7 +74,10 @@ def read(path: Path) -> list[dict[str, Any]]:
         raise documents.unreadable(path, error) from None
     for column in ("class", "bytes", "seconds"):
         if not rows or column not in rows[0]:
-            raise ConfigError(f"{path} has no rows with a column {column!r}")
+            raise ConfigError(
+                f"{path} has no column {column!r}, or no rows; give a table with the "
+                "columns class, bytes and seconds"
+            )
     for number, row in enumerate(rows, 1):
         for column, least in (("bytes", 0.0), ("seconds", 1e-12)):
             with suppress(TypeError, ValueError):
@@ -91,10 +94,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
     parser = Parser(
         prog=program("calibrate"),
-        description="Latency and bandwidth from measured messages.",
+        description="Fit latency and bandwidth to measured messages.",
     )
-    parser.add_argument("rows", metavar="ROWS.csv", help="class, bytes, seconds")
-    parser.add_argument("--out", metavar="FILE", help="(default: print)")
+    parser.add_argument(
+        "rows", metavar="ROWS.csv", help="columns: class, bytes, seconds"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="file for the network (default: print)"
+    )
     try:
         given = parser.parse_args(argv)
         path = Path(given.out or given.rows)

@@ -275,8 +275,8 @@ class Network:
         kind = "host" if kind == "socket" and "socket" not in self.links else kind
         if kind not in self.links:
             raise ConfigError(
-                f"the network {self.name} has no links.{kind}, but some neighbours are "
-                f"apart by one; add [links.{kind}] with latency and bandwidth"
+                f"the network {self.name} has no links.{kind}, which some neighbours "
+                f"need; add [links.{kind}] with latency and bandwidth"
             )
         return self.links[kind]
 

@@ -10,7 +10,7 @@ import dadmm
 from dadmm import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
-from tests.support.problems import Quadratic
+from tests.support.problems import Quadratic, samples
 from tests.support.solving import solve
 
 
@@ -20,16 +20,10 @@ class Alone(PPCA):
     kind = property(id)
 
 
-def shard(n, dimension, seed=0):
-    """Return random samples, some directions longer than others."""
-    rng = np.random.default_rng([seed, n, dimension])
-    return rng.normal(size=(n, dimension)) * np.arange(1, dimension + 1)
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_run_does_not_show_which_problems_were_stacked(scheme):
     topology = Topology.cluster(6)
-    shards = [shard(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
+    shards = [samples(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
     settings = {"scheme": scheme, "max_iter": 60, "tolerance": 0, "record_edges": True}
 
     together = solve([PPCA(x, 2) for x in shards], topology, **settings)
@@ -49,7 +43,7 @@ def test_a_subclass_with_its_own_step_is_not_stacked():
             asked.append(self)
             return super().prox(*given)
 
-    problems = [Own(shard(6, 3, seed), 1) for seed in range(4)]
+    problems = [Own(samples(6, 3, seed), 1) for seed in range(4)]
     solve(problems, Topology.ring(4), scheme="fixed", tolerance=0, max_iter=2)
 
     assert sorted(asked, key=id) == sorted(problems * 2, key=id)

@@ -9,34 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Layout, ProblemError
 from dadmm.graphs import topology
 from dadmm.penalty import SCHEMES
+from tests.support.problems import Varying
 from tests.support.solving import solve
 
 N, D, ROWS = 6, 3, 12
-
-
-class Varying:
-    """1/2 |X slope + offset - y|^2: the slope is everybody's, the offset one's own."""
-
-    def __init__(self, X, y, scales=None):
-        self.layout = Layout(
-            {"slope": (X.shape[1],), "offset": ()}, private=("offset",), scales=scales
-        )
-        self.design = np.column_stack([X, np.ones(len(X))])
-        self.y = y
-
-    def init(self, rng):
-        return rng.standard_normal(self.layout.size)
-
-    def expect(self, theta):
-        return None
-
-    def prox(self, theta, stats, centre, weight):
-        pull = weight * self.layout.pull
-        gram = self.design.T @ self.design + np.diag(pull)
-        return np.linalg.solve(gram, self.design.T @ self.y + pull * centre)
-
-    def objectives(self, thetas, stats):
-        return 0.5 * ((thetas @ self.design.T - self.y) ** 2).sum(axis=1)
 
 
 def panel(seed=0):

@@ -159,6 +159,15 @@ def test_a_module_may_lie_in_the_current_folder(monkeypatch):
     del sys.modules["beside"]
 
 
+def test_a_class_need_not_keep_its_arguments(monkeypatch, tmp_path):
+    """The command of docs/problems.md; its class has no attribute alpha."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    problem = ["--problem", "examples.own_problem:RidgeWithIntercept"]
+
+    assert main([*problem, "--nodes", "3", "--out", str(tmp_path / "run")]) == 0
+    assert "alpha" not in json.loads((tmp_path / "run" / "summary.json").read_text())
+
+
 def test_a_dry_run_imports_nothing(capsys):
     assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
     assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out

@@ -103,11 +103,26 @@ def test_a_rank_of_another_host_is_named_with_what_is_known(watched, clock, caps
     said = capsys.readouterr().err
     del stopped, alone  # until here they were open
 
-    assert ends  # for rank 1 alone: rank 3 may compute
+    assert ends  # for rank 1 alone: rank 3 may compute, for a while
     assert "rank 1 (process 12 on far) is stopped" in said
     assert "rank 3" in said
     assert monitor.STATES[monitor.ANSWERS] in said
     assert not watched.has_seen(1)  # its end says nothing about who was first
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_ranks_inside_mpi_wait_for_others_and_end_a_job_if_all_do(
+    watched, clock, capsys, works
+):
+    """MPI_Init and MPI_Finalize keep Python's lock, so that a rank is silent."""
+    watched._state = lambda *_: "S"
+    lines = [Line(watched, rank=k, inside="MPI_Init") for k in (0, 1)]
+    clock.now += 101
+    if works:
+        lines[1].say(inside="", at="prox (own.py:3)")
+
+    assert watched._check_stall() is not works
+    assert "waits in MPI_Init" in capsys.readouterr().err
 
 
 def test_who_does_not_know_the_secret_is_no_rank(watched):
@@ -127,15 +142,16 @@ def test_a_rank_that_never_came_is_named(watched, clock, capsys):
     assert "rank 1 has" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("t", [7, 0])
 def test_a_rank_that_works_while_others_wait_is_named_with_its_place(
-    watched, clock, capsys
+    t, watched, clock, capsys
 ):
-    first = Line(watched, rank=0, iteration=7, waits=True, at="swap")
-    second = Line(watched, rank=1, iteration=7, waits=False, at="prox (own.py:12)")
-    for _ in range(50):
+    first = Line(watched, rank=0, iteration=t, waits=True, at="swap")
+    second = Line(watched, rank=1, iteration=t, waits=False, at="prox (own.py:12)")
+    for k in range(50):  # both are in loops of a few lines
         clock.now += 5
-        first.say(iteration=7)
-        second.say(iteration=7)
+        first.say(iteration=t, at=f"wait (mpi.py:{k % 2})")
+        second.say(iteration=t, at=f"prox (own.py:{12 - k % 2})")
         assert not watched._check_stall()  # it may only need long
     said = capsys.readouterr().err
 

@@ -73,13 +73,15 @@ def test_classes_have_accuracy_and_log_loss_and_two_an_auc(rng, X, classes, weig
     y = rng.integers(0, classes, 120).astype(float)
     weight = rng.random(120) if weighted else None
 
-    found = score(total, "classification", fit, split(X, y, weight)).values
+    scores = score(total, "classification", fit, split(X, y, weight))
+    found, sizes = scores.values, np.bincount(y.astype(int), weight)
 
     expected = {
         "accuracy": metrics.accuracy_score(y, p.argmax(axis=1), sample_weight=weight),
         "log_loss": metrics.log_loss(y, p, sample_weight=weight),
     }
     if classes == 2:
+        assert_allclose(scores.by_class, sizes)
         area = metrics.roc_auc_score(y, p[:, 1], sample_weight=weight)
         error = found.pop("auc_error")
         assert abs(found.pop("auc") - area) <= error + 1e-12

@@ -1,4 +1,4 @@
-"""What all schemes promise, and the sentence of each of the paper's six."""
+"""What all schemes promise, the equations at their borders, and their settings."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
+from dadmm.core.linalg import EPS
 from dadmm.graphs.incidence import Incidence
-from dadmm.penalty import SCHEMES
+from dadmm.penalty import SCHEMES, equations
 from dadmm.penalty.schemes import Observation
 from tests.support.problems import quadratics
 
 ETA0 = 10.0
-TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
 BY_EDGE = (
     "probes", "sent", "received", "anchors", "drift", "multipliers", "eta",
 )  # fmt: skip
-WORSE_AND_BETTER = (3.0, 1.0)  # f at two probes; with f_i = 2, tau is -1/4 and 1/2
 
 
 def build(name, **settings):
@@ -32,20 +31,6 @@ def build(name, **settings):
 def scheme(request):
     """Return each scheme with its default settings."""
     return build(request.param)
-
-
-def sight(t=2, own=2.0, before=2.0, f_probe=WORSE_AND_BETTER, primal=1.0, dual=1.0):
-    """Return an observation of one node whose ends agree; see `observe`."""
-    degree, size = len(f_probe), 4
-    calm = np.zeros((degree, size))
-    ones = dict.fromkeys(("sent", "received", "anchors"), np.ones((degree, size)))
-    node = {
-        "t": t, "objective": own, "previous": before, "probes": f_probe,
-        "primal": primal, "dual": dual, "theta": np.ones(size),
-        "centre": np.ones(size), "weight": 20.0 * degree, **ones, "drift": calm,
-        "multipliers": calm, "eta": np.full(degree, 10.0),
-    }  # fmt: skip
-    return observe([node])
 
 
 def observe(nodes, global_residuals=None):
@@ -177,28 +162,15 @@ def test_edges_may_come_in_any_order(scheme):
             assert_array_equal(other[name], state[name][order], err_msg=name)
 
 
-@pytest.mark.parametrize("name", TIMED)
-@pytest.mark.parametrize("t_max", [0, 1, 2, 50])
-def test_the_penalty_moves_while_t_is_below_t_max(name, t_max):
-    """49 updates at t_max = 50; from t_max on it is eta0, as if nothing had been."""
-    scheme = build(name, t_max=t_max)
-    moving = [sight(t, primal=11.0, dual=1.0 / (t % 3)) for t in range(1, 70) if t % 3]
-
-    states = follow(scheme, moving, 2)[1:]
-
-    moved = [obs.t for obs, new in zip(moving, states, strict=True)
-             if np.any(new["eta"] != 10.0)]  # fmt: skip
-    assert moved == [t for t in range(1, t_max) if t % 3]
-
-
 @pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
-def test_doubling_and_halving_end_at_the_clamp(name):
-    scheme = build(name, t_max=1000)
-    up = [sight(t, f_probe=[2.0, 2.0], primal=1.0, dual=0.0) for t in range(1, 60)]
-    down = [replace(obs, primal=obs.dual, dual=obs.primal) for obs in up]
+@pytest.mark.parametrize(("primal", "end"), [(1.0, 1e7), (0.0, 1e-5)])
+def test_doubling_and_halving_end_at_the_clamp(name, primal, end):
+    more = {"primal": primal, "dual": 1.0 - primal}
+    nodes = [n | more | {"probes": np.full(3, n["objective"])} for n in wander(0)]
 
-    assert_array_equal(follow(scheme, up, 2)[-1]["eta"], [1e7, 1e7])
-    assert_array_equal(follow(scheme, down, 2)[-1]["eta"], [1e-5, 1e-5])
+    states = follow(build(name, t_max=1000), together(nodes))
+
+    assert_array_equal(states[-1]["eta"], np.full(3, end))
 
 
 def test_settings_at_the_end_of_their_range_are_allowed(scheme):
@@ -227,3 +199,74 @@ def test_a_scheme_that_returns_no_penalties_is_refused(answer):
     problems, ring = quadratics(3), dadmm.Topology.ring(3)
     with pytest.raises(dadmm.ConfigError, match="Own"):
         dadmm.solve(problems, ring, scheme=Own())
+
+
+def tau(*nodes):
+    """Return tau of each edge of nodes with (f_i, f_i at its probes), flat."""
+    nodes = sorted(nodes, key=lambda node: len(node[1]))
+    every = [np.append(own, probes) for own, probes in nodes]
+    return equations.tau(
+        np.array([own for own, _ in nodes], dtype=float),
+        np.concatenate([np.asarray(probes, dtype=float) for _, probes in nodes]),
+        np.array([f.min() for f in every]),
+        np.array([f.max() for f in every]),
+        Incidence(np.array([len(probes) for _, probes in nodes])),
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0, -1e300, 1e-300])
+def test_tau_is_zero_when_all_objectives_agree(value):
+    """The paper's 0/0 means that no neighbour is better."""
+    assert_array_equal(tau((value, [value] * 3)), np.zeros(3))
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0, 1e-200, 3e150, -7e9])
+def test_rounding_noise_is_no_difference(scale):
+    """A few last bits must not become a penalty, whatever the scale and sign of f."""
+    f_probe = scale * np.array([1.0, 1 + 8 * EPS, 1 - 64 * EPS, 1 + 1e-13])
+
+    assert_array_equal(tau((scale, f_probe)), np.zeros(4))
+
+
+def test_tau_of_a_node_does_not_depend_on_other_nodes():
+    """Bit for bit, also where another node's objectives are all equal."""
+    rng = np.random.default_rng(0)
+    nodes = [(rng.normal(), rng.normal(size=d)) for d in (0, 1, 1, 3, 3, 9)]
+    nodes.insert(3, (2.0, np.full(3, 2.0)))
+
+    assert_array_equal(tau(*nodes), np.concatenate([tau(node) for node in nodes]))
+
+
+def test_balance_doubles_or_halves_beyond_the_ratio():
+    """Both comparisons are strict, so nothing moves at the ratio or when all is 0."""
+    primal = np.array([10.1, 10.0, 1.0, 1.0, 1.0, 1e-300, 0.0, 0.0])
+    dual = np.array([1.0, 1.0, 1.0, 10.0, 10.1, 0.0, 1e-300, 0.0])
+
+    factors = equations.balance(primal, dual, 10.0)
+
+    assert_array_equal(factors, [2.0, 1.0, 1.0, 1.0, 0.5, 2.0, 0.5, 1.0])
+
+
+REFUSED = {
+    "eta0": (0.0, -1.0, math.inf, math.nan, "10", "best", True),
+    "t_max": (-1, 2.5),
+    "residual_ratio": (1.0, 0.1, math.nan),
+    "budget0": (-0.5, math.nan),
+    "budget_decay": (1.0, -0.1, math.nan),
+    "budget_trigger": (-0.1, math.nan),
+    "relaxation": (0.0, 2.0, -1.0, math.nan),
+    "probe": ("middle",),
+    "coupling": ("both",),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("setting", REFUSED)
+def test_a_setting_out_of_range_is_refused(name, setting):
+    for value in REFUSED[setting]:
+        with pytest.raises(dadmm.ConfigError, match=setting):
+            dadmm.penalty.build(name, **{setting: value})
+    for value in ("auto", None, 3.0):
+        assert dadmm.penalty.build(name, eta0=value).eta0 == value
+    with pytest.raises(dadmm.ConfigError, match="npa"):
+        build("npa")

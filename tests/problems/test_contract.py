@@ -22,6 +22,7 @@ from dadmm.problems import (
     builder,
 )
 from dadmm.testing import check_problem
+from tests.support.problems import Varying
 
 SAMPLES = datasets.synthetic(40, 5, 2)[0]
 TRACKS = datasets.turntable(5, 8)[0]
@@ -96,22 +97,11 @@ class Sweep:
         return fit + 0.5 * ((v - s[:, None]) ** 2).sum(axis=1) + np.cosh(s)
 
 
-class Shares(Ridge):
-    """Ridge with a private offset, and a part with a scale of its own."""
+class Shares(Varying):
+    """Regression with a private offset, and slopes with a scale of their own."""
 
     def __init__(self):
-        super().__init__()
-        shapes = {"head": (2,), "tail": (1,), "offset": ()}
-        self.layout = Layout(shapes, private=["offset"], scales={"tail": 9.0})
-        self.X = np.column_stack([self.X, np.ones(7)])
-
-    def init(self, rng):
-        return rng.standard_normal(4)
-
-    def prox(self, theta, stats, centre, weight):
-        pull = weight * self.layout.pull
-        gram = self.X.T @ self.X + np.diag(self.alpha + pull)
-        return np.linalg.solve(gram, self.X.T @ self.y + pull * centre)
+        super().__init__(*datasets.regression(9, 3)[:2], {"slope": 9.0})
 
 
 class Simplex:
@@ -228,8 +218,8 @@ def old_values(problem, theta, stats, centre, weight):
 
 def without_scales(problem, theta, stats, centre, weight):
     """Return a step that takes the same weight for all parts."""
-    gram = problem.X.T @ problem.X + (problem.alpha + weight) * np.eye(4)
-    return np.linalg.solve(gram, problem.X.T @ problem.y + weight * centre)
+    gram = problem.design.T @ problem.design + weight * np.eye(4)
+    return np.linalg.solve(gram, problem.design.T @ problem.y + weight * centre)
 
 
 class StackOf:
@@ -300,7 +290,7 @@ OTHERS = [
     ("prox", "part v", Sweep, {"prox": old_values}),
     ("prox", "part s",
      Sweep, {"move_s": lambda p, now, aim, w: Sweep.move_s(p, now, aim, 2.0 * w)}),
-    ("prox", "slope", Shares, {"prox": without_scales}),
+    ("prox", "", Shares, {"prox": without_scales}),
     ("prox", "", Simplex,
      {"at": lambda p, multiplier, c, w: Simplex.at(p, multiplier, 0.5 * c, w)}),
 ]  # fmt: skip

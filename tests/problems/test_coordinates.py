@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
 from dadmm import Layout
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
@@ -23,7 +22,6 @@ from tests.support.linear import LONG, NAMES, SIZES, Case, make, targets
 
 SMOOTH = [name for name in NAMES if not name.startswith(("lasso", "elastic"))]
 ABSOLUTE = [name for name in NAMES if name not in SMOOTH]
-NOT_HESSIAN = ("huber", "poisson")  # with radius 0 their rows are another metric
 WEIGHTS = [1e-3, 1.0, 1e6]
 
 
@@ -61,64 +59,46 @@ def slope(case, T, z, centre, weight):
     return parts.sum(axis=0) + pull, 1e-12 * terms + 1e-15 * rounding
 
 
+def metric(case, x):
+    """Return F'F: the Hessian, or for some problems another metric.
+
+    Huber's is that of reweighted least squares. Poisson's has the mean of the counts
+    and the expected counts.
+    """
+    X, fits = case.X.astype(float), (case.X @ x).astype(float)
+    if case.name == "huber":
+        weights = np.minimum(1.0, 0.7 / np.abs(fits - case.y.astype(float)))
+    elif case.name == "poisson":
+        weights = (np.exp(fits) + case.y.astype(float)) / 2
+    else:
+        return case.hessian(x)
+    return (X.T * weights) @ X + np.diag(case.l2)
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith(NOT_HESSIAN)])
-def test_rows_are_a_factor_of_the_hessian(name, size):
-    case, x = make(name, size)
-
-    F = case.problem.rows(x)
-
-    assert_allclose(F.T @ F, case.hessian(x), atol=1e-12)
-    constant = not name.startswith(("logistic", "multinomial"))
-    assert case.problem.quadratic == constant
-    if constant:
-        assert_array_equal(case.problem.rows(9 * x, 3.0), F)
-
-
-def test_rows_of_huber_are_those_of_reweighted_least_squares():
-    case, x = make("huber")
-
-    F = case.problem.rows(x)
-
-    X, errors = case.X.astype(float), np.abs(case.X @ x - case.y).astype(float)
-    share = np.minimum(1.0, 0.7 / errors)
-    assert ((share < 1) & (share > 0)).any()
-    assert_allclose(F.T @ F, (X.T * share) @ X + np.diag(case.l2), atol=1e-12)
-
-
-def test_rows_of_poisson_are_those_of_the_mean_of_counts_and_expected_counts():
-    case, x = make("poisson with intercept")
-
-    F = case.problem.rows(x)
-
-    X, expected = case.X.astype(float), np.exp(case.X @ x).astype(float)
-    mean = (expected + case.y.astype(float)) / 2
-    assert_allclose(F.T @ F, (X.T * mean) @ X + np.diag(case.l2), rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_problem_in_z_has_the_values_and_rows_of_the_original(name):
-    for seed in range(5):
-        case, centre = make(name, (30, 4), seed)
-        p, rng = len(centre), np.random.default_rng(seed)
-        k = p if case.problem.needs_inverse else p - 1
-        T, z = rng.normal(size=(p, k)), rng.normal(size=(4, k))
-        assert isinstance(case.problem, TransformableProblem)
-        inside = case.problem.within(T)
-        points = case.problem.theta_of(T, z)
+def test_rows_are_a_factor_of_the_metric_and_of_that_in_z(name, size):
+    case, x = make(name, size)
+    p, rng, problem = len(x), np.random.default_rng(0), case.problem
+    k = p if problem.needs_inverse else p - 1
+    T, z = rng.normal(size=(p, k)), rng.normal(size=k)
+    inside, point = problem.within(T), problem.theta_of(T, z)
 
-        assert inside.layout == Layout.of(z=(k,))
-        assert inside.convex
-        assert inside.quadratic == case.problem.quadratic
-        assert_array_equal(inside.init(rng), np.zeros(k))
-        assert_allclose(points, z @ T.T, rtol=1e-12)
-        for row, point in zip(z, points, strict=True):
-            assert_array_equal(case.problem.theta_of(T, row), point)
-        values = case.problem.objectives(points, None)
-        assert_allclose(inside.objectives(z, None), values, rtol=1e-12)
-        F, G = inside.rows(z[0]), case.problem.rows(points[0]) @ T
-        assert_allclose(F.T @ F, G.T @ G, rtol=1e-9, atol=1e-9)
-        dadmm.testing.check_problem(inside)
+    F, G = problem.rows(x), inside.rows(z)
+
+    assert_allclose(F.T @ F, metric(case, x), rtol=1e-12, atol=1e-12)
+    assert_allclose(G.T @ G, T.T @ metric(case, point) @ T, rtol=1e-9, atol=1e-9)
+    assert isinstance(problem, TransformableProblem)
+    assert inside.layout == Layout.of(z=(k,))
+    constant = not name.startswith(("logistic", "poisson", "multinomial", "huber"))
+    assert (inside.convex, inside.quadratic, problem.quadratic) == (
+        True,
+        *[constant] * 2,
+    )
+    if constant:
+        assert_array_equal(problem.rows(9 * x, 3.0), F)
+    values = inside.objectives(z[None], None), problem.objectives(point[None], None)
+    assert_allclose(*values, rtol=1e-12)
 
 
 @pytest.mark.parametrize("columns", [4, 1, "units", "nearly equal"])

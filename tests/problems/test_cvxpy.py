@@ -34,25 +34,18 @@ def lasso(shard):
 
 
 @pytest.mark.parametrize("weight", [0.0, 1e-6, 1.0, 1e6, 1e12])
-def test_proximal_steps_are_those_of_the_closed_form(weight):
-    centre = np.array([3.0, -1.0, 0.0, 0.2])
-    exact = Lasso(*SHARDS[0], 3.0, fit_intercept=False)
-
-    found = lasso(SHARDS[0]).prox(centre, None, centre, weight)
-
-    assert_allclose(found, exact.prox(centre, None, centre, weight), atol=1e-7)
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_the_units_of_the_objective_do_not_matter(scale):
-    w = cp.Variable(D)
-    objective = scale * (squares(SHARDS[0], w) + 3 * cp.norm1(w))
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_proximal_steps_are_those_of_the_closed_form(unit, weight):
+    """Whatever the units of the objective."""
+    centre, w = np.array([3.0, -1.0, 0.0, 0.2]), cp.Variable(D)
+    objective = unit * (squares(SHARDS[0], w) + 3 * cp.norm1(w))
     exact = Lasso(*SHARDS[0], 3.0, fit_intercept=False)
     problem = Cvxpy(cp.Problem(cp.Minimize(objective)), [w])
 
-    found = problem.prox(np.zeros(D), None, np.ones(D), 2.0 * scale)
+    found = problem.prox(centre, None, centre, unit * weight)
 
-    assert_allclose(found, exact.prox(np.zeros(D), None, np.ones(D), 2.0), atol=1e-6)
+    atol = 1e-7 if unit == 1.0 else 1e-5
+    assert_allclose(found, exact.prox(centre, None, centre, weight), atol=atol)
 
 
 def test_the_contract_holds():
@@ -100,31 +93,20 @@ def test_other_variables_are_private():
     assert_allclose(offsets, best[D:], atol=1e-3)
 
 
-def test_matrices_keep_their_order():
-    target = np.arange(6.0).reshape(2, 3)
-    w, t = cp.Variable((2, 3)), cp.Variable(name="t")
+def test_matrices_keep_their_order_and_parameters_their_values():
+    target, t = cp.Parameter((2, 3)), cp.Variable(name="t")
+    target.value = value = np.arange(6.0).reshape(2, 3)
+    w = cp.Variable((2, 3))
     problem = Cvxpy(
         cp.Problem(cp.Minimize(cp.sum_squares(w - target) + t), [t >= 1]), [w]
     )
+    target.value = np.ones((2, 3))
 
     found = problem.layout.views(problem.prox(np.zeros(7), None, np.zeros(7), 0.0))
 
-    assert_allclose(found.x0, target, atol=1e-6)
+    assert_allclose(found.x0, value, atol=1e-6)
     assert_allclose(found.t, 1.0, atol=1e-6)
-    assert_allclose(problem.objectives(np.append(target, 1.0)[None], None), [1.0])
-
-
-def test_parameters_have_the_values_of_the_constructor():
-    target, w = cp.Parameter(2), cp.Variable(2)
-    whole = cp.Problem(cp.Minimize(cp.sum_squares(w - target)))
-    target.value = np.array([1.0, 2.0])
-    problem = Cvxpy(whole, [w])
-    target.value = np.array([5.0, 5.0])
-
-    found = problem.prox(np.zeros(2), None, np.zeros(2), 0.0)
-
-    assert_allclose(found, [1.0, 2.0], atol=1e-7)
-    assert_allclose(problem.objectives(np.array([[1.0, 3.0]]), None), [1.0])
+    assert_allclose(problem.objectives(np.append(value, 1.0)[None], None), [1.0])
 
 
 def test_objectives_leave_constraints_out_and_are_infinite_where_not_defined():

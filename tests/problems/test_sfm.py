@@ -37,12 +37,9 @@ def test_the_metric_upgrade_finds_cube_and_cameras():
 
 
 def test_too_few_views_leave_the_affine_frame():
-    tracks, _ = datasets.turntable(1, 30, noise=0.0)
-    u, singular, vt = np.linalg.svd(tracks - tracks.mean(axis=1, keepdims=True))
-    affine = np.zeros((2, 3))
-    affine[:, :2] = u * singular
+    affine = np.eye(2, 3)
 
-    found = sfm.upgrade(affine, vt[:3].T)
+    found = sfm.upgrade(affine, np.ones((9, 3)))
 
     assert not found.metric
     assert_array_equal(found.motion, affine)

@@ -79,39 +79,26 @@ def test_a_step_leaves_points_where_f_is_not_finite():
     assert np.isinf(problem.objectives(-np.ones((1, 2)), None)).all()
 
 
-def test_with_a_hessian_there_are_rows_and_coordinates():
+@pytest.mark.parametrize("scales", [np.ones(D), 10.0 ** np.array([-6, 6, 0, 3, -3])])
+def test_with_a_hessian_there_are_rows_and_coordinates(scales):
+    """In mixed units too; without it there are none."""
     X, y = samples()
-    value_and_gradient, hessian = logistic(X, y)
+    value_and_gradient, hessian = logistic(X * scales, y, 0.0)
     bare = Smooth(value_and_gradient, D, convex=True)
     problem = Smooth(value_and_gradient, D, hessian=hessian, convex=True)
-    theta, T = np.linspace(-1, 1, D), np.linspace(-2, 3, 2 * D).reshape(D, 2)
+    theta, T = np.linspace(-1, 1, D) / scales, np.linspace(-2, 3, 2 * D).reshape(D, 2)
+    z, T = np.array([0.3, -0.2]), T / scales[:, None]
 
     assert not hasattr(bare, "rows")
     assert not hasattr(bare, "within")
-    rows, half = problem.rows(theta), problem.rows(theta, 0.1)
-    assert_allclose(rows.T @ rows, hessian(theta), rtol=1e-10, atol=1e-12)
-    assert_allclose(half.T @ half, 0.5 * hessian(theta), rtol=1e-10, atol=1e-12)
-    inner, z = problem.within(T), np.array([0.3, -0.2])
-    assert inner.layout == dadmm.Layout.of(z=(2,))
-    assert_allclose(
-        inner.objectives(z[None], None), problem.objectives((T @ z)[None], None)
-    )
+    wanted, inner = hessian(theta) / np.outer(scales, scales), problem.within(T)
+    for radius, share in ((0.0, 1.0), (0.1, 0.5)):
+        rows = problem.rows(theta, radius) / scales
+        assert_allclose(rows.T @ rows, share * wanted, rtol=1e-9, atol=1e-12)
     assert_allclose(inner.subgradient(z), T.T @ problem.subgradient(T @ z))
     rows = inner.rows(z)
     assert_allclose(rows.T @ rows, T.T @ hessian(T @ z) @ T, rtol=1e-9)
-    assert_allclose(problem.theta_of(T, z), T @ z)
     dadmm.testing.check_problem(inner, rtol=1e-2)
-
-
-def test_the_rows_of_a_hessian_in_mixed_units_are_exact():
-    X, y = samples()
-    scales = 10.0 ** np.array([-6, 6, 0, 3, -3])
-    value_and_gradient, hessian = logistic(X * scales, y, 0.0)
-    problem = Smooth(value_and_gradient, D, hessian=hessian, convex=True)
-
-    rows = problem.rows(np.zeros(D)) / scales
-
-    assert_allclose(rows.T @ rows, hessian(np.zeros(D)) / np.outer(scales, scales))
 
 
 UNITS = {

@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 from dadmm.data.patterns import remove_entries
 from dadmm.problems import PPCA, IncompletePPCA, LostTracks
 from tests.support.linear import OTHERS, SIZES, make
+from tests.support.problems import samples
 
 LINEAR = ["least_squares", "ridge", "ridge with intercept", *OTHERS]
 WEIGHTS = np.array([0.0, 1e-6, 3.0, 1e6])
@@ -25,12 +26,6 @@ for name, problems in list(STACKS.items()):
     p = problems[0].layout.size
     T = np.random.default_rng(p).normal(size=(p, p - 1))
     STACKS[f"{name} in z"] = [problem.within(T) for problem in problems]
-
-
-def samples(n, dimension, seed=0):
-    """Return random samples, some directions longer than others."""
-    rng = np.random.default_rng([seed, n, dimension])
-    return rng.normal(size=(n, dimension)) * np.arange(1, dimension + 1)
 
 
 for (n, d, M), zero in product([(30, 5, 2), (4, 6, 2), (1, 4, 1)], (False, True)):

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.campaigns.properties.cases import COUNTED, KINDS, draw
 from tests.support import linear
-from tests.support.pooled import LONG, NotProved, Pooled, class_rows
+from tests.support.pooled import NotProved, Pooled, class_rows
 
 
 @pytest.mark.parametrize("name", [n for n in linear.NAMES if n != "least_squares"])
@@ -21,64 +21,37 @@ def test_a_unique_minimum_is_known_to_rounding(name):
     assert (found.errors <= 1e-9).all()
 
 
-@pytest.mark.parametrize("seed", [*range(30), *range(COUNTED, COUNTED + 20)])
-def test_no_step_from_it_leads_lower(seed):
-    pooled = draw(seed).pooled()
-    try:
-        best = pooled.minimum()
-    except NotProved:
-        pytest.skip("the reference is not used")
-    if not best.exists:
-        return
-    rng = np.random.default_rng(seed)
-    unit = np.sqrt((pooled.X**2).sum(axis=0)) + (pooled.X == 0).all(axis=0)
-    size = np.abs(best.x).max() + np.sqrt(pooled.y @ pooled.y) + 1
-    noise = 1e-2 * pooled.rounding(best.x) + 1e-17 * abs(best.value)
-    for _ in range(20):
-        move = rng.normal(size=len(best.x)) * (rng.random(len(best.x)) < 0.5)
-        move = move * size / unit * LONG(10) ** rng.uniform(-9, 0)
-        there = pooled.objective(best.x + move)
-        assert there >= best.value - best.gap - noise
-    for other in best.others:
-        assert pooled.objective(other) == pytest.approx(best.value, rel=1e-12)
+LINE = np.arange(6.0)  # a column; with an intercept
+QUASI = [0.0, 1, 1, 2]
+SMALL = [0.0, 1, 2, 0, 1, 2]
+EXISTS = [  # the loss, the column, targets, alpha, and whether there is a minimum
+    ("logistic", LINE, LINE > 2, 0, False),
+    ("logistic", LINE, LINE >= 0, 1, False),
+    ("logistic", QUASI, [0, 0, 1, 1], 0, False),
+    ("logistic", LINE, LINE % 2, 0, True),
+    ("logistic", LINE, LINE > 2, 1, True),
+    ("poisson", SMALL, [1, 0, 3, 0, 1, 2], 0, True),
+    ("poisson", SMALL, [0] * 6, 0, False),
+    ("poisson", SMALL, [0] * 6, 1, False),
+    ("poisson", SMALL, [1, 0, 0, 2, 0, 0], 0, False),
+    ("poisson", SMALL, [1, 0, 0, 2, 0, 0], 1, True),
+    ("poisson", SMALL, [0, 1, 0, 0, 2, 1], 0, True),
+    (3, SMALL, [0, 1, 2, 1, 2, 0], 0, True),  # classes
+    (3, SMALL, [0, 1, 2, 0, 1, 2], 0, False),
+    (3, SMALL, [0, 1, 2, 0, 1, 2], 1, True),
+    (4, SMALL, [0, 1, 2, 1, 2, 0], 0, False),
+    (4, SMALL, [0, 1, 2, 1, 2, 0], 1, False),
+]
 
 
-def test_separable_classes_have_no_minimum():
-    X = np.column_stack([np.arange(6.0), np.ones(6)])
-    zero = np.zeros(2)
+@pytest.mark.parametrize(("loss", "column", "y", "alpha", "exists"), EXISTS)
+def test_whether_there_is_a_minimum(loss, column, y, alpha, exists):
+    rows, penalised = np.column_stack([column, np.ones(len(column))]), 1
+    if loss in (3, 4):
+        rows, penalised, loss = class_rows(rows[:, :1], loss, True), loss, "softmax"
+    l2 = alpha * (np.arange(rows.shape[1]) < penalised)
 
-    assert not Pooled("logistic", X, np.arange(6) > 2, zero, zero).minimum().exists
-    assert not Pooled("logistic", X, np.arange(6) >= 0, zero, [1, 0]).minimum().exists
-    quasi = np.column_stack([[0.0, 1, 1, 2], np.ones(4)])
-    assert not Pooled("logistic", quasi, [0, 0, 1, 1], zero, zero).minimum().exists
-    assert Pooled("logistic", X, np.arange(6) % 2, zero, zero).minimum().exists
-    assert Pooled("logistic", X, np.arange(6) > 2, zero, [1, 0]).minimum().exists
-
-
-def test_poisson_rows_and_classes_without_a_minimum():
-    X = np.column_stack([[0.0, 1, 2, 0, 1, 2], np.ones(6)])
-    zero = np.zeros(2)
-
-    def poisson(y, l2=zero):
-        return Pooled("poisson", X, y, zero, l2).minimum().exists
-
-    assert poisson([1, 0, 3, 0, 1, 2])
-    assert not poisson([0] * 6)
-    assert not poisson([0] * 6, [1, 0])
-    assert not poisson([1, 0, 0, 2, 0, 0])
-    assert poisson([1, 0, 0, 2, 0, 0], [1, 0])
-    assert poisson([0, 1, 0, 0, 2, 1])
-
-    def softmax(y, n_classes=3, alpha=0.0):
-        rows = class_rows(X[:, :1], n_classes, True)
-        l2 = alpha * (np.arange(rows.shape[1]) < n_classes)
-        return Pooled("softmax", rows, y, 0 * l2, l2).minimum().exists
-
-    assert softmax([0, 1, 2, 1, 2, 0])
-    assert not softmax([0, 1, 2, 0, 1, 2])
-    assert softmax([0, 1, 2, 0, 1, 2], alpha=1.0)
-    assert not softmax([0, 1, 2, 1, 2, 0], 4)
-    assert not softmax([0, 1, 2, 1, 2, 0], 4, alpha=1.0)
+    assert Pooled(loss, rows, np.array(y), 0 * l2, l2).minimum().exists == exists
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.0])

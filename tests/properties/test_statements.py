@@ -16,7 +16,7 @@ from tests.campaigns.properties.statements import (
     false_lines,
     false_statements,
 )
-from tests.support.pooled import LONG, Pooled
+from tests.support.pooled import Pooled
 
 # cases in which a false statement was found once
 FOUND = (72, 140, 224, 248, 332, 350, 473, 530, 766, 2030, 2975, 3029)
@@ -132,22 +132,16 @@ def test_a_statement_that_was_made_false_is_noticed():
     assert found(theta=apart, agreement=0.6 * np.abs(said.solution)) == []
 
 
-def test_a_bound_on_what_the_data_leave_open_is_noticed():
-    x = np.random.default_rng(2).normal(size=(20, 2))
-    pooled, best, said = known(np.column_stack([x, x[:, 0]]))
-
-    assert list(false_statements(said, pooled, best)) == ["open"]
-    bounds = np.array([np.inf, said.coefficients[1], np.inf])
-    assert not false_statements(said._replace(coefficients=bounds), pooled, best)
-
-
 def test_a_bound_must_hold_for_all_minimisers():
-    x, e = np.random.default_rng(3).normal(size=(2, 20))
-    pooled, best, said = known(np.column_stack([x, x]), y=2 * x + e, l1=1.0)
-
-    assert list(false_statements(said, pooled, best)) == ["coefficients"]
-    bounds = said.coefficients + 2 * np.abs(said.solution).sum()
-    assert not false_statements(said._replace(coefficients=bounds), pooled, best)
+    """Whether the data leave a direction open, or the absolute values do."""
+    x, e = np.random.default_rng(2).normal(size=(2, 20))
+    for l1, columns in ((0.0, [x, e, x]), (1.0, [x, x])):
+        pooled, best, said = known(np.column_stack(columns), y=2 * x + e, l1=l1)
+        wrong = list(false_statements(said, pooled, best))
+        assert wrong == ["coefficients" if l1 else "open"]
+        bounds = said.coefficients + 2 * np.abs(said.solution).sum()
+        bounds[[0, -1]] = bounds[[0, -1]] if l1 else np.inf
+        assert not false_statements(said._replace(coefficients=bounds), pooled, best)
 
 
 def test_a_certificate_without_a_minimum_is_noticed():
@@ -166,14 +160,6 @@ def test_a_certificate_without_a_minimum_is_noticed():
     assert not false_statements(said, pooled, best)
     said = said._replace(coefficients=np.array([1.0, np.inf]))
     assert list(false_statements(said, pooled, best)) == ["coefficients"]
-
-
-def test_the_reference_would_notice_a_lower_point():
-    pooled, best, said = known(np.random.default_rng(4).normal(size=(9, 2)))
-    worse = best._replace(x=best.x * LONG(1.1), value=best.value * 1.01)
-
-    with pytest.raises(AssertionError, match="below the reference"):
-        false_statements(said, pooled, worse)
 
 
 REPORT = """\
@@ -217,11 +203,3 @@ def test_a_false_line_of_a_report_is_noticed():
     assert found(near) == ["report: certificate"]
     less = 0.1 * float(value - best.value)
     assert found(near, gap=less) == ["report: within", "report: certificate"]
-
-
-def test_a_seed_decides_a_case():
-    first, again = draw(7), draw(7)
-
-    assert str(first) == str(again)
-    np.testing.assert_array_equal(first.X, again.X)
-    assert str(draw(8)) != str(first)

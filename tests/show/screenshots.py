@@ -1,4 +1,4 @@
-"""Make the picture of docs/report.md: ``python -m tests.show.screenshots``.
+"""Make the picture of README and docs/report.md: ``python -m tests.show.screenshots``.
 
 It needs Chromium and Playwright (the extras `report` and `browser`).
 """
@@ -20,7 +20,7 @@ FRAME = 44  # of the slider, which counts from iteration 1
 
 
 def main() -> None:
-    """Make a run, open its page, and save the part about its network."""
+    """Make a run, open its page, and save its top and the part about its network."""
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
         place = Path(folder, "run")
         assert run.main([*RUN, "--out", str(place)]) == 0
@@ -30,10 +30,14 @@ def main() -> None:
         page.keyboard.press("Home")
         for _ in range(FRAME):
             page.keyboard.press("ArrowRight")
-        picture = page.locator("#network").screenshot()
+        page.evaluate("document.activeElement.blur()")
+        parts = [Image.open(io.BytesIO(page.locator(name).screenshot()))
+                 for name in ("header", ".cursor", "#network")]  # fmt: skip
         page.context.close()
-    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(128)
-    image.save(OUT, optimize=True)
+    whole = Image.new("RGB", (parts[0].width, sum(part.height for part in parts)))
+    for k, part in enumerate(parts):
+        whole.paste(part, (0, sum(before.height for before in parts[:k])))
+    whole.quantize(128).save(OUT, optimize=True)
     print(f"{OUT}: {OUT.stat().st_size:,} bytes")
 
 

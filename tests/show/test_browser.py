@@ -227,7 +227,7 @@ def test_criteria_are_drawn_over_bytes_and_seconds(opened):
 
 def test_edges_and_nodes_say_what_they_are(opened):
     page = opened("nap").page
-    for place, words in (("edge='2'", "eta"), ("node='2'", "disagreement")):
+    for place, words in (("edge='2'", "η"), ("node='2'", "disagreement")):
         hit = page.locator(f"#network-0 [data-{place}]")
         hit.dispatch_event("pointermove", {"bubbles": True, "clientX": 9, "clientY": 9})
         assert words in page.locator("#tip").inner_text()

@@ -12,13 +12,14 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
+from benchmarks.shared.report import angles
 from dadmm import run
 from dadmm.graphs.topology import GRAPHS
 from dadmm.runs.stored import StoredRun
 from dadmm.show import panels, plot, style
 from dadmm.show.figure import log_ticks
 from dadmm.show.graph import moments, places
-from dadmm.show.to_matplotlib import angles, draw, save
+from dadmm.show.to_matplotlib import draw, save
 from tests.support.runs import refused
 
 RECORD = ("--record-edges", "--record-angle")

@@ -35,6 +35,34 @@ class Quadratic:
         return 0.5 * np.vecdot(off @ self.A, off) + self.floor
 
 
+class Varying:
+    """1/2 |X slope + offset - y|^2: the slope is everybody's, the offset one's own."""
+
+    def __init__(self, X, y, scales=None):
+        self.layout = Layout(
+            {"slope": (X.shape[1],), "offset": ()}, private=("offset",), scales=scales
+        )
+        self.design = np.column_stack([X, np.ones(len(X))])
+        self.y = y
+
+    def init(self, rng):
+        """Return a random point."""
+        return rng.standard_normal(self.layout.size)
+
+    def expect(self, theta):
+        """Return None: nothing is latent here."""
+
+    def prox(self, theta, stats, centre, weight):
+        """Return the minimum, with a penalty by part."""
+        pull = weight * self.layout.pull
+        gram = self.design.T @ self.design + np.diag(pull)
+        return np.linalg.solve(gram, self.design.T @ self.y + pull * centre)
+
+    def objectives(self, thetas, stats):
+        """Return f of each row."""
+        return 0.5 * ((thetas @ self.design.T - self.y) ** 2).sum(axis=1)
+
+
 def quadratics(n, size=2, curvature=(5.0, 20.0), seed=0, floor=0.0):
     """Return n random quadratics, each with axes, curvatures and centre of its own."""
     rng = np.random.default_rng(seed)
@@ -45,6 +73,12 @@ def quadratics(n, size=2, curvature=(5.0, 20.0), seed=0, floor=0.0):
         A = (axes * values) @ axes.T
         problems.append(Quadratic(A, 1.0 + rng.standard_normal(size), floor))
     return problems
+
+
+def samples(n, dimension, seed=0):
+    """Return random samples, some directions longer than others."""
+    rng = np.random.default_rng([seed, n, dimension])
+    return rng.normal(size=(n, dimension)) * np.arange(1, dimension + 1)
 
 
 def optimum(problems):

@@ -53,6 +53,7 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=1, help="cases at a time")
     add("--out", type=Path, help="folder of results.csv (default: a temporary one)")
     add("--pace", type=float, default=0.0, help="seconds added to each exchange")
+    add("--per-rank", type=int, default=1, help="nodes of each rank")
     add("--keep", action="store_true", help="keep the folders of all cases")
     add("--table", type=Path, help="print the table of this results.csv, and end")
     chosen = parser.parse_args(argv)
@@ -80,7 +81,7 @@ def play(work: tuple[str, int, argparse.Namespace]) -> Row:
     if kind in INPUTS:
         row = fuzz.play(kind, seed, folder, chosen.out / "templates")
     else:
-        row = play_fault(cases.draw(kind, seed), folder, chosen)
+        row = play_fault(cases.draw(kind, seed, chosen.per_rank), folder, chosen)
     if not chosen.keep and row["outcome"] not in FAILURES:
         shutil.rmtree(folder, ignore_errors=True)
     seconds = f"{time.monotonic() - began:.1f}"
@@ -102,7 +103,8 @@ def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Ro
         kind = Watched if case.kind in cases.WATCHED else judge.Play
         verdict = kind(case, mpi, folder, NAME, chosen.pace).verdict()
     saving = " ".join(case.saving)
-    run = f"{case.words}, {case.max_iter} iterations at most, {saving}"
+    most = f"{case.max_iter} iterations at most"
+    run = f"{case.nodes} nodes, {case.words}, {most}, {saving}"
     return verdict._asdict() | {"mpi": name, "ranks": case.ranks, "run": run}
 
 

@@ -47,6 +47,7 @@ class Case(NamedTuple):
     settings: tuple[str, ...]  # that decide the result
     saving: tuple[str, ...]  # that do not
     words: str  # what was drawn, in short
+    nodes: int
 
     @property
     def name(self) -> str:
@@ -62,17 +63,18 @@ def pick(rng: np.random.Generator, options: Any) -> Any:
     return options[int(rng.integers(len(options)))]
 
 
-def draw(kind: str, seed: int) -> Case:
+def draw(kind: str, seed: int, per_rank: int = 1) -> Case:
+    """Return a case, with several nodes per rank if asked."""
     rng = np.random.default_rng([seed, KINDS.index(kind), 0])
     if kind == "loss":
         return _draw_convex(kind, seed, rng)
     ranks = int(rng.integers(3, 5 if kind in WATCHED else 6))
     problem, graph, scheme = (pick(rng, x) for x in (PROBLEMS, GRAPHS, SCHEMES))
     sending = pick(rng, SENDING)
-    max_iter = int(rng.integers(60, 300))
+    nodes, max_iter = ranks * per_rank, int(rng.integers(60, 300))
     words: list[Any] = ["--problem", "ppca" if problem == "gaps" else problem]
     words += [*PROBLEMS[problem], *SENDING[sending], "--topology", graph]
-    words += ["--scheme", scheme, "--n-samples", 12 * ranks, "--dimension", 5]
+    words += ["--scheme", scheme, "--n-samples", 12 * nodes, "--dimension", 5]
     words += ["--data-seed", seed, "--max-iter", max_iter, "--tolerance", 0]
     extras = [
         ("--schedule", "matchings"), ("--agreement", "global"), ("--record-edges",),
@@ -86,7 +88,7 @@ def draw(kind: str, seed: int) -> Case:
     more = " ".join(extra[-1] for extra in drawn)
     return Case(
         kind, seed, ranks, max_iter, every, tuple(map(str, words)), saving,
-        f"{problem} {graph} {scheme} {sending} {more}".strip(),
+        f"{problem} {graph} {scheme} {sending} {more}".strip(), nodes,
     )  # fmt: skip
 
 
@@ -112,5 +114,5 @@ def _draw_convex(kind: str, seed: int, rng: np.random.Generator) -> Case:
     saving = ("--checkpoint-every", str(every), "--checkpoint-seconds", "0")
     return Case(
         kind, seed, ranks, 3000, every, tuple(map(str, words)), saving,
-        f"{problem} {graph} {scheme}",
+        f"{problem} {graph} {scheme}", ranks,
     )  # fmt: skip

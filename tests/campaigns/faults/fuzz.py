@@ -21,14 +21,18 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[_name] = "1"  # before numpy is loaded: processes are forked
 os.environ["MPLBACKEND"] = "Agg"
 
+from launch import commands, mpi  # noqa: E402
+from launch.console import run_command  # noqa: E402
+from launch.mpi import Runtime  # noqa: E402
 from tests.campaigns.faults.inputs import draw, make_templates  # noqa: E402
 from tests.support.runs import contents  # noqa: E402
 
-COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
+COMMANDS = ("run", "predict", "plot", "report", "replay", "waiting", "calibrate")
 LOADED = (
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
     "dadmm.cli.models", "dadmm.runs.summary", "dadmm.cli.results", "dadmm.cli.privacy",
     "dadmm.show.to_matplotlib", "dadmm.runs.stored", "xml.etree.ElementTree",
+    "dadmm.show.report", "launch.diagnosis", "launch.sweep",
     *(f"dadmm.{name}" for name in COMMANDS),
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded
@@ -50,10 +54,16 @@ class Ended(NamedTuple):
     err: str
 
 
-def judge(ended: Ended, touched: Sequence[str], strict: bool = False) -> str:
-    """Return the outcome of a case: refused, accepted, or how it broke the rule."""
+def judge(
+    ended: Ended, touched: Sequence[str], strict: bool = False, error: str = ERROR
+) -> str:
+    """Return the outcome of a case: refused, accepted, or how it broke the rule.
+
+    The sentence of an error begins with ``error``.
+    """
     lines = ended.err.splitlines()
-    errors = [line for line in lines if line.startswith(ERROR)]
+    errors = [line for line in lines if line.startswith(error) and ended.code]
+    errors += [line for line in lines if line.startswith(ERROR) and not ended.code]
     if ended.code in (None, -signal.SIGXCPU, -signal.SIGKILL):
         return HANG
     if "Traceback" in ended.err + ended.out:
@@ -82,12 +92,17 @@ def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
     def start() -> int:
         os.chdir(work)
         os.environ["TMPDIR"] = str(work)
+        if command == "launch":
+            own = Runtime(sys.executable, "", dict(os.environ))
+            mpi.prepare = lambda *_, **options: own
+            return run_command(getattr(commands, argv[0]), argv[1:])
         return int(import_module(f"dadmm.{command}").main(argv))
 
     ended = in_process(start, home)
     after = snapshot(home)
     touched = sorted(k for k in before | after if before.get(k) != after.get(k))
-    outcome = judge(ended, touched, "--strict" in argv)
+    error = NOTE if command == "launch" else ERROR
+    outcome = judge(ended, touched, "--strict" in argv, error)
     words = repr(" ".join([f"dadmm.{command}", *argv]))[:300]
     story = "; ".join([f"code {ended.code}", *touched, ended.err[-3000:].strip()])
     return {"outcome": outcome, "run": words, "story": story}

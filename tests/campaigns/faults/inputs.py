@@ -80,8 +80,32 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "history": (
         ("run/*.csv", "run/summary.json", "run/result.npz", "run/config.toml"),
         (
-            "replay run --network wan", "waiting run", "plot run ppca",
+            "replay run --network wan", "waiting run", "plot run ppca", "report run",
+            "report run ppca",
             *(f"plot run --kind {kind} --format svg" for kind in PICTURES),
+        ),
+    ),
+    "summary": (
+        ("run/summary.json", "ppca/summary.json"),
+        (
+            "report run ppca", "plot ppca run", "waiting run",
+            "replay run --network wan", "predict ppca table.csv --out p.csv",
+            "launch diagnose run log", "run --resume run --quiet",
+            "launch sweep collect .",
+        ),
+    ),
+    "going": (
+        ("going/parts/*", "going/*", "going/checkpoints/*/*"),
+        (
+            "report going", "plot going", "replay going --network wan", "waiting going",
+            "launch diagnose going log", "run --resume going --max-iter 8 --quiet",
+        ),
+    ),
+    "launch": (
+        ("sweep.json", "grid.toml", "log", "going/ranks.csv", "going/config.toml"),
+        (
+            "launch diagnose going log", "launch sweep collect .",
+            "launch sweep grid.toml --out new --dry-run",
         ),
     ),
     "network": (("network.toml",), ("replay run --network FILE",)),
@@ -102,6 +126,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 TABLES = ("csv", "txt", "npy", "npz", "sparse", "mat", "parquet", "new_table")
 
+TRACE = "Traceback (most recent call last):"
 GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 {}<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
 <key id="d0" for="node" attr.name="w" attr.type="double"/>
@@ -424,6 +449,8 @@ def make_templates(folder: Path) -> None:
     from scipy import sparse
 
     from dadmm import run
+    from dadmm.runs.folder import RunFolder
+    from tests.support.pages import unfinish
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 4)).round(3)
@@ -441,6 +468,11 @@ def make_templates(folder: Path) -> None:
         "table.csv": "\n".join(["a,b,kind,w,y,label", *table, ""]),
         "rows.csv": "\n".join(["class,bytes,seconds", *times, ""]),
         "labels.txt": "\n".join(map(str, np.arange(24) % 3)),
+        "grid.toml": "ranks = 2\n[base]\nmax_iter = 3\n[grid]\nseed = [1, 2]\n",
+        "sweep.json": json.dumps({
+            "ranks": 3, "varied": ["seed"], "jobs": [], "tasks": {"run": {"seed": 1}},
+        }),
+        "log": f"dadmm: rank 1 failed:\n{TRACE}\nKeyError: 'a'\n",
         "ring.edges": "# a ring\n0 1\n1 2\n2 0\n", "chain.edges": "0 1\n1 2\n",
         "ring.graphml": GRAPHML.format("", "1.5"),
         "deep.graphml": GRAPHML.format("", "<a>" * 2000 + "</a>" * 2000),
@@ -485,6 +517,13 @@ def make_templates(folder: Path) -> None:
             code = run.main([*given.split(), "--out", name])
         if code:
             raise SystemExit(f"the template {name} ended with {code}")
+    going = folder / "going"  # a run that was killed
+    shutil.copytree(folder / "run", going)
+    unfinish(going, 3, 4, edges=True)
+    RunFolder(
+        going, RunFolder.open(going).names, RunFolder.open(folder / "run").run
+    ).save()
+    (going / "ranks.csv").write_text("rank,node,host,pid\n0,0,a,1\n1,1,b,2\n2,2,a,3\n")
     summary = folder / "run" / "summary.json"  # of one process, nothing waits
     told = json.loads(summary.read_text()) | {"mpi_library": "MPICH 5.0.2"}
     summary.write_text(json.dumps(told))

@@ -103,6 +103,7 @@ class Play:
             self.struck += hit
             done, resume = self._after(ended, fault, hit, resume)
             if done:
+                (self.disk / "filler").unlink(missing_ok=True)
                 if differs := differences(self.folder / "whole", self.run):
                     raise Fall(
                         WRONG, f"differs from the uninterrupted run in {differs}"
@@ -117,6 +118,7 @@ class Play:
         arguments, options = ["--resume", str(self.run)], ()
         if not resume:
             arguments = [*self.case.settings, *self.case.saving, "--overwrite"]
+            arguments += ["--nodes", str(self.case.nodes)]
             arguments += ["--out", str(self.run)]
             self.newest = -1
         if self.case.kind == "loss":
@@ -129,7 +131,10 @@ class Play:
             ranks = map(str, range(self.case.ranks))
             plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
         main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
-        command = [self.mpi.mpiexec, *options, "-n", str(self.case.ranks)]
+        ranks = self.case.ranks
+        if resume and self.case.nodes > ranks and not fault.plan:
+            ranks += self.starts % 2  # it may go on with other ranks
+        command = [self.mpi.mpiexec, *options, "-n", str(ranks)]
         command += [sys.executable, *main, *arguments, "--quiet"]
         job = Job(self.mpi, command, self.folder, self.name, plan)
         try:
@@ -188,7 +193,7 @@ class Play:
 
     def _nothing_lost(self, summary: dict[str, Any] | None) -> None:
         """Raise if a complete checkpoint has vanished, or a stop has left none."""
-        whole = complete(self.run, self.case.ranks)
+        whole = complete(self.run, self.case.nodes)
         newest = max(whole, default=-1)
         if newest < self.newest:
             raise Fall(LOST, f"checkpoint {self.newest} is gone; there are {whole}")
@@ -212,7 +217,7 @@ class Play:
             shutil.rmtree(named[0])
             self.newest = -1
             return False, True
-        whole = complete(self.run, self.case.ranks)
+        whole = complete(self.run, self.case.nodes)
         if whole and self.case.kind != "corrupt":
             raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
         return False, False  # a new run
@@ -235,7 +240,7 @@ class Play:
         if not (self.run / "summary.json").exists():
             again, _ = self._start(Fault(), resume=True)
             if again.code:
-                if complete(self.run, self.case.ranks):
+                if complete(self.run, self.case.nodes):
                     raise Fall(LOST, f"refused: {again.said}")
                 return CLEAR
         self._judge_parts([])
@@ -257,7 +262,7 @@ class Play:
             self.story.append(f"nodes {nodes} are {far:.0e} from their optimum")
             if not far < CLOSE:
                 raise Fall(WRONG, "which is too far")
-        missing = set(range(self.case.ranks)) - set(seen)
+        missing = set(range(self.case.nodes)) - set(seen)
         # some died alone, and nobody knows
         if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
             raise Fall(LOST, f"there are results of nodes {sorted(seen)} only")
@@ -266,7 +271,7 @@ class Play:
 
 def reference(case: Case, out: Path) -> None:
     """Run a case in this process, with nothing in its way."""
-    arguments = [*case.settings, "--nodes", str(case.ranks), "--no-checkpoint"]
+    arguments = [*case.settings, "--nodes", str(case.nodes), "--no-checkpoint"]
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         code = dadmm.run.main([*arguments, "--quiet", "--out", str(out)])
@@ -340,10 +345,10 @@ def nodes_of(folder: Path) -> list[int]:
 
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
-    config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
+    config = RunConfig.from_argv([*case.settings, "--nodes", str(case.nodes)]).config
     alone = World()
-    data = setup.shards(alone, config, Topology.complete(case.ranks), Checks(alone))
-    problems = setup.problems(config, data, case.ranks)
+    data = setup.shards(alone, config, Topology.complete(case.nodes), Checks(alone))
+    problems = setup.problems(config, data, case.nodes)
     left = [problems[i] for i in nodes]
     best = solve(
         left, Topology.complete(len(left)), tolerance=1e-9, absolute_tolerance=1e-12,

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dadmm.core.ranks import rank_and_size
@@ -59,6 +60,8 @@ def at_call(at: str, then: Callable[[], Any], of: str, count: int, after: bool) 
         if of in " ".join(map(str, args)) if of else True:
             left -= 1
             if left == 0:
+                if place := os.environ.get("DADMM_FAULTS_STRUCK"):
+                    Path(place).write_text(repr(time.time()))
                 return then()
         return None
 
@@ -103,6 +106,7 @@ ACTS: dict[str, Callable[[], Any]] = {
     "kill": partial(os.kill, os.getpid(), signal.SIGKILL),
     "stop": partial(os.kill, os.getpid(), signal.SIGSTOP),
     "hang": hang,
+    "pause": partial(time.sleep, 4),
     "spin": spin,
 }
 

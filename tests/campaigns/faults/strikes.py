@@ -185,7 +185,7 @@ def full_disk(case: Case, rng: Rng) -> Fault:
     """A disk that is too small from the start, or filled at some moment."""
     if rng.random() < 0.5:
         # in rows, checkpoints or results: a run takes about this much, its merge again
-        spare = int(rng.uniform(0.0, case.ranks * (case.max_iter * 180 + 30_000) * 2))
+        spare = int(rng.uniform(0.0, case.nodes * (case.max_iter * 180 + 30_000) * 2))
         words = f"only {spare >> 10} KiB left from the start"
         return Fault(words, spare=spare, hurt=make_room)
     when, wait = moment(case, rng)
@@ -240,7 +240,7 @@ def corrupt(case: Case, rng: Rng) -> Fault:
     """Damage to checkpoints between a kill and the next start."""
     fault = die(case, rng, ("iterations",), 2 * case.every + 1)
     seed = int(rng.integers(2**31))
-    fault.hurt = lambda run: damage(run, np.random.default_rng(seed), case.ranks)
+    fault.hurt = lambda run: damage(run, np.random.default_rng(seed), case.nodes)
     return fault
 
 

@@ -69,7 +69,7 @@ class Trouble:
     during: Callable[["Watched", Job], bool] | None = None  # returns whether it hit
     hangs: bool = False  # the job goes on until two signals end it
     cuts: bool = False  # the second host cannot be reached until the end
-    says: str = ""  # what the message must have, if the job fails
+    says: str = ""  # a pattern that the message must have, if the job fails
     hurt: Callable[["Watched"], str] | None = None  # what its files suffer afterwards
     heal: Callable[["Watched"], None] | None = None  # undoes it, after a refusal
 
@@ -118,7 +118,8 @@ def cut(case: Case, rng: Rng) -> Trouble:
         return True
 
     lasts = f"for {seconds:.1f} s" if seconds else "for good"
-    found = Trouble(f"{how} of host1 {when}, {lasts}", during=during, says="host1")
+    found = Trouble(f"{how} of host1 {when}, {lasts}", during=during)
+    found.says = rf"host1|rank {case.ranks - 1} has not reported"
     found.cuts = not seconds
     return found
 
@@ -226,7 +227,7 @@ def foreign(case: Case, rng: Rng) -> Trouble:
     def hurt(play: "Watched") -> str:
         if what == "rows":
             return damage_rows(play.run, np.random.default_rng(seed))
-        whole = complete(play.run, case.ranks)
+        whole = complete(play.run, case.nodes)
         if not whole:
             return "nothing to replace"
         words = play.arguments()
@@ -304,12 +305,15 @@ class Watched(Play):
         if resume:
             return ["--resume", str(self.run)]
         own = [*self.case.settings, *self.case.saving, "--overwrite"]
-        return [*own, "--out", str(self.run)]
+        return [*own, "--nodes", str(self.case.nodes), "--out", str(self.run)]
 
-    def start(self, arguments: list[str], plan: dict[str, Any]) -> Job:
-        """Start a job of the case."""
+    def start(
+        self, arguments: list[str], plan: dict[str, Any], struck: Path | None = None
+    ) -> Job:
+        """Start a job of the case; the file ``struck`` gets the time of its fault."""
         ranks, words = self.case.ranks, ["-n", str(self.case.ranks)]
         more = {"DADMM_FAULTS_STALL": str(STALL)}
+        more |= {"DADMM_FAULTS_STRUCK": str(struck)} if struck else {}
         if self.network is not None:
             hosts = self.folder / "hosts.txt"
             hosts.write_text(f"host0:{ranks - ranks // 2}\nhost1:{ranks // 2}\n")
@@ -392,7 +396,7 @@ class Watched(Play):
             self.heal = trouble.heal
         if errors and resumed and not over:
             return self._go_on(errors[0])
-        return over, over or bool(complete(self.run, self.case.ranks))
+        return over, over or bool(complete(self.run, self.case.nodes))
 
     heal: Callable[["Watched"], None] | None = None
 
@@ -406,16 +410,16 @@ class Watched(Play):
         who = rf"(rank|node) {trouble.victim}\b"
         if trouble.victim is not None and not re.search(who, text):
             raise Fall(UNCLEAR, f"rank {trouble.victim} is not named: {tail}")
-        if trouble.says not in text:
+        if not re.search(trouble.says, text):
             raise Fall(UNCLEAR, f"{trouble.says} is not named: {tail}")
 
     def _go_on(self, said: str) -> tuple[bool, bool]:
         """Do what a user does who cannot resume."""
-        whole = complete(self.run, self.case.ranks)
+        whole = complete(self.run, self.case.nodes)
         if self.heal is not None:
             self.heal(self)
             self.heal, self.kept = None, {}
-            return False, bool(whole) and "rows" not in said
-        if whole and "rows" not in said:
+            return False, bool(whole) and "row" not in said
+        if whole and "row" not in said:
             raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
         return False, False

@@ -51,7 +51,8 @@ def compare(estimator, X, y, weights=None) -> None:
     more = () if weights is None else (weights[places],)
     ours = clone(estimator).set_params(comm=COMM).fit(X[places], y[places], *more)
     more = () if weights is None else (weights,)
-    alone = clone(estimator).set_params(n_nodes=COMM.size).fit(X, y, *more)
+    n_nodes = estimator.n_nodes or COMM.size
+    alone = clone(estimator).set_params(n_nodes=n_nodes).fit(X, y, *more)
     assert ours.comm is COMM
     for name in FITTED:
         assert hasattr(ours, name) == hasattr(alone, name), name
@@ -67,6 +68,7 @@ def check_every_estimator_has_the_same_bits() -> None:
     for kind in (PPCA, Ridge, Lasso, ElasticNet, HuberRegressor):
         compare(kind(), X, y)
     compare(Lasso(0.1, topology="star", fit_intercept=False), X, y)
+    compare(Lasso(0.1, n_nodes=2 * COMM.size), X[:40], y[:40])
     holed = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     holed[:13] = X[:13]  # nothing is missing on one rank
     compare(PPCA(2, topology="complete"), holed, y)
@@ -107,18 +109,21 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
     X, y, odd = own(X), own(y), COMM.rank == 2
     gap = np.where(np.arange(5) == 1, np.inf if odd else 1.0, X)
     labels = y > 0 if odd else np.array(["a", "b"])[(y > 0) * 1]
+    names = "abcde" if odd else "abced"
+    table = pyarrow.table(dict(zip(names, X.T, strict=True)))
     many, constant = LogisticRegression(), np.ones(len(X))
     named = {f"{'b' if odd else 'a'}{k}": X[:, k] for k in range(5)}
     search = GridSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, error_score="raise", cv=2)
     for estimator, rows, targets, culprit in (
         (Ridge(), X[:, : 4 if odd else 5], y, "features"),
+        (Ridge(), table, y, "names of features"),
         (Ridge(2.0 if odd else 1.0), X, y, "alpha"),
         (Ridge(), csr_array(X) if odd else X, y, "format"),
         (Ridge(), StandardScaler().fit_transform(X), y, "standardised"),
         (Ridge(), gap, y, "rank 2"),
         (PPCA(), X[:0] if odd else X, y, "rank 2"),
         (Ridge(), X, y[:3] if odd else y, "rank 2"),
-        (Ridge(n_nodes=3), X, y, "n_nodes"),
+        (Ridge(n_nodes=COMM.size - 1), X, y, "ranks"),
         (many, X, y, "continuous"),
         (many, X, labels, "numbers"),
         (many, X, constant, "one class"),
