@@ -251,14 +251,21 @@ class LossyEdges(Edges):
         self._move_anchors(self.alpha * turn.arrived[:, None])
 
     def update_residuals(self, turn: Turn) -> None:
-        """Measure how far the anchors move.
+        """Set the residuals by how far the anchors still have to move.
 
-        A node does not receive its neighbours' parameters, so stationarity is NaN.
+        Notes
+        -----
+        Let ``d_ij = (q_ji - c_ij) / 2``, where q_ji is the last message of j. If each
+        edge has got a message since its sender moved last, ``theta_i - theta_j = d_ji -
+        d_ij``, and with ``y_ij = eta_ij (c_ji - c_ij)``, which cancel over an edge,
+        ``grad f_i + sum_j y_ij = -sum_j 2 eta_ij d_ji``. So all nodes are near the
+        optimum if all d are small. A node knows d_ij, and its neighbour d_ji.
         """
         work = self.work
         np.multiply(work.drift, work.drift, out=work.scratch)
         self._sum_squares()
         self._root_of_mean(work.difference)
-        work.stationarity[...] = np.nan
+        self._weigh_drift()
+        work.stationarity *= 2.0
         self._measure_lengths(turn)
         work.primal[...], work.dual[...] = work.disagreement, np.nan

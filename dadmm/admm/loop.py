@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from time import monotonic
@@ -17,7 +18,7 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Nodes, State
-from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping
+from dadmm.admm.stopping import PATIENCE, REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
@@ -219,6 +220,10 @@ class Run(Nodes):
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
         span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
         reach, every = topology.diameter_bound * span, sending.send_every
+        cycle, window = span if every == 1 else every * period, 1
+        if sending.drop_probability:  # so long that each edge has got a payload
+            tries = math.log(MISSED) / math.log(sending.drop_probability)
+            window = math.ceil(cycle * tries / PATIENCE)
         counts_hops = agreement == "neighbours" and kind.rule.tolerance > 0.0
         if counts_hops and reach >= MOST_QUIET:
             raise ConfigError(
@@ -229,7 +234,7 @@ class Run(Nodes):
         known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(
-            self, kind.rule, reach, span if every == 1 else every * period,
+            self, kind.rule, reach, cycle, window,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
         self.curvature_seconds = 0.0
@@ -248,6 +253,11 @@ class Run(Nodes):
             curvature = np.array([known[i] for i in self.names.tolist()])
         factors = edge_factors(self.topology, self.arcs)
         return np.repeat(curvature, self.incidence.degrees) * factors
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether the messages of a node in an iteration have the same bytes."""
+        return self.mail.is_broadcast
 
     def by_node(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (n, ...) in the order of the nodes' numbers."""
@@ -375,4 +385,5 @@ class Run(Nodes):
         return self._seconds_before + self.clock.total / len(self.nodes)
 
 
+MISSED = 1e-9  # probability that an edge got no payload while the rule held
 Callback = Callable[[int, Run], str | None]

@@ -65,6 +65,8 @@ class Mail:
         self._short = wire.length(0, with_eta)
         self._message: Matrix = state.sent if self.direct else state.sent.copy()
         self._same_by_node = all(gate.by_node for gate in self.gates)
+        # whether all messages of a node have the same bytes, as a radio broadcasts them
+        self.is_broadcast = self._same_by_node and not with_eta
         self._sleeps = any(gate.needs_influence for gate in self.gates)
         self._all = np.ones(len(state.eta), dtype=bool)
         self._first = incidence.offsets[:-1][incidence.degrees > 0]  # edge of each node

@@ -45,7 +45,8 @@ class NeighbourStopping:
     """The verdict of each node, and the agreement of all nodes by their headers.
 
     A header needs ``reach`` iterations to reach all nodes, and in ``cycle`` iterations
-    every edge is used at least once. ``scales`` are for a scaled rule.
+    every edge is used at least once. The rule must hold for `PATIENCE` times ``window``
+    iterations in a row, at least. ``scales`` are for a scaled rule.
     ``objective`` returns what the rule judges, (n,), by default f_i.
     """
 
@@ -57,6 +58,7 @@ class NeighbourStopping:
         rule: Rule,
         reach: int,
         cycle: int = 1,
+        window: int = 1,
         scales: Scales | None = None,
         objective: Callable[[], Vector] | None = None,
     ) -> None:
@@ -69,7 +71,7 @@ class NeighbourStopping:
         self._sizes = np.sqrt(nodes.layout.sizes)[:, None]
         # "residuals" and "objective" measure changes, which are small while edges are
         # not used. So they must hold for a whole cycle.
-        self._window = 1 if rule.name == "optimality" else cycle
+        self._window = window if rule.name == "optimality" else max(window, cycle)
         self._last = np.empty_like(self.work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
         self._samples: list[tuple[int, np.ndarray]] = []  # of the trail, not judged

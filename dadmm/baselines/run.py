@@ -111,6 +111,7 @@ class BaselineRun:
             at = zip(self.problems, self.start, strict=True)
             bends = [np.array([np.linalg.norm(p.rows(x), 2) ** 2]) for p, x in at]
             self.curvature = float(self.merge(bends, np.maximum)[0])
+        self.is_broadcast = bool(algorithm.width) and schedule is None
         self.algorithm.start(self)
         self.tree_at_start = self.tree.sent.copy()
 

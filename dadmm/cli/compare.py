@@ -163,7 +163,8 @@ class Comparison(Job):
                 check_drop(sending, name_of(method.build()))
         names = given.network or ["lan", "wan", "wireless"]
         self.wire = Wire({name: Network.read(name) for name in names}, given.work)
-        self._loaded: tuple[Any, Any] = (None, None)
+        self._loaded: tuple[int, str] = (0, "")
+        self._data_of = (0, 0)  # seed and number of nodes
 
     def _cells(self) -> Iterator[tuple[Any, ...]]:
         """Yield what is compared: facts that decide the numbers, and the parts."""
@@ -197,6 +198,7 @@ class Comparison(Job):
         found = measure(self.world, self.graph, watch, self.wire, over_tree)
         name = self.config.plan(self._setting.problems.values()).name
         about = {"coordinates": name, "known": self._setting.known}
+        about["nodes"] = self.graph.n_nodes  # a file may decide it
         return {"tuned": tuned, **about, **found}
 
     def _run(
@@ -253,9 +255,9 @@ class Comparison(Job):
                 config, topology=topology, data_seed=seed, seed=seed + 1
             )
             self.build_graph()
-            if names[0] != seed:
+            if self._data_of != (seed, self.graph.n_nodes):
                 self.load_data()
-                self._setting = self._goal()
+                self._setting, self._data_of = self._goal(), (seed, self.graph.n_nodes)
             self.config, self._loaded = config, (seed, topology)
         return self._setting
 

@@ -48,6 +48,7 @@ def table(rows: Sequence[Row], networks: Sequence[str]) -> str:
         "for good": lambda own: _spread(own, "for_good", "{:.0f}"),
         "messages": lambda own: _spread(own, "messages", "{:,.0f}", quartiles=False),
         "kB a node": lambda own: _spread(own, "total_bytes", "{:.3g}", 1e-3),
+        "by radio": lambda own: _spread(own, "broadcast_bytes", "{:.3g}", 1e-3, False),
         "set-up": lambda own: _spread(own, "setup_bytes", "{:.3g}", 1e-3, False),
         "end": lambda own: _spread(own, "end_bytes", "{:.3g}", 1e-3, False),
     }

@@ -151,7 +151,8 @@ def arrays(
     if result.topology.positions is not None:
         found["node_positions"] = result.topology.positions
     traffic = result.traffic._asdict().items()
-    return found | {name: value for name, value in traffic if name.startswith("edge_")}
+    counted = ("edge_", "tree_")
+    return found | {name: value for name, value in traffic if name.startswith(counted)}
 
 
 def write_imputed(

@@ -17,19 +17,17 @@ import numpy as np
 from dadmm import baselines
 from dadmm.comm.sending import Sending
 from dadmm.comm.traffic import Traffic
-from dadmm.comm.tree import spanning_tree
 from dadmm.comm.world import World
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
-from dadmm.graphs.measures import distances
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Fixed
 from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 from dadmm.timing.network import Network
-from dadmm.timing.replay import Replay
+from dadmm.timing.replay import Replay, tree_seconds
 from dadmm.timing.trace import Trace
 
 STAY = 50  # iterations that the nodes must stay within the goal, at least
@@ -121,6 +119,7 @@ class Watch:
             self.opening = run.exchange.sent[:, 1] - lengths
         summed, self._before = tree - self._before, tree.copy()
         self.bytes.append(lengths + summed[:, 1])
+        self.is_broadcast = run.is_broadcast
         self._messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
         self.shared = run.exchange.collectives.tolist()
         self._own.append(self._distance(run.theta))
@@ -167,7 +166,7 @@ def find_optimum(
             "be compared; use ppca without missing entries, or a convex problem"
         )
     result = solve(
-        own if world.comm is None else problems, graph, coordinates="metric",
+        problems, graph, coordinates="metric",
         stopping=Stopping(tolerance=FINEST, max_iter=20_000), record=False,
         gather="none", comm=world.comm,
     )  # fmt: skip
@@ -203,12 +202,12 @@ def attempt(
 
     Only `dadmm.solve` sends sums at the end.
     """
-    watch, own = Watch(world, setting.distance, arrival), [*setting.problems.values()]
+    watch = Watch(world, setting.distance, arrival)
     common: dict[str, Any] = {
         "sending": sending, "schedule": schedule, "callbacks": [watch],
         "comm": world.comm,
     }  # fmt: skip
-    hosted = own if world.comm is None else setting.problems
+    hosted = setting.problems
     options = dict(setting.options)
     if isinstance(method, baselines.Algorithm):
         baselines.solve(
@@ -250,10 +249,10 @@ def measure(
     before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
     clocks, ends = {}, {}
     for name, network in wire.networks.items():
-        clocks[name] = _tree_seconds(graph, network, setup) + _seconds(
-            graph, network, wire.work, opening, sent, over_tree
+        clocks[name] = tree_seconds(graph, network, setup) + _seconds(
+            graph, network, wire.work, opening, sent, over_tree, watch.is_broadcast
         )
-        ends[name] = float(clocks[name][-1]) + _tree_seconds(graph, network, end)
+        ends[name] = float(clocks[name][-1]) + tree_seconds(graph, network, end)
     keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
     found["curve"] = {
         "iteration": (keep + 1).tolist(),
@@ -265,10 +264,14 @@ def measure(
         after = end[:, 1].sum()
         by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
         by_node = np.bincount(graph.edges[:, 0], by_edge)
+        first = np.unique(graph.edges[:, 0], return_index=True)[1]
+        sent_once = sent[:, first] if watch.is_broadcast else sent
+        radio = before + opening.sum() + sent_once.sum() + after
         found |= {
             "messages": messages, "bytes": round(loop[-1] / n),
             "setup_bytes": round(before / n), "end_bytes": round(after / n),
             "total_bytes": round((before + loop[-1] + after) / n),
+            "broadcast_bytes": round(radio / n),  # as a radio sends them
             "most_bytes": round(by_node.max()),  # of the node that sends most
         }  # fmt: skip
         found |= {f"{k}_seconds": float(f"{v:.6g}") for k, v in ends.items()}
@@ -282,50 +285,33 @@ def _seconds(
     opening: Vector,
     sent: Matrix,
     over_tree: bool,
+    is_broadcast: bool,
 ) -> Vector:
     """Return the modelled time at the end of each iteration."""
     if over_tree:  # an iteration is a sum over the tree, the same in all
-        per = work + _tree_seconds(graph, network, np.array([sent[0] > 0, sent[0]]).T)
+        per = work + tree_seconds(graph, network, np.array([sent[0] > 0, sent[0]]).T)
         return np.asarray(per * np.arange(1, len(sent) + 1))
     shown = sent
     alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
     if alike:
         shown = sent[:STEADY]
     none = np.zeros((len(shown), graph.n_nodes))
-    trace = Trace(graph.edges, none + work, none, none, none, shown, opening)
+    trace = Trace(
+        graph.edges, none + work, none, none, none, shown, opening,
+        is_broadcast=is_broadcast,
+    )  # fmt: skip
     ends: Vector = Replay(trace, network).ends[1:].max(axis=1)
     more = np.arange(1, len(sent) - len(shown) + 1)
     each = (ends[-1] - ends[len(ends) // 2]) / max(len(ends) - 1 - len(ends) // 2, 1)
     return np.append(ends, ends[-1] + each * more)
 
 
-def _tree_seconds(graph: Topology, network: Network, sent: Matrix) -> float:
-    """Return the modelled time of sums over the tree: level by level, up and down.
-
-    ``sent`` (E, 2) has messages and bytes by edge.
-    """
-    if not sent.any():
-        return 0.0
-    depth = distances(graph.indptr, graph.indices, 0)
-    parents, _ = spanning_tree(graph)
-    i, j = graph.edges.T
-    times = int(sent[:, 0].max())
-    up, down = parents[i] == j, parents[j] == i
-    levels = [up & (depth[i] == d) for d in range(int(depth.max()), 0, -1)]
-    levels += [down & (depth[j] == d) for d in range(1, int(depth.max()) + 1)]
-    each = np.array([np.where(level, sent[:, 1] / times, 0.0) for level in levels])
-    none, nothing = np.zeros((len(each), graph.n_nodes)), np.zeros(len(i))
-    trace = Trace(graph.edges, none, none, none, none, each, nothing)
-    return times * Replay(trace, network).seconds
-
-
 def usual_penalty(world: World, setting: Setting, graph: Topology) -> float:
     """Return the geometric mean of the penalties of edges with `eta0 = "auto"`."""
-    own = list(setting.problems.values())
     result = solve(
-        own if world.comm is None else setting.problems, graph,
-        scheme=Fixed(eta0="auto"), stopping=Stopping(tolerance=0.0, max_iter=1),
-        record=False, gather="none", comm=world.comm, **setting.options,
+        setting.problems, graph, scheme=Fixed(eta0="auto"),
+        stopping=Stopping(tolerance=0.0, max_iter=1), record=False, gather="none",
+        comm=world.comm, **setting.options,
     )  # fmt: skip
     every = np.sort(world.joined(result.penalties.eta0, True)[0])
     return float(np.exp(np.log(every).mean()))

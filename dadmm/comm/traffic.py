@@ -49,6 +49,9 @@ class Traffic(NamedTuple):
     #: (pairs, 4) messages of the iterations between ranks in this session: the rank
     #: that sends, the one that receives, their number, and their bytes
     wire: np.ndarray
+    #: whether the messages of a node to its neighbours have the same bytes in every
+    #: iteration, so that a radio sends them once; opening messages differ by penalties
+    is_broadcast: bool = False
 
     def __repr__(self) -> str:
         return (

@@ -100,10 +100,7 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
             start = wrong[0].text.partition("\n")[0].rstrip("\r")
             with file.open(encoding=how.codec) as lines:
                 found = (k for k, x in enumerate(lines, 1) if x.rstrip("\n") == start)
-                raise ShardError(
-                    f"line {next(found)} has {wrong[0].actual_columns} cells, but "
-                    f"there are {head.width} in the first line"
-                ) from None
+                raise _uneven(next(found), wrong[0].actual_columns, head) from None
         if "UTF8" in str(error):
             raise UnicodeError from None
         raise
@@ -129,17 +126,13 @@ def _parse_arrow(column: Any, decimal: str) -> Array:
 
 def _read_numpy(file: Path, how: Format, head: Head) -> list[Array]:
     """Return the columns of a text file."""
-    mark = head.separator
-
-    def is_comment(line: str) -> bool:
-        return line.startswith("#") and line.count(str(mark)) + 1 != head.width
-
     with file.open(encoding=how.codec, newline="") as lines:
-        rows = (line for k, line in enumerate(lines) if k >= head.above)
-        if mark is not None:
-            rows = (x for x in rows if x.strip() and not is_comment(x))
-        comments = "#" if mark is None else None
-        cells = np.loadtxt(rows, str, comments, mark, quotechar='"', ndmin=2)
+        for _ in range(head.above):
+            next(lines)
+        if head.separator is None:
+            cells = np.loadtxt(lines, str, quotechar='"', ndmin=2)
+        else:
+            cells = np.array(list(_rows(lines, head)), str)
     if not cells.size:
         return [np.empty(0)] * head.width
     if cells.shape[1] != head.width:
@@ -148,6 +141,21 @@ def _read_numpy(file: Path, how: Format, head: Head) -> list[Array]:
             "first line"
         )
     return [_parse_numpy(np.strings.strip(column), how.decimal) for column in cells.T]
+
+
+def _rows(lines: Iterable[str], head: Head) -> Iterator[list[str]]:
+    """Yield the cells of each row; lines that are empty or comments have none."""
+    for number, cells in _records(lines, head.separator):
+        if len(cells) == head.width:
+            yield cells
+        elif any(cells) and not cells[0].startswith("#"):
+            raise _uneven(head.above + number, len(cells), head)
+
+
+def _uneven(line: int, n_cells: int, head: Head) -> ShardError:
+    return ShardError(
+        f"line {line} has {n_cells} cells, but there are {head.width} in the first line"
+    )
 
 
 def _parse_numpy(cells: Array, decimal: str) -> Array:

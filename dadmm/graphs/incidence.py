@@ -15,33 +15,20 @@ Planned = Callable[[], Any]
 
 
 class Incidence:
-    """The edges of n nodes.
+    """The edges of n nodes, given their degrees (n,), ascending.
 
     Nodes are in order of degree, and edges in order of their node. The edges of nodes
     of equal degree then reshape to ``(nodes, degree, ...)``. A sum over the second axis
     has the same bits as the sum of one node alone; `numpy.add.reduceat` does not have
     this property.
-
-    Parameters
-    ----------
-    degrees : ndarray of int, shape (n,)
-        Ascending.
-
-    Attributes
-    ----------
-    node : ndarray of int, shape (E,)
-        The row of the node of each edge.
-    count : ndarray of shape (n,)
-        Number of edges of each node, at least 1, as divisor of means.
-    offsets : ndarray of int, shape (n + 1,)
-        Node k has the edges from ``offsets[k]`` to ``offsets[k + 1]``.
     """
 
     def __init__(self, degrees: np.ndarray) -> None:
         self.degrees = degrees
-        self.node = np.repeat(np.arange(len(degrees)), degrees)
+        self.node = np.repeat(np.arange(len(degrees)), degrees)  # (E,) row of its node
+        # (n,) number of edges, at least 1, as divisor of means
         self.count: Vector = np.maximum(degrees, 1).astype(np.float64)
-        self.offsets = np.append(0, np.cumsum(degrees))
+        self.offsets = np.append(0, np.cumsum(degrees))  # (n + 1,) first edge of each
         kinds, first = np.unique(degrees, return_index=True)
         last = [*first[1:].tolist(), len(degrees)]
         self._groups = [

@@ -20,7 +20,7 @@ from dadmm.graphs import graphfiles
 from dadmm.graphs.measures import components, connected_pairs, diameter_range
 
 Integers = NDArray[np.int64]
-MOST_NODES, MOST_EDGES = 2_000_000, 40_000_000  # limits of time and memory
+MOST_NODES, MOST_EDGES = 1_000_000, 20_000_000  # limits of time and memory
 MOST_DRAWN = 5_000  # nodes of graphs that draw a number for every pair
 FEW_POINTS = 1_000  # of which all distances are computed, without importing scipy
 SMALL = 500  # nodes up to which the diameter is always exact

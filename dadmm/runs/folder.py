@@ -77,11 +77,7 @@ REPORT = "report.html"  # dadmm.report also writes it while the run goes on
 def names_of_run(
     n_nodes: int, ranks: int, edges: bool, over_mpi: bool, saves: bool
 ) -> set[str]:
-    """Return the names of all files that a run may write.
-
-    ``ranks`` processes write rows, also for each edge if ``edges``, and there are
-    checkpoints if ``saves``.
-    """
+    """Return the names of all files that a run of so many ``ranks`` may write."""
     names = {*RESULTS, *ALWAYS, REPORT, f"compare-{REPORT}"}
     names |= {f"imputed-{i:05d}.npz" for i in range(n_nodes)}
     names |= {f"{PARTS}/", *(f"{PARTS}/history-{r:05d}.csv" for r in range(ranks))}
@@ -105,16 +101,7 @@ def names_of_nodes(nodes: Sequence[int]) -> str:
 
 
 class RunFolder:
-    """The folder of a run.
-
-    Parameters
-    ----------
-    path : Path
-    names : iterable of str
-        The files of the run, as the manifest lists them.
-    run : str, optional
-        Identifies the run; by default a new one.
-    """
+    """The folder of a run: its files, as the manifest lists them, and its identity."""
 
     def __init__(
         self, path: Path, names: Iterable[str] = (), run: str | None = None
@@ -128,11 +115,9 @@ class RunFolder:
     def create(
         cls, out: str | None, name: str, overwrite: bool, names: Collection[str] = ()
     ) -> RunFolder:
-        """Make the folder of a new run, and lock it.
+        """Make the folder of a new run, which may write ``names``, and lock it.
 
-        ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``. With
-        ``overwrite``, the files of a run in ``out`` are removed. The run may write the
-        files ``names``.
+        ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``.
         """
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         with writing("runs" if out is None else out):
@@ -175,10 +160,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, instead: str = "choose another --out") -> RunFolder:
-        """Return the run in a folder; raise if its manifest is absent or damaged.
-
-        ``instead`` is the advice at the end of the error.
-        """
+        """Return the run in a folder; ``instead`` is the advice if there is none."""
         try:
             text = files.read(path / MANIFEST, most=LARGEST + 1)
         except FileNotFoundError:
@@ -264,10 +246,9 @@ class RunFolder:
                         files.remove_folder(folder, self.path)
 
     def add_figures(self, names: Collection[str], made: Collection[str] = ()) -> None:
-        """Add figures to the manifest; do nothing if the folder has none.
+        """Add figures to the manifest, if there is one.
 
-        A file that exists and is not listed is refused, unless it is one of ``made``,
-        which the caller has recognised as its own.
+        A file that is not listed is refused, unless the caller has ``made`` it.
         """
         if files.kind(self.path / MANIFEST) != "none":
             with writing(self.path):
@@ -334,10 +315,8 @@ class RunFolder:
     ) -> None:
         """Prepare the folder for a run that continues after iteration ``start``.
 
-        Rows up to that iteration are merged into one file. Later rows are removed,
-        because the run computes them again. ``n_edges`` counts directed edges; None if
-        they are not recorded. The run may write the files ``names``, and rows of
-        ``every`` so many iterations.
+        Rows up to then are merged into one file. Later ones are removed: the run
+        computes them again. ``n_edges`` is None if edges are not recorded.
         """
         stride = Stride.of(every, n_nodes, n_edges or 0)
         with writing(self.path, KEEP):
@@ -377,10 +356,7 @@ class RunFolder:
     def _merge_up_to(
         self, kind: str, header: Sequence[str], start: int, n_rows: int, stride: Stride
     ) -> bool:
-        """Merge the rows up to an iteration; return whether none was missing.
-
-        An iteration that was left out since is within the next one that has rows.
-        """
+        """Merge the rows up to an iteration; return whether none was missing."""
         whole, step = self.path / f"{kind}.csv", stride.step(start)
         until = start + 2 * step  # an iteration from start on has rows before it
 

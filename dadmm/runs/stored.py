@@ -72,7 +72,7 @@ PHASES = dict.fromkeys(("solve", "exchange", "update", "observe"), AMOUNT)
 NULLABLE = ("certificate", "subspace")
 ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "n_nodes": COUNT.also("positive", lambda x: x > 0),
-    "converged": FLAG,
+    **dict.fromkeys(("converged", "is_broadcast"), FLAG),
     **dict.fromkeys(("objective", "alpha"), REAL_OR_NULL),
     "lost_nodes": COUNTS,
     "node_hosts": TEXTS,
@@ -85,6 +85,7 @@ ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
     "record_every": COUNT,
     **dict.fromkeys(("bytes_between_hosts", "outside_calls", "outside_bytes"), COUNT),
     **dict.fromkeys(("seeds", "hosts", "rows_by_node"), WITH_COUNTS),
+    "rows_by_class": object_of(AMOUNT, "an object of numbers of at least 0"),
     "versions": WITH_TEXTS,
     "baseline": object_of(any_of(TEXT, NUMBER, FLAG), "an object of categories"),
     "coefficients": WITH_NUMBERS,

@@ -88,6 +88,7 @@ class Summary(dict[str, Any]):
             lost_nodes=list(result.lost),
             silent_messages=result.traffic.silent,  # a header without payload
             lost_payloads=result.traffic.lost,
+            is_broadcast=result.traffic.is_broadcast,
             tree_bytes=int(result.traffic.tree_bytes.sum()),  # of sums over a tree
             # since the run began or was resumed; phases: mean over the nodes
             seconds={

@@ -161,10 +161,10 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         )
     if rule.tolerance == 0.0:
         return ""  # as many iterations as were asked for
-    if not math.isfinite(ending.factor) and np.isnan(result.residuals.residual).any():
+    if not math.isfinite(ending.factor) and result.settings.get("drop_probability"):
         return (
-            "residuals are unknown if payloads are lost, so the rule "
-            f'{rule.name} is never met; use stopping = "objective"'
+            "the dual residual is unknown if payloads are lost, so the rule "
+            f'{rule.name} is never met; use stopping = "optimality"'
         )
     if ending.met and ending.was_checked:
         return (

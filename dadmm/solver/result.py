@@ -359,4 +359,7 @@ def _traffic(counts: np.ndarray, wire: np.ndarray, run: Run, whole: bool) -> Tra
     if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
         lost = lost[run.topology.reverse]
     calls, shared = run.exchange.collectives.tolist()
-    return Traffic(messages, data, silent, lost, calls, shared, sums, sum_bytes, wire)
+    return Traffic(
+        messages, data, silent, lost, calls, shared, sums, sum_bytes, wire,
+        run.mail.is_broadcast,
+    )  # fmt: skip

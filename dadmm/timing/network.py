@@ -137,6 +137,8 @@ class Network:
         Bytes/s of a host's interface, shared by the messages of all its nodes.
     burst : float
         Bytes that an idle interface sends at once, as a token bucket.
+    broadcast : bool
+        Whether a node sends a message that is the same for all neighbours once.
     confirm_above : float
         Messages to another host of more bytes are complete when the receiver has
         confirmed them, so that their exchange takes two latencies.
@@ -153,6 +155,7 @@ class Network:
     sites: Any = 1
     egress: float = schema.entry(math.inf, POSITIVE)
     burst: float = schema.entry(0.0, AMOUNT)
+    broadcast: bool = schema.entry(False, schema.FLAG)
     confirm_above: float = schema.entry(math.inf, schema.AT_LEAST_0)
     overhead: Overhead = field(default_factory=Overhead)
     override: tuple[Override, ...] = ()
@@ -208,7 +211,7 @@ class Network:
 
     def to_toml(self) -> str:
         """Return the network as a TOML file for `read`."""
-        rates = ("egress", "burst", "confirm_above")
+        rates = ("egress", "burst", "broadcast", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
         lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
         tables: list[tuple[str, Any]] = [

@@ -10,7 +10,8 @@ when all messages of its neighbours have arrived:
     end_i(t)  = max(post_i(t), max_j arrival_ji(t))
 
 A message that leaves its host passes the host's interface, in the order in which the
-messages of all its nodes are posted, and at the same time its link:
+messages of all its nodes are posted, and at the same time its link (by radio a node
+sends messages to all neighbours once, if they are the same):
 
     start   = max(post, interface free)
     left    = max(start + wire / egress, max(start, link free) + wire / bandwidth)
@@ -18,7 +19,8 @@ messages of all its nodes are posted, and at the same time its link:
 
 (An interface with a burst is ahead by the bytes that it can send at once.) If messages
 are confirmed, an exchange also waits for the confirmations. The receiver confirms a
-message when it has arrived and the receiver's own exchange has begun.
+message when it has arrived and the receiver's own exchange has begun. Sums over a tree,
+of set-up and end, go from level to level of the tree, up and down.
 
 Exit codes: 0 success, 2 invalid input.
 """
@@ -36,10 +38,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.comm.tree import spanning_tree
 from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.documents import write_text
 from dadmm.core.errors import DadmmError
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Topology
 from dadmm.timing.network import CLASSES, Integers, Network
 from dadmm.timing.trace import Trace
 
@@ -59,6 +63,7 @@ class Breakdown(NamedTuple):
     transmission: float  # bytes on the wire
     queueing: float  # waiting for an interface or link
     latency: float
+    sums: float = 0.0  # sums over a tree, in set-up and at the end
 
 
 class Replay:
@@ -94,6 +99,11 @@ class Replay:
         self.work = np.concatenate([np.zeros((1, n)), work, after])
         self._sizes = sizes = np.concatenate([trace.prime[None], trace.bytes])
         wire = np.where(wires.leaves, network.overhead.wire(sizes), sizes)
+        self._once = np.ones(n_edges, dtype=bool)  # whether a transmission is its own
+        if network.broadcast and trace.is_broadcast:
+            self._once = np.isin(np.arange(n_edges), trace.starts)
+            wire[1:, ~self._once] = 0.0
+        self._wire = wire
         self._hold = np.where(wires.leaves, wire / network.egress, 0.0)
         self._carry = wire / wires.bandwidth
         self._ahead = network.burst / network.egress  # seconds
@@ -134,8 +144,17 @@ class Replay:
 
     @property
     def seconds(self) -> float:
-        """Time of the run, with the first exchange."""
-        return float((self.ends[-1] + self.work[-1]).max())
+        """Time of the run, with the first exchange, and sums of set-up and end."""
+        return float((self.ends[-1] + self.work[-1]).max()) + self.sum_seconds
+
+    @cached_property
+    def sum_seconds(self) -> float:
+        """Time of sums over a tree, in set-up and at the end."""
+        sums = self.trace.sums
+        if sums is None or not sums.any():
+            return 0.0
+        graph = Topology.from_edges(self.trace.n_nodes, self.trace.edges)
+        return tree_seconds(graph, self.network, sums, self.trace.hosts)
 
     @property
     def loop_seconds(self) -> float:
@@ -150,9 +169,8 @@ class Replay:
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave the hosts, with headers."""
-        sizes = self._sizes[:, self.wires.leaves]
         replies = np.count_nonzero(self._checked) * self.network.reply
-        return int(self.network.overhead.wire(sizes).sum() + replies)
+        return int(self._wire[:, self.wires.leaves].sum() + replies)
 
     @cached_property
     def path(self) -> tuple[Breakdown, Vector]:
@@ -167,8 +185,10 @@ class Replay:
                 i = self.origin[t, i]
             work += float(self.work[t, i])
         compute = min(float(self.work.mean(axis=1).sum()), work)
-        network = by_edge.sum(axis=1).tolist()
-        return Breakdown(compute, work - compute, *network), by_edge.sum(axis=0)
+        wired, queued, latency = by_edge.sum(axis=1).tolist()
+        late, sums = work - compute, self.sum_seconds
+        parts = Breakdown(compute, late, wired, queued, latency, sums)
+        return parts, by_edge.sum(axis=0)
 
     @property
     def breakdown(self) -> Breakdown:
@@ -270,6 +290,27 @@ class Replay:
             self.origin[t, i], self.edge[t, i] = i, -1
         if t + 1 < len(self.ends):
             heapq.heappush(self._events, (end + self.work[t + 1, i], POST, i, t + 1))
+
+
+def tree_seconds(
+    graph: Topology, network: Network, sent: Matrix, hosts: tuple[str, ...] = ()
+) -> float:
+    """Return the modelled time of sums over a tree: level by level, up and down.
+
+    ``sent`` (E, 2) has messages and bytes by edge.
+    """
+    parents, depth = spanning_tree(graph)
+    i, j = graph.edges.T
+    times = int(sent[:, 0].max())
+    if not times:
+        return 0.0
+    up, down = parents[i] == j, parents[j] == i
+    levels = [up & (depth[i] == d) for d in range(int(depth.max()), 0, -1)]
+    levels += [down & (depth[j] == d) for d in range(1, int(depth.max()) + 1)]
+    each = np.array([np.where(level, sent[:, 1] / times, 0.0) for level in levels])
+    none, nothing = np.zeros((len(each), graph.n_nodes)), np.zeros(len(i))
+    trace = Trace(graph.edges, none, none, none, none, each, nothing, hosts)
+    return times * Replay(trace, network).seconds
 
 
 def table(replays: Sequence[Replay]) -> str:

@@ -27,6 +27,8 @@ class Trace:
     hosts: tuple[str, ...] = ()  # of each node, if known
     collectives: int = 0  # calls inside the loop; their time is part of exchange
     names: tuple[str, ...] = ()  # of the nodes, if they have any
+    is_broadcast: bool = False  # a node's messages of an iteration have the same bytes
+    sums: Matrix | None = None  # (E, 2) messages and bytes of sums over a tree
     alone: bool = False  # all nodes ran in one process, where none waits
 
     @property
@@ -90,6 +92,8 @@ class Trace:
             prime=_prime(run, payload),
             hosts=tuple(hosts),
             names=run.topology.names,
+            is_broadcast=run.summary.get("is_broadcast", False),
+            sums=_sums(run),
             collectives=run.summary.get("collectives", 0),
             alone="one process" in run.summary.get("mpi_library", ""),
         )
@@ -122,6 +126,15 @@ def _payload(run: StoredRun, every: Integers) -> Matrix:
     each = sent / np.maximum(run.topology.degrees, 1)
     payload: Matrix = each[:, run.topology.edges[:, 0]]
     return payload
+
+
+def _sums(run: StoredRun) -> Matrix | None:
+    """Return messages and bytes of set-up and end, (E, 2), if they are known."""
+    names = [f"tree_{what}" for what in ("messages", "bytes")]
+    shape = (len(run.topology.edges),)
+    if not run.arrays.keys() >= set(names):
+        return None
+    return np.array([run.array(name, shape) for name in names], dtype=float).T
 
 
 def _prime(run: StoredRun, payload: Matrix) -> Vector:

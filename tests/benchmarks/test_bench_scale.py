@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import bench_scale
+from benchmarks import bench_scale, bench_scaling
 from benchmarks.shared.experiment import read_rows
 from tests.support.processes import ROOT
 
@@ -16,6 +16,20 @@ def test_a_case_stops_at_the_optimum(graph):
     assert row["reason"] == "converged"
     assert row["median_error"] <= row["worst_error"] < 1e-3
     assert row["nodes"] == 30
+
+
+def test_two_ranks_take_half_the_time():
+    """And the page has the numbers of the stored rows."""
+    assert bench_scaling.measure("grid", 30, None)["iterations"] == 50
+    rows = read_rows(ROOT / "benchmarks" / "results" / "scaling.csv")
+    page = (ROOT / "docs" / "running.md").read_text("utf-8")
+    times = {}
+    for row in rows:
+        times[row["nodes"], row["ranks"]] = float(row["iteration"])
+        for name, scale in (("iteration", 1e3), ("memory_mb", 1.0)):
+            assert f"{scale * float(row[name]):.{int(scale > 1)}f} |" in page, row
+
+    assert times["20000", "0"] / times["20000", "2"] > 1.6
 
 
 def test_the_rows_kept_meet_the_aims():

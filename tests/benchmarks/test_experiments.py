@@ -136,36 +136,3 @@ def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
 def quick_outcome(case: experiment.Case) -> dict:
     """Return an outcome that costs nothing."""
     return {"scheme": case.scheme, "curves": {}}
-
-
-def test_rows_survive_the_file(tmp_path):
-    rows = [{"a": 1, "b": 0.123456789, "curves": {}}, {"a": None, "c": "x"}]
-
-    experiment.write_rows(rows, tmp_path / "rows.csv")
-
-    assert experiment.read_rows(tmp_path / "rows.csv") == [
-        {"a": "1", "b": "0.123457", "c": ""},
-        {"a": "", "b": "", "c": "x"},
-    ]
-
-
-def test_readings_of_the_filter_differ():
-    """Dropping failed runs one by one, or in pairs, gives different speed-ups."""
-    rows = []
-    for start, (plain, quick, angle) in enumerate([(100, 50, 1.0), (10, 20, 80.0)]):
-        for scheme in experiment.SCHEMES:
-            took = plain if scheme == "fixed" else quick
-            off = angle if scheme == "fixed" else 1.0
-            rows.append(
-                {"data": "a", "start": start, "scheme": scheme, "iterations": took,
-                 "angle_centralised": off}
-            )  # fmt: skip
-
-    found = {k: v["vp"] for k, v in paper_claims.readings(rows).items()}
-
-    assert found["no filter"] == pytest.approx(100 * 20 / 55)
-    assert found["each scheme's own runs below 15 degrees"] == pytest.approx(65.0)
-    assert found["runs where all six are below"] == pytest.approx(50.0)
-    none = paper_claims.readings([r for r in rows if r["start"] == 1])
-    assert none["no filter"]["vp"] == -100.0
-    assert np.isnan(none["runs where all six are below"]["vp"])

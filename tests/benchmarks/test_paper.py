@@ -69,20 +69,8 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatc
         assert_array_equal(arrays["eta"], library.eta)
 
 
-def test_unknown_presets_get_one_sentence(tmp_path, monkeypatch, capsys):
-    """It lists those that exist; a file of a name comes first."""
-    monkeypatch.chdir(tmp_path)
-    assert run.main(["--config", "as-print"]) == 2
-
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "'as-print'" in said
-    assert all(name in said for name in PRESETS)
-    Path("as-printed").write_text("eta0 = 2.0\n")
-    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
-
-
-def test_every_setting_of_the_preset_has_a_source():
-    """On its line or in the lines above; flags override it, and it is installed."""
+def test_every_setting_of_the_preset_has_a_source(tmp_path, monkeypatch):
+    """On its line or in the lines above; flags override it, and a file of its name."""
     given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
     config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
     assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
@@ -93,6 +81,9 @@ def test_every_setting_of_the_preset_has_a_source():
         text = "" if not line else text + line
         if re.match(r"\w+ =", line):
             assert re.search(r"[Ss]ection|[Ee]quation|Algorithm|[Oo]pen", text), line
+    monkeypatch.chdir(tmp_path)
+    Path("as-printed").write_text("eta0 = 2.0\n")
+    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
 
 
 def places() -> dict[str, str]:

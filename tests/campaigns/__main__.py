@@ -25,7 +25,7 @@ STAGES: dict[str, tuple[list[str], dict[str, str]]] = {
     "statements, hard": ([*STATEMENTS, "--hard", "--cases", "500"], {}),
     "bad inputs": ([*FAULTS, "--inputs", "--cases", "3000", "--jobs", "2"], {}),
     "site": ([f"{ROOT}/launch/docs"], {}),
-    "fault campaign": ([*FAULTS, "--cases", "200"], {}),
+    "fault campaign": ([*FAULTS, "--cases", "400", "--jobs", "2"], {}),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -31,43 +30,21 @@ RANKS = 4
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 
 
-def test_mpi_and_one_process_give_the_same_bits():
-    """Every scheme and coupling, rule, agreement, probe and wait, on 20 ranks.
-
-    In raw coordinates, units and a metric that changes, and from merged axes.
-    """
-    graphs = ("cluster", "ring", "complete")[: 3 if os.environ.get("DADMM_ALL") else 1]
-    ended = mpiexec(20, *program("parity.py"), *graphs, timeout=500)
-
-    assert ended.code == 0, ended.err
-    for name, line in zip(graphs, ended.out.splitlines(), strict=True):
-        found = re.fullmatch(f"{name}: 31 agree, (\\d+) stopped by a rule", line)
-        assert found, line
-        assert int(found[1]) >= 5  # so that stopping is compared, too
-
-
-def test_every_way_of_sending_has_the_same_bits():
-    """With snap and nap, in turns or not; on 6 ranks, see sending.py."""
-    ended = mpiexec(6, *program("sending.py"), timeout=200)
-
-    assert ended.code == 0, ended.err
-    words = r"43 agree, (\d+) stopped, (\d+) with silence, 3 with losses\n"
-    found = re.fullmatch(words, ended.out)
-    assert found, ended.out
-    assert int(found[1]) >= 3
-    assert int(found[2]) >= 15
-
-
 def test_any_number_of_nodes_per_rank_has_the_same_bits(tmp_path):
-    """On 1 to 7 ranks, and resumed on another number of them; see hosted.py."""
+    """Every scheme, rule, agreement, way of sending and kind of coordinates.
+
+    On 7 ranks with a node each and on fewer, and resumed on another number of them.
+    """
     step = 1 if os.environ.get("DADMM_ALL") else 24
     ended = mpiexec(7, *program("hosted.py"), tmp_path, step, timeout=500 * 24 / step)
 
     assert ended.code == 0, ended.err
-    found = re.fullmatch(r"(\d+) runs agree, (\d+) resumed\n", ended.out)
-    assert found, ended.out
-    assert int(found[1]) >= 350 // step
-    assert int(found[2]) >= 300 // step
+    runs, stopped, silent, lost, resumed = map(int, ended.out.split())
+    assert runs >= 74 + 290 // step
+    assert resumed >= 300 // step
+    assert stopped >= 8
+    assert silent >= 15
+    assert lost == 3
 
 
 def test_a_library_user_may_pass_a_communicator():
@@ -332,11 +309,3 @@ def test_only_rank_0_speaks(reports, folder):
     summary = summary_of(folder / "in-time")
     assert (summary["reason"], summary["converged"]) == ("max_seconds", False)
     assert len(history_of(folder / "in-time")) == 1 + RANKS * summary["iterations"]
-
-
-def test_runs_move_from_mpi_to_one_process_and_back(tmp_path):
-    """On graphs whose nodes have different degrees, and with all that a state holds."""
-    ended = mpiexec(6, *program("resume.py"), tmp_path, timeout=200)
-
-    assert ended.code == 0, ended.err
-    assert ended.out == "20 agree\n"

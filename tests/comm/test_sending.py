@@ -158,6 +158,33 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     assert (traffic.edge_lost <= (sent > head).sum(axis=0)).all()
 
 
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
+@pytest.mark.parametrize("options", [{}, *OPTIONS], ids=lambda it: "+".join(it))
+def test_a_broadcast_has_the_same_bytes_for_all_neighbours(options, scheme, turns):
+    if "drop_probability" in options:
+        scheme = "fixed"
+    graph, alike = Topology.cluster(6), []
+
+    def look(t, run):
+        box, lengths = run.exchange.outbox, run.exchange.lengths
+        payload = box.payload[:, : run.exchange.width] * (lengths > HEAD + 8)[:, None]
+        eta = box.eta * build(scheme).couples
+        rows = np.column_stack([lengths, box.header, eta.view(np.uint64), payload])
+        first = rows[run.mail._first][run.incidence.node]
+        alike.append((rows == first).all())
+
+    result = solve(
+        quadratics(6, 3), graph, scheme=scheme, sending=Sending(**options), tolerance=0,
+        schedule=Schedule.matchings(graph) if turns else None, max_iter=25,
+        callbacks=[look],
+    )  # fmt: skip
+
+    assert result.traffic.is_broadcast <= all(alike)
+    few = turns or scheme == "nap" or {"edge_sleep", "drop_probability"} & set(options)
+    assert result.traffic.is_broadcast == (not few)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("every", [2, 3])
 def test_a_run_that_sends_rarely_is_the_plain_one_in_slow_motion(scheme, every):

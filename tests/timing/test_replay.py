@@ -272,3 +272,29 @@ def test_a_command_that_is_wrong_is_refused_in_one_sentence(tmp_path, capsys):
     for words in ([], ["--network", "moon"], wrong):
         assert main([run, *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_radio_sends_a_broadcast_once():
+    """A star of n: the hub needs one transmission a time, or one for each neighbour."""
+    graph, n = Topology.star(5), 5
+    radio = Network({"lan": Link(0.0, 1e6)}, hosts="each", egress=1e6, broadcast=True)
+    trace = trace_of(graph, np.zeros((T, n)), SIZE, is_broadcast=True)
+
+    once = Replay(trace, radio)
+    each = Replay(replace(trace, is_broadcast=False), radio)
+
+    assert_allclose(once.seconds, T * SIZE / 1e6)
+    assert_allclose(each.seconds, (n - 1) * T * SIZE / 1e6)
+    assert once.wire_bytes == T * n * SIZE
+    assert each.wire_bytes == T * 2 * (n - 1) * SIZE
+
+
+def test_sums_go_up_and_down_the_tree():
+    """On a chain of four: three levels up and three down, twice."""
+    graph = Topology.chain(4)
+    sums = np.tile([2.0, 2 * SIZE], (len(graph.edges), 1))
+    trace = trace_of(graph, np.zeros((T, 4)), 0.0, sums=sums)
+    found = Replay(trace, LAN)
+
+    assert_allclose(found.breakdown.sums, 2 * 6 * (1e-3 + SIZE / 1e6))
+    assert_allclose(sum(found.breakdown), found.seconds)

@@ -121,6 +121,8 @@ def play_all(due: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Row]:
         return
     with get_context("fork").Pool(jobs, obey_the_pool) as pool:
         yield from pool.imap_unordered(play, due)
+        pool.close()  # a worker that is terminated may keep the lock of the queue
+        pool.join()
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -36,7 +36,7 @@ LOADED = (
     *(f"dadmm.{name}" for name in COMMANDS),
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded
-CPU_SECONDS, SECONDS = 20, 100  # that a case may take
+CPU_SECONDS, SECONDS = 20, 300  # that a case may take
 LONGEST = 1100  # characters of a line
 ERROR, NOTE = "dadmm: error: ", "dadmm: "
 TRACEBACK, HANG, TOUCHED = "tracebacks", "hangs", "touched files"

@@ -155,6 +155,7 @@ class Play:
     def _check(self, ended: Ended, fault: Fault) -> None:
         """Raise if an end breaks the rule, whatever the results are."""
         tail = ended.err[-2000:]
+        take_rescued(ended)
         if ended.hung or ended.left:
             raise Fall(HANG, f"still running after its time: {tail}")
         # Python's own, of a SIGINT while it imported; those of ranks may be mixed
@@ -267,6 +268,14 @@ class Play:
         if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
             raise Fall(LOST, f"there are results of nodes {sorted(seen)} only")
         return MISSED if dead and not lost else SURVIVED
+
+
+def take_rescued(ended: Ended) -> None:
+    """Remove results that were rescued; raise if they are not where they should be."""
+    for place in re.findall(r"the results are in (/\S+)", "\n".join(ended.said)):
+        if not Path(place, "summary.json").exists():
+            raise Fall(LOST, f"there are no results in {place}")
+        shutil.rmtree(place)
 
 
 def reference(case: Case, out: Path) -> None:

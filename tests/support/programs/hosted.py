@@ -1,10 +1,10 @@
 """Runs with any number of nodes per rank give the bits of a run in one process.
 
 Usage: hosted.py FOLDER [STEP]. Seven ranks take part; runs are on the first 1, 2, 3, 4
-or 7 of them, and nodes are placed at random. A STEP of 1 does every run of parity.py
-and sending.py on every number of ranks, and resumes each case of resume.py from each
-number to each other; a larger STEP does one out of STEP. No ranks stand for a run in
-one process without MPI.
+or 7 of them, and nodes are placed at random: with 7 ranks, each has one. Every run of
+parity.py and sending.py is on 7 ranks. A STEP of 1 does every run on every number of
+ranks, and resumes each from each number to each other; a larger STEP does one out of
+STEP. No ranks stand for a run in one process without MPI.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm import Checkpoints, Schedule
 from dadmm.graphs import topology
-from tests.support.programs import parity, resume, sending
+from tests.support.programs import parity, sending
 from tests.support.solving import solve
 
-NODES, SIZES = 9, (1, 2, 3, 4, 7)
+NODES, SIZES = 7, (1, 2, 3, 4, 7)
 GRAPHS = ("ring", "cluster", "star", "grid", "complete", "random-geometric", "chain")
 PROBLEMS = {
     "even": parity.build(NODES, uneven=False), "uneven": parity.build(NODES),
@@ -84,25 +84,33 @@ def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
         assert_array_equal(np.sort(wire[:, 3]), np.sort(whole.edge_bytes))
 
 
-def check_runs(spread: Spread, step: int) -> int:
-    """Compare runs on several ranks with one process; return their number."""
-    comm, done = spread.comm, 0
+def check_runs(spread: Spread, step: int) -> np.ndarray:
+    """Compare runs on several ranks with one process.
+
+    Return how many agree, and of those on 7 ranks how many were stopped by a rule, were
+    silent, and lost payloads.
+    """
+    comm, seen = spread.comm, np.zeros(4, dtype=int)
     for k, (kind, graph, chosen) in enumerate(cases()):
-        sizes = [size for j, size in enumerate(SIZES) if (k + j) % step == 0]
+        sizes = [n for j, n in enumerate(SIZES) if (k + j) % step == 0 or n == NODES]
         found = [spread(size, k, kind, graph, **chosen) for size in sizes]
-        if comm.rank == k % min(sizes, default=1):
-            alone = solve(PROBLEMS[kind], graph, **chosen) if sizes else None
+        if comm.rank == k % min(sizes):
+            alone = solve(PROBLEMS[kind], graph, **chosen)
             for result in found:
                 compare(result, alone)
-        done += len(sizes)
-    return done
+        last = found[-1]
+        silent, lost = last.traffic.silent > 0, last.traffic.lost > 0
+        seen += len(sizes), last.converged, silent, lost
+    return seen
 
 
 def check_resumed(spread: Spread, folder: Path, step: int) -> int:
     """Compare runs that move between numbers of ranks with whole ones."""
     comm, done = spread.comm, 0
     pairs = list(permutations((0, *SIZES), 2))
-    for k, ((name, chosen), (first, then)) in enumerate(product(resume.CASES, pairs)):
+    for k, ((name, chosen), (first, then)) in enumerate(
+        product(sending.RESUMED, pairs)
+    ):
         if k % step:
             continue
         graph, chosen = topology.build(name, NODES), {"record_edges": True, **chosen}
@@ -127,7 +135,7 @@ if __name__ == "__main__":
     everyone, (place_of, *more) = MPI.COMM_WORLD, sys.argv[1:]
     stride = int(more[0]) if more else 1
     several = Spread(everyone)
-    runs = check_runs(several, stride)
+    seen = check_runs(several, stride)
     moved = check_resumed(several, Path(place_of), stride)
     if everyone.allreduce(1) and everyone.rank == 0:
-        print(f"{runs} runs agree, {moved} resumed")
+        print(*seen, moved)

@@ -1,26 +1,17 @@
-"""Runs over MPI and in one process give the same bits: one node per rank.
-
-Usage: parity.py GRAPH... Every rank takes part in every run over MPI; then each
-repeats some of the runs by itself, in process, and compares.
-"""
+"""Schemes, rules and coordinates whose runs are compared to the last bit."""
 
 from __future__ import annotations
 
-import sys
 from itertools import product
-from typing import Any
 
-from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.data import shard
-from dadmm.graphs import topology
 from dadmm.penalty import SCHEMES
 from dadmm.penalty.schemes import COUPLINGS
-from tests.support.solving import solve
 
 # Short budgets and an early reset, so that each scheme goes through all its phases
 SHORT = {"tolerance": 0.0, "max_iter": 16, "t_max": 9, "budget0": 0.6}
@@ -106,30 +97,3 @@ def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
         for column in () if mine is None else mine.columns:
             if not column.endswith("seconds"):
                 assert_array_equal(mine[column], other[column][since:], err_msg=column)
-
-
-def check(name: str, comm: MPI.Comm) -> str:
-    """Run everything on one graph and return what was seen."""
-    graph = topology.build(name, comm.size)
-    nodes: dict[str, Any] = {
-        "even": build(comm.size, uneven=False), "uneven": build(comm.size),
-        "logistic": logistic(comm.size),
-    }  # fmt: skip
-    cases = [(nodes[kind], chosen) for kind, chosen in EVERY + RULED]
-    results = [
-        solve(problems[comm.rank], graph, comm=comm, **chosen)
-        for problems, chosen in cases
-    ]
-    mine = range(comm.rank, len(cases), comm.size)
-    for k in mine:
-        problems, chosen = cases[k]
-        compare(results[k], solve(problems, graph, **chosen))
-    stopped = sum(result.converged for result in results)
-    return f"{name}: {comm.allreduce(len(mine))} agree, {stopped} stopped by a rule"
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        line = check(name, MPI.COMM_WORLD)
-        if MPI.COMM_WORLD.rank == 0:
-            print(line)

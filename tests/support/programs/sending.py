@@ -1,19 +1,11 @@
-"""Ways of sending less have the same bits over MPI and in one process.
-
-Usage: sending.py. Every rank takes part in every run over MPI; then each repeats some
-of the runs by itself, in process, and compares.
-"""
+"""Ways of sending less, and runs to resume, that are compared to the last bit."""
 
 from __future__ import annotations
-
-from mpi4py import MPI
-from numpy.testing import assert_array_equal
 
 from dadmm.comm.sending import Sending
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
-from tests.support.programs.parity import build, compare
-from tests.support.solving import solve
+from tests.support.programs import parity
 
 DRAWN = {"init": "independent"}  # in units
 RAW = {"coordinates": "raw"}
@@ -59,31 +51,21 @@ def cases(n_nodes: int) -> list:
     return found
 
 
-def check(comm: MPI.Comm) -> str:
-    """Run everything and return what was seen."""
-    problems, every = build(comm.size), cases(comm.size)
-    results = [
-        solve(problems[comm.rank], graph, comm=comm, schedule=turns, **chosen)
-        for graph, turns, chosen in every
-    ]
-    mine = range(comm.rank, len(every), comm.size)
-    for k in mine:
-        graph, turns, chosen = every[k]
-        alone = solve(problems, graph, schedule=turns, **chosen)
-        compare(results[k], alone)
-        for ours, theirs in zip(results[k].residuals, alone.residuals, strict=True):
-            assert_array_equal(ours, theirs)
-        assert results[k].objective == alone.objective
-    stopped = sum(result.converged for result in results)
-    silent = sum(result.traffic.silent > 0 for result in results)
-    lost = sum(result.traffic.lost > 0 for result in results)
-    count = comm.allreduce(len(mine))
-    return (
-        f"{count} agree, {stopped} stopped, {silent} with silence, {lost} with losses"
-    )
-
-
-if __name__ == "__main__":
-    line = check(MPI.COMM_WORLD)
-    if MPI.COMM_WORLD.rank == 0:
-        print(line)
+# most graphs have nodes of different degrees: rows are in order of degree
+STOPPED = {"tolerance": parity.LOOSE["optimality"], "max_iter": 60}
+JOINT = {"agreement": "global", "stopping": "objective", "max_iter": 60}
+RESUMED = (
+    ("ring", {"scheme": "snap", **parity.SHORT}),
+    ("star", {"scheme": "vp_nap", **parity.SHORT}),
+    ("star", {"scheme": "nap", "schedule": True, **parity.SHORT}),
+    ("grid", {"scheme": "snap", **STOPPED}),
+    ("grid", {"scheme": "global_balance", **parity.SHORT}),
+    ("cluster", {"sending": Sending(**OPTIONS[-1]), "schedule": True, **parity.SHORT}),
+    ("cluster", {"sending": Sending(edge_sleep=0.7, censor=0.1), **STOPPED}),
+    ("chain", {"sending": Sending(payload="float16"), "coupling": "own",
+               "scheme": "nap", **parity.SHORT}),
+    ("chain", {"scheme": "fixed", "sending": Sending(drop_probability=0.2),
+               **parity.SHORT}),
+    ("complete", {"scheme": "global_balance", "tolerance": parity.LOOSE["objective"],
+                  **JOINT}),
+)  # fmt: skip
