@@ -126,7 +126,7 @@ def _draw(path: Path, rows: Sequence[Row], x: str) -> None:
     labels = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
     styles: dict[tuple[str, ...], int] = {}
     for key, own in groups(rows):
-        curves = [row["curve"] for row in own if "curve" in row]
+        curves = [row["curve"] for row in own if x in row.get("curve", ())]
         if not curves:
             continue
         at, low, middle, high = band(curves, x)

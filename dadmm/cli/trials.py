@@ -248,7 +248,8 @@ def measure(
     each = sent.sum(axis=1) + shared / max(calls, 1)
     before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
     clocks, ends = {}, {}
-    for name, network in wire.networks.items():
+    for name, network in wire.networks.items() if not calls else ():
+        # the time of collectives is not modelled
         clocks[name] = tree_seconds(graph, network, setup) + _seconds(
             graph, network, wire.work, opening, sent, over_tree, watch.is_broadcast
         )
@@ -267,6 +268,7 @@ def measure(
         first = np.unique(graph.edges[:, 0], return_index=True)[1]
         sent_once = sent[:, first] if watch.is_broadcast else sent
         radio = before + opening.sum() + sent_once.sum() + after
+        radio += until * shared / max(calls, 1)
         found |= {
             "messages": messages, "bytes": round(loop[-1] / n),
             "setup_bytes": round(before / n), "end_bytes": round(after / n),

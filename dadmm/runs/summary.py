@@ -134,11 +134,14 @@ class Summary(dict[str, Any]):
         """Yield what is known: the result, then how the run came to it."""
         found, name = self["metrics"], self["coordinates"]
         is_merged = self["start"]["init"] == "merged"
+        nodes, ranks = _many(self["n_nodes"], "node"), self.get("ranks", 1)
+        if 1 < ranks < self["n_nodes"]:
+            nodes += f" on {_many(ranks, 'rank')}"
         yield (
             "problem",
             f"{config.problem} by {config.scheme} "
             f"{COORDINATES.get(name, f'in {name} coordinates')} on {config.topology}, "
-            f"{_many(self['n_nodes'], 'node')}; MPI: {self['mpi_library']}",
+            f"{nodes}; MPI: {self['mpi_library']}",
         )
         yield from self._rows()
         for key, what in ANGLES.items():
