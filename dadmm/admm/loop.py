@@ -18,17 +18,12 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Nodes, State
-from dadmm.admm.stopping import (
-    PATIENCE,
-    REASONS,
-    GlobalStopping,
-    NeighbourStopping,
-    check_reach,
-)
+from dadmm.admm.stopping import PATIENCE, REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
-from dadmm.comm.wire import HEADER
+from dadmm.comm.wire import HEADER, MOST_QUIET
+from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
@@ -210,7 +205,10 @@ class Run(Nodes):
         direct = sending.always and schedule is None
         super().__init__(topology, exchange, layout, names, direct)
         own = self.names.tolist()
-        self.start_from(np.array([kind.starts[i] for i in own], dtype=np.float64))
+        state, work = self.state, self.work
+        state.theta = np.array([kind.starts[i] for i in own], dtype=np.float64)
+        work.shared[...] = layout.shared(state.theta)
+        work.mean[...] = state.mean[...] = work.shared
         self.kind, self.clock, self.due = kind, Clock(), ""
         self._node_order = np.argsort(self.nodes)
         self._arc_order = np.argsort(self.arcs)
@@ -226,8 +224,13 @@ class Run(Nodes):
         if sending.drop_probability:  # so long that each edge has got a payload
             tries = math.log(MISSED) / math.log(sending.drop_probability)
             window = math.ceil(cycle * tries / PATIENCE)
-        if agreement == "neighbours" and kind.rule.tolerance > 0.0:
-            check_reach(reach)
+        counts_hops = agreement == "neighbours" and kind.rule.tolerance > 0.0
+        if counts_hops and reach >= MOST_QUIET:
+            raise ConfigError(
+                f"the nodes need {reach} iterations to agree on a stop, more than the "
+                f"{MOST_QUIET - 1} that a message can count; use agreement='global', "
+                "or tolerance=0 and max_iter"
+            )
         known = kind.rule.name == "objective" and self.local.has_likelihood
         make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
         self.stopping: NeighbourStopping = make_stopping(
@@ -319,12 +322,6 @@ class Run(Nodes):
     def is_solved(self) -> bool:
         """Return whether a run that starts from known multipliers has nothing to do."""
         return self.kind.duals is not None and self.kind.holds_at_start(self)
-
-    def solve_locally(self) -> None:
-        """Do the proximal steps of the first iteration, and send nothing."""
-        self.edges.pull()
-        self.local.solve()
-        self.local.evaluate(0)
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""

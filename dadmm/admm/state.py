@@ -240,9 +240,3 @@ class Nodes:
             collectives=np.zeros(2, dtype=np.int64),
             coordinates={},
         )
-
-    def start_from(self, theta: Matrix) -> None:
-        """Set the starting parameters, (n, size)."""
-        self.state.theta = theta
-        self.work.shared[...] = self.layout.shared(theta)
-        self.work.mean[...] = self.state.mean[...] = self.work.shared

@@ -152,7 +152,10 @@ class NeighbourStopping:
         ):
             self.work.quiet[...] = 0
             return
-        fields, received = self._fields, _neighbour_headers(box, turn.present)
+        fields, received = self._fields, box.fields
+        if turn.present is not None:  # without a message, a header of no effect
+            blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
+            received = np.where(turn.present, received, blank)
         quiet, stop_at, requests = (
             fields[name] for name in ("quiet_count", "stop_at", "requests")
         )
@@ -231,14 +234,6 @@ def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
 
 
-def _neighbour_headers(box: Box, present: np.ndarray | None) -> np.ndarray:
-    """Return the headers of the neighbours; without a message, one of no effect."""
-    if present is None:
-        return box.fields
-    blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
-    return np.where(present, box.fields, blank)
-
-
 class Votes:
     """The verdict of a rule on the whole network, from one number of each node."""
 
@@ -272,16 +267,6 @@ class Votes:
         """Continue from what was saved, with a row for each node."""
         self.log.restore(saved[:1, :-2])
         self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
-
-
-def check_reach(reach: int) -> None:
-    """Raise if headers cannot count the iterations that they need to reach all."""
-    if reach >= MOST_QUIET:
-        raise ConfigError(
-            f"the nodes need {reach} iterations to agree on a stop, more than the "
-            f"{MOST_QUIET - 1} that a message can count; use agreement='global', or "
-            "tolerance=0 and max_iter"
-        )
 
 
 class GlobalStopping(NeighbourStopping):

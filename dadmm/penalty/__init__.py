@@ -84,7 +84,7 @@ def check_name(name: str) -> None:
     """Raise unless a name is a known scheme or has the form of a class's place."""
     if ":" in str(name):
         check_place("scheme", name)
-    elif name not in SCHEMES:
+    elif name not in list(SCHEMES):
         raise ConfigError(
             f"unknown scheme {shown(name)}; choose one of {', '.join(SCHEMES)}, or a "
             "class of your own as package.module:Class"

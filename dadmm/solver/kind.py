@@ -98,7 +98,10 @@ class SolveKind(RunKind):
         PPCA without missing entries.
         """
         layout, n_nodes = run.layout, run.topology.n_nodes
-        facts = [[is_exact(own), _is_complete(own)] for own in self.own(run)]
+        facts: list[list[bool]] = []
+        for own in self.own(run):
+            whole = can_merge_axes(type(own)) and own.observed_counts == own.n_samples
+            facts.append([is_exact(own), bool(np.all(whole))])
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         self.all_exact, self.complete = (total[-2:] == n_nodes).tolist()
@@ -182,10 +185,3 @@ class SolveKind(RunKind):
 def merged(run: Run, values: Array, merge: np.ufunc) -> float:
     """Return one number for all nodes, given one for each row of this process."""
     return float(run.total([np.array([float(own)]) for own in values], merge)[0])
-
-
-def _is_complete(problem: Any) -> bool:
-    """Return whether a problem is PPCA without missing entries."""
-    if not can_merge_axes(type(problem)):
-        return False
-    return bool((problem.observed_counts == problem.n_samples).all())

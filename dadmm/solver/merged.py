@@ -321,7 +321,8 @@ class Rounds:
         rate = min(max(self._rates[-RECENT:], default=0.5), MOST_RATE)
         if size * rate < NEAR * (1.0 - rate):
             return found, rate - 1.0
-        found = _aligned(found, self._path[0])
+        left, _, right = np.linalg.svd(found.W.T @ self._path[0].W)
+        found = found._replace(W=found.W @ (left @ right))  # nearest to the first
         self._path.append(found)
         if self._before is not None:
             (kept, least), self._before = self._before, None
@@ -359,12 +360,6 @@ def _whitened(model: Start, columns: Matrix) -> Matrix:
     along = axes.T @ columns
     shorter = along / np.sqrt(lengths**2 + 1.0)[:, None]
     return np.asarray(columns - axes @ (along - shorter))
-
-
-def _aligned(model: Start, other: Start) -> Start:
-    """Return the same model with W rotated to be nearest to another."""
-    left, _, right = np.linalg.svd(model.W.T @ other.W)
-    return model._replace(W=model.W @ (left @ right))
 
 
 def _extrapolated(first: Start, second: Start, third: Start) -> Start:

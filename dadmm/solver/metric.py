@@ -115,7 +115,9 @@ class MetricKind(SolveKind):
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
-        run.solve_locally()
+        run.edges.pull()  # the steps of the first iteration; nothing is sent
+        run.local.solve()
+        run.local.evaluate(0)
         centre = self.mean(run)
         found = self._has_no_minimum(run, centre)
         self.no_minimum = ""

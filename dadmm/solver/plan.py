@@ -61,11 +61,6 @@ class Plan(NamedTuple):
     bound_angle: bool = True  # whether to bound the angle of a subspace, if possible
 
     @property
-    def is_chosen(self) -> bool:
-        """Whether sums over the network choose the coordinates."""
-        return self.kind is not Kind.RAW
-
-    @property
     def name(self) -> str:
         """The coordinates: "metric", "units" or "raw"."""
         return self.kind.value.split()[-1]
@@ -101,7 +96,8 @@ def _abilities(given: Problem | type) -> Abilities:
     kind, problem = (given, None) if isinstance(given, type) else (type(given), given)
     start, judge, name, why = Start.NONE, Judge.RULE, kind.__name__, ""
     if can_merge_axes(kind):
-        start = Start.ANY if _knows_start(kind, "with_log_lengths") else Start.MERGED
+        is_any = can_merge_axes(kind, "with_log_lengths")
+        start = Start.ANY if is_any else Start.MERGED
     is_convex = getattr(problem, "convex", False)
     if problem is not None and hasattr(problem, "gradient") and not is_convex:
         is_model = hasattr(problem, "moment") and not problem.layout.scales
@@ -117,13 +113,11 @@ def _abilities(given: Problem | type) -> Abilities:
     return Abilities(why, start, judge, usual, many)
 
 
-def can_merge_axes(kind: type) -> bool:
-    """Return whether problems of a class can start from merged axes."""
-    return _knows_start(kind, "standardised")
+def can_merge_axes(kind: type, method: str = "standardised") -> bool:
+    """Return whether problems of a class can start from merged axes.
 
-
-def _knows_start(kind: type, method: str) -> bool:
-    """Return whether the class with this method has the step and start of ``kind``."""
+    So they can if the class with this method has the step and start of ``kind``.
+    """
     owners = [each for each in kind.__mro__ if method in vars(each)]
     return stacks(kind, method) and getattr(kind, "init", None) is owners[0].init  # type: ignore[attr-defined]
 

@@ -244,7 +244,7 @@ def solve(
     # plan: which coordinates, which start, and from which iteration
     plan = make_plan(able, init, coordinates, policy.is_constant, is_warm)
     plan = plan._replace(bound_angle=bound_angle)
-    policy = policy.settled(plan.is_chosen)
+    policy = policy.settled(plan.kind is not Kind.RAW)
     begin, saved = 0, None
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)

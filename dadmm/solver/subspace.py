@@ -72,8 +72,13 @@ def bound_subspace(
         return _none("the squares of the rows underflow or overflow")
     mean = np.zeros(D) if first.zero_mean else np.array(sums) / n
     rows = [p.standardised(mean, unit).raw_factor / math.sqrt(n) for p in problems]
+
+    def singular(factor: Matrix) -> Matrix:  # values above right vectors
+        _, lengths, turned = np.linalg.svd(factor)
+        return np.vstack([lengths, turned.T])
+
     basis = np.linalg.qr(centre)[0]
-    turned = pooled(total, [own @ basis for own in rows], _singular)
+    turned = pooled(total, [own @ basis for own in rows], singular)
     lengths, basis = turned[0], basis @ turned[1:]
     if not lengths[-1] > 0.0:
         return _none("the rows do not span the subspace")
@@ -140,12 +145,6 @@ def _error_weight(problem: Any, n_nodes: int) -> float:
     times = problem.n_samples + problem.dimension + n_nodes + 8.0
     rows = problem.raw_factor
     return float(times**2 * np.vdot(rows, rows))
-
-
-def _singular(factor: Matrix) -> Matrix:
-    """Return the singular values of a factor above its right singular vectors."""
-    _, lengths, turned = np.linalg.svd(factor)
-    return np.vstack([lengths, turned.T])
 
 
 def _shortened(rows: Matrix, k: int) -> tuple[Matrix, float]:

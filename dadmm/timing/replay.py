@@ -69,25 +69,12 @@ class Breakdown(NamedTuple):
 class Replay:
     """A recorded run on a modelled network.
 
-    Row 0 of the arrays is the exchange before iteration 1.
-
-    Parameters
-    ----------
-    trace : Trace
-    network : Network
-    observe : bool
-        Whether callbacks are work, too.
-
-    Attributes
-    ----------
-    work : ndarray of shape (iterations + 2, n_nodes)
-        Computing times before each post, and after the last.
-    posts, ends : ndarray of shape (iterations + 1, n_nodes)
-        When nodes post their messages, and end their exchanges.
-    origin, edge : ndarray of int, shape (iterations + 1, n_nodes)
-        The node and the edge of the message that ended an exchange; -1 without one.
-    parts : ndarray of shape (iterations + 1, n_nodes, 3)
-        From that post to this end: seconds on the wire, in queues, and of latency.
+    Row 0 of the arrays is the exchange before iteration 1. ``work`` (iterations + 2,
+    n_nodes) has the computing times before each post, and after the last, with
+    ``observe`` of callbacks, too; ``posts`` and ``ends`` say when nodes post their
+    messages and end their exchanges. ``origin`` and ``edge`` are of the message that
+    ended an exchange, -1 without one, and ``parts`` (..., 3) from that post to this end
+    the seconds on the wire, in queues, and of latency.
     """
 
     def __init__(self, trace: Trace, network: Network, observe: bool = False) -> None:
@@ -97,12 +84,10 @@ class Replay:
         factors = network.stragglers.factors(len(trace.solve), n)
         work, after = trace.compute(observe) * factors, trace.update[-1:] * factors[-1:]
         self.work = np.concatenate([np.zeros((1, n)), work, after])
-        self._sizes = sizes = np.concatenate([trace.prime[None], trace.bytes])
+        sizes = np.concatenate([trace.prime[None], trace.bytes])
         wire = np.where(wires.leaves, network.overhead.wire(sizes), sizes)
-        self._once = np.ones(n_edges, dtype=bool)  # whether a transmission is its own
-        if network.broadcast and trace.is_broadcast:
-            self._once = np.isin(np.arange(n_edges), trace.starts)
-            wire[1:, ~self._once] = 0.0
+        if network.broadcast and trace.is_broadcast:  # only a node's first edge counts
+            wire[1:, ~np.isin(np.arange(n_edges), trace.starts)] = 0.0
         self._wire = wire
         self._hold = np.where(wires.leaves, wire / network.egress, 0.0)
         self._carry = wire / wires.bandwidth

@@ -173,4 +173,5 @@ def test_a_dummy_column_for_each_of_all_groups_is_certified(standardised):
     result = on_ring(X, y)
 
     assert (result.status, result.certificate.open_directions) == ("certified", 1)
+    assert result.certificate.gap >= 1e-8 * result.objective  # none below rounding
     assert len(result.certificate.assumed) == 1

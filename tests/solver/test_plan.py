@@ -88,7 +88,6 @@ def test_the_kind_of_a_run(row):
         usual = "independent" if nodes == "sfm" else "shared"
         usual = "merged" if kind == "merged" else usual
         assert plan.init is (usual if start is None else start)
-        assert plan.is_chosen == (kind != "raw")
         assert plan.name == ("units" if kind == "merged" else kind)
         assert bool(plan.why) == (kind == "raw")
         assert plan.asked == (coordinates == "raw")
@@ -111,4 +110,4 @@ def test_the_coordinates_do_not_depend_on_the_scheme(nodes, coupling, scheme):
     assert (result.coordinates, result.ending.init) == (plan.name, plan.init)
     assert result.status == "max_iter"
     if nodes in ("ppca", "lasso"):
-        assert plan.is_chosen
+        assert plan.kind is not Kind.RAW

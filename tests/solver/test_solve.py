@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import dadmm
 from dadmm import Layout, Topology
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.problems import LeastSquares, Ridge
@@ -205,6 +206,9 @@ SETTINGS = [  # values out of range: see test_config.py
     ("max_iter", {"max_iter": 10**12}),
     ("tolerance", {"tolerance": 10**400}),
     ("tolerance", {"tolerance": Fraction(1, 3)}),
+    ("tolerance", {"tolerance": -1e-3}),
+    ("tolerance", {"tolerance": math.inf}),
+    ("stopping", {"stopping": "never"}),
     ("stopping", {"stopping": np.ones(2)}),
     ("payload", {"sending": []}),
     ("scheme", {"scheme": []}),
@@ -286,6 +290,31 @@ def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused():
     with pytest.raises(ConfigError, match="65535"):
         solve(problems, graph, **settings)
     assert solve(problems, graph, agreement="global", **settings).iterations == 1
+
+
+@pytest.mark.parametrize(("alpha", "n"), [(1.1, 240), (1.0, 228)])
+def test_a_warm_start_reaches_the_new_optimum_in_fewer_iterations(alpha, n):
+    """After another penalty, or with more rows at every node."""
+    cold = solve(rows(240, alpha), SIX)
+    warm = solve(rows(240, alpha), SIX, warm_start=solve(rows(n, 1.0), SIX))
+
+    assert warm.status == cold.status == "certified"
+    assert warm.iterations < cold.iterations
+    bounds = cold.certificate.coefficients + warm.certificate.coefficients
+    assert (np.abs(warm.solution - cold.solution) <= bounds).all()
+
+
+def test_a_run_that_is_stopped_before_its_iterations_are_done_can_be_resumed(tmp_path):
+    """With tolerance 0 it is asked for iterations, not for a result."""
+    ends = []
+    for resume in (False, True):
+        stop = lambda t, run: "stop" if t == 10 else None  # noqa: E731
+        keep = dadmm.Checkpoints(tmp_path, resume=resume)
+        settings = {"tolerance": 0, "max_iter": 20, "checkpoints": keep}
+        ends.append(solve(quadratics(5), RING, callbacks=[stop], **settings))
+
+    assert [end.status for end in ends] == ["not converged", "max_iter"]
+    assert ends[1].iterations == 20
 
 
 def test_a_problem_without_metric_needs_only_the_time_to_agree():

@@ -161,7 +161,7 @@ def test_equal_nodes_on_a_ring_take_the_sum_of_all_parts():
     found = Replay(trace, LAN)
 
     assert_allclose(found.seconds, T * (2e-3 + 1e-3 + SIZE / 1e6))
-    assert_allclose(found.breakdown, (T * 2e-3, 0, T * SIZE / 1e6, 0, T * 1e-3))
+    assert_allclose(found.breakdown, (T * 2e-3, 0, T * SIZE / 1e6, 0, T * 1e-3, 0))
     primed = Replay(replace(trace, prime=np.full(12, 500.0)), LAN)
     assert_allclose(primed.seconds - found.seconds, 1e-3 + 500 / 1e6)
     assert_allclose(primed.loop_seconds, found.seconds)
