@@ -170,7 +170,7 @@ class Dying(MetricKind):
     """A review in which a process ends, after some of its messages are sent."""
 
     def verdict(self, t, run):
-        self._mean(run)
+        self.mean(run)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
