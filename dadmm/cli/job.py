@@ -401,12 +401,14 @@ class Job:
         own, placed = np.array([self.rows.rank]), world.hosts
         left_at = np.delete(placed, result.lost)
         self._left = world.joined(own, True)[0], np.setdiff1d(placed, left_at)
-        self.graph, left = result.topology, result.nodes.tolist()
-        numbers = {i: k for k, i in enumerate(left)}  # of the nodes that are left
-        self.problems = {i: p for i, p in self.problems.items() if i in numbers}
-        rows = {i: own for i, own in self.data.rows.items() if i in numbers}
+        # on ranks other than 0 the result has only their own nodes
+        kept, self.graph = {*result.nodes.tolist()}, result.topology
+        self.problems = {i: p for i, p in self.problems.items() if i in kept}
+        rows = {i: own for i, own in self.data.rows.items() if i in kept}
         self.data = self.data._replace(rows=rows)
-        world.share_nodes([numbers[i] for i in self.problems], len(left))
+        nodes = np.array([*self.problems])
+        left = np.sort(world.joined(nodes, True)[0])  # of all ranks
+        world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
         everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
         self.machines = [their["host"] for their in everyone]
         self._find_targets(everyone, None)

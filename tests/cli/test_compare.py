@@ -142,7 +142,7 @@ def test_ranks_find_the_same(tmp_path):
         ("eta9", ["--method", "fixed:eta9=1"]),
         ("relaxation", ["--method", "fixed:relaxation=best"]),
         ("quantised:99", ["--payload", "quantised:99"]),
-        ("drop_probability", ["--payload", "float64,drop_probability=0.1"]),
+        ("--drop-probability", ["--payload", "float64,drop_probability=0.1"]),
         ("AllReduce", ["--method", "allreduce", "--payload", "float32"]),
         ("PPCA", ["--method", "extra", "--problem", "ppca", "--n-components", "2"]),
         ("DIGing", ["--method", "diging", "--problem", "lasso"]),

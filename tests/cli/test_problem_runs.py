@@ -108,14 +108,14 @@ def test_printed_bounds_hold(more, capsys):
     best = np.linalg.solve(rows.T @ rows + penalty, rows.T @ y)
     least = 0.5 * ((rows @ best - y) ** 2).sum() + 0.5 * best @ penalty @ best
 
-    said = re.search(r"objective (\S+), at most (\S+) above the minimum", out)
+    said = re.search(r"objective +(\S+), at most (\S+) above the minimum", out)
     above, gap = float(said[1]) - least, float(said[2])
     assert -0.01 * gap < above <= gap
     assert 0 <= summary["objective"] - least <= summary["certificate"]["gap"]
     names = [*(f"x{k}" for k in range(5)), "intercept"]
     assert list(summary["certificate"]["coefficients"]) == names
     for name, true in zip(names, best, strict=True):
-        value = float(re.search(rf"\n  {name} +(\S+)\n", out)[1])
+        value = float(re.search(rf"\n +{name} +(\S+)\n", out)[1])
         bound = summary["certificate"]["coefficients"][name]
         assert abs(value - true) <= 1.01 * bound  # it is rounded
         assert "of the computation" in out

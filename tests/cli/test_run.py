@@ -81,7 +81,8 @@ def test_tables_and_arrays_are_as_documented():
     assert {name: array.shape for name, array in found.items()} == {
         "W": (4, 6, 2), "mu": (4, 6), "a": (4,),
         "edges": (6, 2), "eta": (6,), "edge_messages": (6,), "edge_bytes": (6,),
-        "edge_silent": (6,), "edge_lost": (6,),
+        "edge_silent": (6,), "edge_lost": (6,), "tree_messages": (6,),
+        "tree_bytes": (6,),
     }  # fmt: skip
     assert_array_equal(found["edges"], dadmm.Topology.chain(4).edges)
     assert list(history) == [
@@ -120,7 +121,7 @@ def test_the_summary_says_what_happened():
         "stopping", "waited_for", "advice",
         "status", "why", "coordinates", "penalties", "tree_bytes", "objective",
         "certificate", "consensus", "start", "subspace", "scores", "standard_errors",
-        "rows_by_node",
+        "rows_by_node", "is_broadcast",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)

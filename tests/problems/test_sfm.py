@@ -114,8 +114,8 @@ MATRIX = "measurement_matrix"
         (MATRIX, np.ones((5, 6)), [], "(5, 6)"),
         (MATRIX, np.ones((4, 3)), [], "(4, 3)"),
         (MATRIX, np.where(np.eye(4, 6), np.inf, 1.0), [], "row 0, point 0"),
-        (MATRIX, np.ones((8, 6)), ["--nodes", "5"], "5 cameras"),
-        (MATRIX, np.ones((8, 6)), ["--n-components", "4"], "n_components"),
+        (MATRIX, np.ones((8, 6)), ["--nodes", "5"], "5 nodes"),
+        (MATRIX, np.ones((8, 6)), ["--n-components", "4"], "--n-components"),
     ],
 )
 def test_bad_tracks_are_refused(name, tracks, more, culprit, tmp_path, capsys):

@@ -219,4 +219,5 @@ def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
     table.flush()
 
     lines = (tmp_path / "part.csv").read_text().splitlines()
-    assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]
+    rows = [line.rpartition(",")[0] for line in lines]  # without their checksums
+    assert rows == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]
