@@ -76,8 +76,8 @@ for preset, title in names.items():
 # %%
 # Over long lines latency decides. The complete graph needs fewer iterations, and its
 # sums in set-up and at the end need fewer steps, so it is faster. By radio all
-# neighbours hear one message, so the complete graph is faster here too. On the ring,
-# short messages save time.
+# neighbours hear one message, so the complete graph sends few. Short messages bring the
+# iterations of the ring to about the same time, and set-up and end take longer there.
 
 figure, axes = plt.subplots(1, 3, figsize=(8, 3.8), layout="constrained")
 for axis, (preset, title) in zip(axes, networks.items(), strict=True):
