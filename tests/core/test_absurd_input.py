@@ -27,17 +27,18 @@ def place(tmp_path, monkeypatch):
 
 VALUES = {  # a flag, and what is named
     f"--nodes={BIG}": "nodes",
-    "--nodes=1000000": "200000 nodes",
-    "--nodes=10000": "4000000",
-    f"--max-iter={BIG}": "max_iter",
+    "--nodes=1000001": "1000001",
+    "--nodes=1000000": "1000000 nodes",
+    "--nodes=10000": "10000 nodes",
+    f"--max-iter={BIG}": "--max-iter",
     f"--max-iter={DIGITS}": "--max-iter",
     f"--seed={BIG}": "seed",
     "--n-samples=900000000": "GiB",
-    "--checkpoint-seconds=nan": "checkpoint_seconds",
+    "--checkpoint-seconds=nan": "--checkpoint-seconds",
     '--problem-settings={"n_components": "x"}': "n_components",
     '--problem-settings={"zero_mean": "no"}': "zero_mean",
-    f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "problem_settings",
-    f"--problem-settings={'[' * 10**5}": "problem_settings",
+    f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "--problem-settings",
+    f"--problem-settings={'[' * 10**5}": "--problem-settings",
 }
 
 
