@@ -331,10 +331,10 @@ def _conflict(*tables: Any) -> ShardError:
         used[node] = {f"the {kind}feature {name!r}" for name in _names(order)}
         used[node] |= {f"the target {target!r}", f"the weight {weight!r}"}
     (i, mine), (j, theirs) = used.items()
-    only = {i: sorted(mine - theirs), j: sorted(theirs - mine)}
+    only = {(i, j): sorted(mine - theirs), (j, i): sorted(theirs - mine)}
     said = [
-        f"only node {k} has {', '.join(words[:MOST_NAMES])}"
-        for k, words in only.items()
+        f"node {has} has {', '.join(words[:MOST_NAMES])}, but node {lacks} has not"
+        for (has, lacks), words in only.items()
         if words
     ]
     return ShardError(

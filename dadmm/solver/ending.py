@@ -124,7 +124,8 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
     alone = not (joint or node < 0)
-    name = run.topology.label(local.names.index(int(node))) if alone else ""
+    labels = run.topology.names
+    name = labels[local.names.index(int(node))] if alone and labels else ""
     return Ending(
         node_name=name,
         rule=kind.rule,

@@ -142,7 +142,7 @@ def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
 DATA = ("--n-components", 2, "--data")
 BAD = {  # command lines, and the culprit that is named
     "unknown scheme": (("--scheme", "vpp"), "'vpp'"),
-    "another number of nodes": (("--nodes", 7), "-n 7"),
+    "fewer nodes than ranks": (("--nodes", 3), "3 nodes"),
     "a graph in two parts": (("--topology", "parts.edges"), "parts.edges"),
     "no data file": ((*DATA, "none.npy"), "none.npy"),
     "an infinite value on one rank": ((*DATA, "inf-{rank}.npy"), "rank 2: node 2: "),

@@ -123,6 +123,8 @@ def check_folder(folder: Path, nodes: list[int]) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["converged"], summary["lost_nodes"]) == (True, [2])
     assert summary["n_nodes"] == len(nodes)
+    assert summary["stopping"]["node"] in nodes
+    assert f"node {summary['stopping']['node']}," in summary["waited_for"]
     rows = np.loadtxt(folder / "history.csv", delimiter=",", skiprows=1)
     every = np.arange(1, summary["iterations"] + 1)
     assert_array_equal(rows[:, 0], np.repeat(every, len(nodes)))
