@@ -86,9 +86,9 @@ def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> In
     counts = np.bincount(nodes, minlength=n_nodes)
     if (counts != 1).any():
         node = int(np.flatnonzero(counts != 1)[0])
-        where = "none" if not counts[node] else f"{counts[node]} of them"
         raise ConfigError(
-            f"each node needs one rank, but node {node} is on {where}; name it once"
+            f"each node needs one rank, but node {node} has {counts[node]}; name each "
+            "node once"
         )
     hosts = np.empty(n_nodes, dtype=np.int64)
     hosts[nodes] = ranks
