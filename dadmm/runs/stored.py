@@ -226,16 +226,18 @@ class StoredRun:
                 with open(file, encoding="utf-8") as lines:
                     header = lines.readline().strip().split(",")
             rows = [line.decode("ascii") for line in merged(parts, file)]
-            table = np.loadtxt(rows, delimiter=",", ndmin=2) if rows else np.empty(0)
+            table = (
+                np.loadtxt(rows, delimiter=",", ndmin=2) if rows else np.empty((0, 1))
+            )
         except DadmmError:
             raise
         except (OSError, ValueError) as error:
             raise documents.unreadable(file, error) from None
         if not header:
             header = list(EDGES if kind == "edges" else history_header(()))
-            n_angles = max(table.shape[-1] - len(header), 0) if len(table) else 0
             drawn = self.config.data is None and not self.config.traits.tracks
-            header += ANGLES[:n_angles] if n_angles > 1 or drawn else ANGLES[-n_angles:]
+            angles = ANGLES if table.shape[1] > len(header) + 1 or drawn else ANGLES[1:]
+            header += angles[: max(table.shape[1] - len(header), 0)]
         return header, table
 
     def _columns(
@@ -427,11 +429,11 @@ class GoingRun(StoredRun):
         found = {kind: self._table(kind) for kind in counts}
         complete: list[NDArray[np.float64]] = []
         for kind, (_, table) in found.items():
-            t, n = np.unique(table[..., :1], return_counts=True)
+            t, n = np.unique(table[:, 0], return_counts=True)
             complete.append(t[n == counts[kind]])
         both = np.intersect1d(complete[0], complete[-1])
         return {
-            kind: (header, table[np.isin(table[..., 0], both)] if len(table) else table)
+            kind: (header, table[np.isin(table[:, 0], both)])
             for kind, (header, table) in found.items()
         }
 
