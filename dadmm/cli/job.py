@@ -41,7 +41,7 @@ from dadmm.runs.flags import in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind, common_layout
+from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
 from dadmm.solver.rows import Observe
 from dadmm.solver.solve import solve
 from dadmm.solver.subspace import n_axes
@@ -226,15 +226,17 @@ class Job:
         self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
         checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
-        few, process = checks.run(self._count_few), [host(), os.getpid()]
+        able = checks.run(lambda: abilities(self.problems.values()))
         gaps = [[i, *counts] for i, counts in data.gaps.items()] if data else []
+        process = [host(), os.getpid()]
         everyone = checks.gather(
-            gappy=self._is_gappy(), few=few, gaps=gaps, process=process
+            gappy=self._is_gappy(), able=able, gaps=gaps, process=process
         )
+        self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
-            self._warn(sum(their["few"] for their in everyone))
+            self._warn()
         self._find_targets(everyone, data.whole)
 
     def _is_gappy(self) -> bool:
@@ -250,23 +252,15 @@ class Job:
             self.world, self.config, self.graph, own, gaps, truth, whole
         )
 
-    def _count_few(self) -> int:
-        """Return how many nodes send a summary that reveals their rows.
-
-        Raise if the run cannot have the coordinates that the settings ask for.
-        """
-        self.plan = self.config.plan(self.problems.values())
-        kind, rows = self.plan.kind, self.data.rows
-        if kind is Kind.RAW or (kind is Kind.UNITS and not self.config.bound_angle):
-            return 0
-        size, *_ = SUMMARIES[kind]
-        return sum(rows[i].X.shape[0] <= size(p) for i, p in self.problems.items())
-
-    def _warn(self, n_few: int) -> None:
+    def _warn(self) -> None:
         """Print what summaries reveal."""
-        if n_few:
-            _, what, when = SUMMARIES[self.plan.kind]
-            print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
+        kind, rows = self.plan.kind, self.data.rows
+        if kind in SUMMARIES and (kind is not Kind.UNITS or self.plan.bound_angle):
+            size, what, when = SUMMARIES[kind]
+            own = sum(rows[i].X.shape[0] <= size(p) for i, p in self.problems.items())
+            n_few = int(self.world.gather(np.array([[own]])).sum())
+            if n_few:
+                print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
         if self.config.has_subspace and self.config.compares:
             print_out(GATHERS)
 
@@ -368,7 +362,9 @@ class Job:
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config = self.world, self.config
-        options = config.options | {"record": False, "gather": "root"}
+        options = config.options | {
+            "record": False, "gather": "root", "coordinates": self.plan,
+        }  # fmt: skip
         options["comm"] = replace(options["comm"], comm=world.comm)
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
