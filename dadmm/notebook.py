@@ -138,8 +138,8 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
     tables = {"history": (header, nodes, result.history)}
     if result.history.edges is not None:
         tables["edges"] = (row_files.EDGES, edges, result.history.edges)
-    names = {*folder.RESULTS, *folder.ALWAYS, folder.REPORT, "edges.csv"}
-    home = folder.RunFolder.create(str(path), "", overwrite, names)
+    n_nodes = result.topology.n_nodes
+    home = folder.RunFolder.create(str(path), "", overwrite, n_nodes)
     try:
         with writing(path):
             write_text(path / "config.toml", config.to_toml())
