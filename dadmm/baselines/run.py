@@ -31,7 +31,7 @@ from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
 from dadmm.solver.solve import KINDS, Problems, hosted_problems, make_exchange
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from dadmm.comm import Comm
 
 
 class BaselineRun(Hosted):
@@ -167,7 +167,7 @@ def solve(
     coordinates: str = "raw",
     max_iter: int = 1000,
     callbacks: Sequence[Callback] = (),
-    comm: MPI.Comm | None = None,
+    comm: Comm | None = None,
 ) -> BaselineRun:
     """Run another algorithm on the messages of `dadmm.solve`.
 
