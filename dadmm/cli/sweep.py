@@ -31,13 +31,9 @@ from dadmm.core import files, schema
 from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.documents import read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.runs.attempt import (
-    check_same_settings,
-    plan_attempt,
-    read_progress,
-    write_failure,
-)
-from dadmm.runs.config import RunConfig
+from dadmm.runs import attempt
+from dadmm.runs.attempt import read_progress
+from dadmm.runs.config import RunConfig, check_harmless
 from dadmm.runs.flags import typed
 from dadmm.runs.folder import LOCK, RunFolder
 
@@ -47,7 +43,11 @@ GRID = {"ranks": schema.integer(1), "base": schema.OBJECT, "grid": schema.OBJECT
 MOST = 100_000  # runs of a grid
 LONGEST = 200  # characters of a folder's name; file systems allow 255
 NOT_CONVERGED = 3  # exit code of a run with --strict
-COLUMNS = ("converged", "reason", "iterations", "n_nodes", "messages", "bytes")
+RESULTS = ("converged", "reason", "iterations", "n_nodes", "messages", "bytes")
+ABOUT = """\
+Run every combination of the lists in GRID.toml, each in a folder of its own, and write
+table.csv. The same command again runs what is not finished. Given the folder of a sweep
+in place of a file, only write the table."""
 EXAMPLE = """
 GRID.toml, for 12 runs:
   ranks = 4                          # nodes of each run (default: 20)
@@ -62,22 +62,19 @@ GRID.toml, for 12 runs:
 
 def make_parser() -> Parser:
     parser = Parser(
-        prog=program("sweep"), epilog=EXAMPLE, allow_abbrev=False,
+        prog=program("sweep"), description=ABOUT, epilog=EXAMPLE, allow_abbrev=False,
         formatter_class=RawDescriptionHelpFormatter,
-        description="Run every combination of the lists in GRID.toml, each in a folder "
-        "of its own, and write\ntable.csv. The same command again runs what is not "
-        "finished. With the folder of a sweep\nin place of a file, only write the table.",
     )  # fmt: skip
     add = parser.add_argument
     add("grid", metavar="GRID.toml", help="the settings, or the folder of a sweep")
     add("--out", metavar="DIR", help="folder of the sweep")
-    add("-n", "-np", type=int, dest="ranks", metavar="RANKS", help="nodes of each run")
+    add("-n", type=int, dest="ranks", metavar="RANKS", help="nodes of each run")
     add("--at-most", type=int, metavar="N", help="runs at a time (default: one per "
         "core, or 4 Slurm jobs)")  # fmt: skip
     add("--trust", action="store_true", help="let GRID.toml name a class of your own")
     add("--dry-run", action="store_true", help="list the runs and their status")
-    add("--sbatch", metavar="SCRIPT", help="submit a Slurm job array of this script, "
-        "such as launch/slurm.sbatch of a clone; what follows -- goes to sbatch")  # fmt: skip
+    add("--sbatch", metavar="SCRIPT", help="submit a Slurm job array of a script, such "
+        "as launch/slurm.sbatch; what follows -- goes to sbatch")  # fmt: skip
     return parser
 
 
@@ -112,7 +109,7 @@ class Sweep:
     def __init__(self, folder: Path, trust: bool = False) -> None:
         self.folder, self.trust = folder, ["--trust"] * trust
         self.tasks: dict[str, str] = {}
-        self.chosen: list[str] = []  # names of the runs of a grid
+        self.chosen: dict[str, RunConfig] = {}  # the runs of a grid
         while files.kind(file := self._file(len(self.tasks))) != "none":
             table = read_toml(file)
             name = Path(str(table.get("out"))).name
@@ -124,16 +121,19 @@ class Sweep:
     def _file(self, number: int) -> Path:
         return self.folder / TASKS / f"{number}.toml"
 
+    def arguments(self, name: str) -> list[str]:
+        """Return the arguments of ``dadmm run`` for a run."""
+        return ["--config", str(self._file([*self.tasks].index(name))), *self.trust]
+
     def plan(self, file: str, ranks: int | None) -> None:
         """Add the runs of a grid; raise if one of them cannot be run."""
-        table = {"ranks": 20, "base": {}, "grid": {}} | read_toml(file)
-        if ranks is not None:
-            table["ranks"] = ranks
+        table: dict[str, Any] = {"ranks": 20, "base": {}, "grid": {}} | read_toml(file)
+        table |= {} if ranks is None else {"ranks": ranks}
         if unknown := table.keys() - GRID:
             raise ConfigError(f"{file}: unknown key {min(unknown)!r}; use {[*GRID]}")
         for name, kind in GRID.items():
             kind.check(f"{file}: {name}", table[name])
-        base, grid = table["base"], table["grid"]
+        n, base, grid = table["ranks"], table["base"], table["grid"]
         for name, values in grid.items():
             if not (isinstance(values, list) and values):
                 raise ConfigError(
@@ -150,68 +150,76 @@ class Sweep:
         for values in itertools.product(*grid.values()):
             changed = dict(zip(grid, values, strict=True))
             name = name_of(changed)
-            own = {k: typed(RunConfig, k, v, file) for k, v in (base | changed).items()}
-            if not self.trust and any(":" in own.get(k, "") for k in ("problem", "scheme")):
-                raise ConfigError(
-                    f"{file} names a class, whose code would be run; if you trust the "
-                    "file, add --trust"
-                )
-            place = {"out": str(self.folder / name), "nodes": table["ranks"]}
-            config = RunConfig(**own, **place)
-            config.settle(table["ranks"])
-            check_same_settings(config, self.folder / name, table["ranks"])
-            self.chosen.append(name)
-            self.tasks[name] = _toml(place | own)
+            own = {"out": str(self.folder / name), "nodes": n} | base | changed
+            own = {k: typed(RunConfig, k, value, file) for k, value in own.items()}
+            if not self.trust:
+                check_harmless(own, {}, file)
+            self.chosen[name] = config = RunConfig(**own)
+            config.settle(n)
+            attempt.check_same_settings(config, self.folder / name, n)
+            self.tasks[name] = _toml(own)
 
     def run(self, at_most: int | None, script: str | None, rest: list[str]) -> int:
         """Run what is not finished, here or in Slurm, and write the table."""
         folder = self.folder
         there = set(os.listdir(folder)) if folder.is_dir() else set()
-        if not self._before and there - {LOCK}:
-            raise ConfigError(f"{folder} is not empty, and has no sweep; choose another")
+        if not self._before and there - {LOCK, TASKS, LOGS}:
+            raise ConfigError(
+                f"{folder} is not empty, and has no sweep; choose another --out"
+            )
         queued, numbers = self.queued(), {name: k for k, name in enumerate(self.tasks)}
-        left = [name for name in self.chosen if not self._is_done(name)]
         for name, text in self._before.items():
             if numbers[name] in queued and self.tasks[name] != text:
                 raise ConfigError(
                     f"{folder / name} is in the queue with other settings; wait for it "
                     "or cancel it, or choose another --out"
                 )
+        left = [
+            name for name, config in self.chosen.items()
+            if not read_progress(folder / name).is_done(config.max_iter)
+        ]  # fmt: skip
         with writing(folder):
-            (folder / TASKS).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             lock = RunFolder(folder)
             lock.lock(first=True)
-            (folder / LOGS).mkdir(exist_ok=True)
+            for name in (TASKS, LOGS):
+                (folder / name).mkdir(exist_ok=True)
             for name, number in numbers.items():
                 if self.tasks[name] != self._before.get(name):
                     write_text(self._file(number), self.tasks[name])
         if script is None or not left:
             codes = Pool(self, len(left)).run(left, at_most or os.cpu_count() or 1)
             return self.collect() or int(any(codes))
-        waiting = [str(numbers[name]) for name in left if numbers[name] not in queued]
-        if not waiting:
+        waiting = [numbers[name] for name in left if numbers[name] not in queued]
+        if waiting:
+            self._submit(waiting, f"%{at_most or 4}", rest, shlex.split(script))
+        else:
             say("all runs that are left are in the queue")
-            return 0
-        ranks = str(self._config(left[0]).nodes)
+        return 0
+
+    def _submit(
+        self, numbers: Sequence[int], limit: str, options: list[str], script: list[str]
+    ) -> None:
+        """Submit these runs as a job array."""
+        config = next(iter(self.chosen.values()))
         command = [
-            "sbatch", "--parsable", "-n", ranks, "--job-name", self._job,
-            f"--array={','.join(waiting)}%{at_most or 4}",
-            "--output", str(folder / LOGS / "%A_%a.out"), *rest, *shlex.split(script),
-            "--config", str(folder / TASKS / "%a.toml"), *self.trust,
+            "sbatch", "--parsable", "-n", str(config.nodes), "--job-name", self._job,
+            f"--array={','.join(map(str, numbers))}{limit}",
+            "--output", str(self.folder / LOGS / "%A_%a.out"), *options, *script,
+            "--config", str(self.folder / TASKS / "%a.toml"), *self.trust,
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
             reason = done.stderr.strip() if done.returncode else ""
         except OSError as error:
-            reason = f"sbatch: {error.strerror}; leave out --sbatch to run here"
+            reason = f"sbatch: {error.strerror}; run here, without --sbatch"
         if reason:
             for number in range(len(self._before), len(self.tasks)):
                 files.remove(self._file(number))
             raise ConfigError(f"Slurm did not accept the array: {reason}")
-        job = done.stdout.strip().partition(";")[0]
-        say(f"job {job}: {len(waiting)} of {len(self.tasks)} runs; its table later: "
-            f"{program('sweep')} {folder}")  # fmt: skip
-        return 0
+        job, count = done.stdout.strip().partition(";")[0], len(self.tasks)
+        later = f"for its table: {program('sweep')} {self.folder}"
+        say(f"job {job}: {len(numbers)} of {count} runs; {later}")
 
     @property
     def _job(self) -> str:
@@ -228,35 +236,23 @@ class Sweep:
             return set()
         return {int(word) for word in found.stdout.split() if word.isdecimal()}
 
-    def _config(self, name: str) -> RunConfig:
-        return RunConfig.from_argv(self.arguments(name)).config
-
-    def arguments(self, name: str) -> list[str]:
-        """Return the arguments of ``dadmm run`` for a run."""
-        number = list(self.tasks).index(name)
-        return ["--config", str(self._file(number)), *self.trust]
-
-    def _is_done(self, name: str) -> bool:
-        most = re.search(r"^max_iter = (\d+)$", self.tasks[name], re.MULTILINE)
-        found = read_progress(self.folder / name)
-        return found.is_done(int(most[1]) if most else RunConfig.max_iter)
-
     def collect(self) -> int:
         """Write the table, with a row per run, and print which are not finished."""
         if not self.tasks:
             raise ConfigError(f"{self.folder} holds no sweep: it has no {TASKS}/0.toml")
         settings = [read_toml(self._file(k)) for k in range(len(self.tasks))]
-        names = dict.fromkeys(key for own in settings for key in own)
+        names = dict.fromkeys(key for own in settings for key in own if key != "out")
         varied = [k for k in names if len({str(own.get(k)) for own in settings}) > 1]
         queued, rows = self.queued(), []
         for number, (name, own) in enumerate(zip(self.tasks, settings, strict=True)):
-            found = read_progress(self.folder / name)
-            row = {key: plain(own[key]) for key in varied if key in own and key != "out"}
+            folder = self.folder / name
+            found = read_progress(folder)
+            row = {key: plain(own[key]) for key in varied if key in own}
             waits = number in queued and not found.complete
             row["status"] = "in queue" if waits else found.label
-            rows.append(row | _results(found.summary) | {"folder": str(self.folder / name)})
+            rows.append(row | _results(found.summary) | {"folder": str(folder)})
             if not found.complete:
-                print(f"{row['status']:<14}{self.folder / name}")
+                print(f"{row['status']:<14}{folder}")
         columns = list(dict.fromkeys(key for row in rows for key in row))
         columns.sort(key=lambda key: key == "folder")  # the longest one comes last
         text = io.StringIO()
@@ -283,28 +279,26 @@ class Pool:
 
     def run(self, names: Sequence[str], at_most: int) -> list[int]:
         """Run tasks, `at_most` at a time; return their exit codes."""
-        before = {s: signal.signal(s, self.stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            with ThreadPoolExecutor(at_most) as pool:
-                return list(pool.map(self._run_task, names))
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self.stop)
+        with ThreadPoolExecutor(at_most) as pool:
+            return list(pool.map(self._run_task, names))
 
     def _run_task(self, name: str) -> int:
-        """Run a task to its end; return its exit code, or 0 if it is not bad."""
+        """Run a task to its end; return its exit code."""
         sweep, folder = self._sweep, self._sweep.folder / name
-        given = RunConfig.from_argv(sweep.arguments(name))
-        nodes = given.config.nodes or 1
-        words = plan_attempt(given, sweep.arguments(name), folder, nodes)
-        if words is None:  # it had results before it was marked as failed
+        words = sweep.arguments(name)
+        given = RunConfig.from_argv(words)
+        given.config.settle(given.config.nodes or 1)
+        planned = attempt.plan_attempt(given, words, folder, given.config.nodes or 1)
+        if planned is None:  # it had results before it was marked as failed
             return 0
         if self._signals:
             return 128 + signal.SIGINT
         output = sweep.folder / LOGS / f"{name}.out"
         with open(output, "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dadmm", "run", *words],
+                [sys.executable, "-m", "dadmm", "run", *planned],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
@@ -314,12 +308,11 @@ class Pool:
         self._running.discard(process)
         code = 0 if code == NOT_CONVERGED else code
         if code and not (self._signals and code < 0):  # no signal of ours ended it
-            write_failure(folder, code, f"see {output}")
+            attempt.write_failure(folder, code, f"see {output}")
         done, minutes = next(self._ended), (time.monotonic() - self._start) / 60
         left = minutes * (self._of - done) / done
-        label = read_progress(folder).label
-        say(f"{name}: {label} ({done} of {self._of} in {minutes:.1f} min, about "
-            f"{left:.1f} left)")  # fmt: skip
+        when = f"{done} of {self._of} in {minutes:.1f} min, about {left:.1f} left"
+        say(f"{name}: {read_progress(folder).label} ({when})")
         return code
 
     def stop(self, signum: int, frame: FrameType | None) -> None:
@@ -356,7 +349,7 @@ def _toml(settings: Mapping[str, Any]) -> str:
 
 def _results(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a run's results, of numbers and words only."""
-    found = {key: summary[key] for key in COLUMNS if key in summary}
+    found = {key: summary[key] for key in RESULTS if key in summary}
     seconds = summary.get("seconds", {})
     found |= {f"seconds_{name}": value for name, value in seconds.items()}
     found |= summary.get("metrics", {})

@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
     status: str
     iterations: int = 0  # of the summary, or of the last checkpoint
-    summary: Mapping[str, Any] = {}  # noqa: RUF012 (never changed)
+    summary: Mapping[str, Any] = {}
 
     @property
     def complete(self) -> bool:
