@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,7 +21,7 @@ from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
 from dadmm.solver.options import Record, grouped
-from dadmm.solver.plan import Plan, abilities, make_plan
+from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
@@ -150,18 +150,19 @@ class RunConfig(Settings):
         """Return whether history.csv has the rows of so many nodes."""
         return Record(self.record).records_nodes(n_nodes)
 
-    def plan(self, problems: Collection[Any] = ()) -> Plan:
-        """Return the plan of the run: of these problems, or if no entry is missing.
+    def plan(self, able: Abilities | None = None) -> Plan:
+        """Return the plan of a run of problems with these abilities.
 
-        Without problems, one of a user's own class is taken for a problem without
-        metric.
+        By default no entry is missing, and a user's own class has no metric.
         """
-        kind = PROBLEMS.get(self.problem, object)
-        if self.missing_fraction:
-            kind = getattr(kind, "with_gaps", kind)
+        if able is None:
+            kind = PROBLEMS.get(self.problem, object)
+            if self.missing_fraction:
+                kind = getattr(kind, "with_gaps", kind)
+            able = abilities([kind])
         constant = self.options["scheme"].is_constant
-        able = abilities(problems or [kind])
-        return make_plan(able, self.init, self.coordinates, constant)
+        plan = make_plan(able, self.init, self.coordinates, constant)
+        return plan._replace(bound_angle=bool(self.bound_angle))
 
     @property
     def compares(self) -> bool:

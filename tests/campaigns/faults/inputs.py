@@ -463,9 +463,7 @@ def make_templates(folder: Path) -> None:
     going = folder / "going"  # a run that was killed
     shutil.copytree(folder / "run", going)
     unfinish(going, 3, 4, edges=True)
-    RunFolder(
-        going, RunFolder.open(going).names, RunFolder.open(folder / "run").run
-    ).save()
+    RunFolder(going, 3, run=RunFolder.open(folder / "run").run).save()
     (going / "ranks.csv").write_text("rank,node,host,pid\n0,0,a,1\n1,1,b,2\n2,2,a,3\n")
     summary = folder / "run" / "summary.json"  # of one process, nothing waits
     told = json.loads(summary.read_text()) | {"mpi_library": "MPICH 5.0.2"}
