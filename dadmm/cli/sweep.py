@@ -151,7 +151,7 @@ class Sweep:
             changed = dict(zip(grid, values, strict=True))
             name = name_of(changed)
             own = {"out": str(self.folder / name), "nodes": n} | base | changed
-            own = {k: typed(RunConfig, k, value, file) for k, value in own.items()}
+            own = {k: typed(k, value, file) for k, value in own.items()}
             if not self.trust:
                 check_harmless(own, {}, file)
             self.chosen[name] = config = RunConfig(**own)
