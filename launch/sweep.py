@@ -179,7 +179,7 @@ def read_grid(file: str, folder: str, ranks: str = "", trust: bool = False) -> S
     tasks = {}
     for values in itertools.product(*grid.values()):
         chosen = dict(zip(grid, values, strict=True))
-        settings = {k: typed(RunConfig, k, x, file) for k, x in (base | chosen).items()}
+        settings = {k: typed(k, x, file) for k, x in (base | chosen).items()}
         tasks[name_of(chosen)] = settings
     n = whole_number("-n", ranks, 1) if ranks else table["ranks"]
     sweep = Sweep(Path(folder), n, list(grid), [], tasks)

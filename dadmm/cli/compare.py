@@ -45,7 +45,7 @@ from dadmm.core.errors import ConfigError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
 from dadmm.penalty import name_of
 from dadmm.runs.config import RunConfig
-from dadmm.solver.plan import Kind
+from dadmm.solver.plan import Kind, abilities
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line
@@ -196,7 +196,7 @@ class Comparison(Job):
         watch = self._run(seed, topology, text, method, best, self.config.max_iter)
         over_tree = getattr(method.make, "uses_tree", False)
         found = measure(self.world, self.graph, watch, self.wire, over_tree)
-        name = self.config.plan(self._setting.problems.values()).name
+        name = self.config.plan(abilities(self._setting.problems.values())).name
         about = {"coordinates": name, "known": self._setting.known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
         return {"tuned": tuned, **about, **found}
@@ -208,7 +208,9 @@ class Comparison(Job):
         made, sending = method.build(best), self.sendings[text]
         if not method.is_scheme:
             first = next(iter(setting.problems.values()))
-            raw = self.config.plan(setting.problems.values()).kind is Kind.RAW
+            raw = (
+                self.config.plan(abilities(setting.problems.values())).kind is Kind.RAW
+            )
             kind = Kind.RAW if raw else Kind.METRIC
             check_suited(made, first, kind, sending, self.schedule)
         arrival = Arrival(self.given.to, cap)

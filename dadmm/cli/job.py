@@ -38,10 +38,10 @@ from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.flags import in_flags
-from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
+from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind, common_layout
+from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
 from dadmm.solver.rows import Observe
 from dadmm.solver.solve import solve
 from dadmm.solver.subspace import n_axes
@@ -226,15 +226,17 @@ class Job:
         self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
         checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
-        few, process = checks.run(self._count_few), [host(), os.getpid()]
+        able = checks.run(lambda: abilities(self.problems.values()))
         gaps = [[i, *counts] for i, counts in data.gaps.items()] if data else []
+        process = [host(), os.getpid()]
         everyone = checks.gather(
-            gappy=self._is_gappy(), few=few, gaps=gaps, process=process
+            gappy=self._is_gappy(), able=able, gaps=gaps, process=process
         )
+        self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
-            self._warn(sum(their["few"] for their in everyone))
+            self._warn()
         self._find_targets(everyone, data.whole)
 
     def _is_gappy(self) -> bool:
@@ -250,23 +252,15 @@ class Job:
             self.world, self.config, self.graph, own, gaps, truth, whole
         )
 
-    def _count_few(self) -> int:
-        """Return how many nodes send a summary that reveals their rows.
-
-        Raise if the run cannot have the coordinates that the settings ask for.
-        """
-        self.plan = self.config.plan(self.problems.values())
-        kind, rows = self.plan.kind, self.data.rows
-        if kind is Kind.RAW or (kind is Kind.UNITS and not self.config.bound_angle):
-            return 0
-        size, *_ = SUMMARIES[kind]
-        return sum(rows[i].X.shape[0] <= size(p) for i, p in self.problems.items())
-
-    def _warn(self, n_few: int) -> None:
+    def _warn(self) -> None:
         """Print what summaries reveal."""
-        if n_few:
-            _, what, when = SUMMARIES[self.plan.kind]
-            print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
+        kind, rows = self.plan.kind, self.data.rows
+        if kind in SUMMARIES and (kind is not Kind.UNITS or self.plan.bound_angle):
+            size, what, when = SUMMARIES[kind]
+            own = sum(rows[i].X.shape[0] <= size(p) for i, p in self.problems.items())
+            n_few = int(self.world.gather(np.array([[own]])).sum())
+            if n_few:
+                print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
         if self.config.has_subspace and self.config.compares:
             print_out(GATHERS)
 
@@ -275,21 +269,17 @@ class Job:
 
         All checks come before the first change in an existing folder.
         """
-        world, config, graph, over_mpi = (
-            self.world, self.config, self.graph, self.over_mpi,
-        )  # fmt: skip
-        n_nodes, by_edge = graph.n_nodes, bool(config.record_edges)
-        names = names_of_run(n_nodes, world.size, by_edge, over_mpi, config.checkpoint)
-        path, run = json.loads(from_rank_0(world, lambda: self._enter(names)))
+        world = self.world
+        path, run = json.loads(from_rank_0(world, self._enter))
         if world.rank:
-            self.folder = RunFolder(Path(path), run=run)
+            self.folder = RunFolder(Path(path), self.graph.n_nodes, run=run)
         self.checkpoints = self._make_checkpoints()
         if self.resume is not None:
-            collectively(world, lambda: self._reopen(names))
+            collectively(world, self._reopen)
         self.rows = collectively(world, self._join)
         self.checkpoints.sync = self.rows.sync
 
-    def _enter(self, names: set[str]) -> str:
+    def _enter(self) -> str:
         """Lock the folder, on rank 0; return its path, and the identity of the run."""
         config = self.config
         if self.resume is None:
@@ -297,21 +287,23 @@ class Job:
             kinds = (config.problem, config.scheme)
             problem, scheme = (kind.rpartition(":")[2] for kind in kinds)
             name = f"{problem}-{graph}-{scheme}"
-            self.folder = RunFolder.create(config.out, name, config.overwrite, names)
+            self.folder = RunFolder.create(
+                config.out, name, config.overwrite, self.graph.n_nodes
+            )
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
         return json.dumps([str(self.folder.path), self.folder.run])
 
-    def _reopen(self, names: set[str]) -> None:
+    def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
         if self.world.rank == 0:
             config, graph, start = self.config, self.graph, self.checkpoints.start
             n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
             n_edges = len(graph.edges) if config.record_edges else None
             every = config.record_every
-            self.folder.resume(start, n_rows, n_edges, self._observe, names, every)
+            self.folder.resume(start, n_rows, n_edges, self._observe, every)
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -370,7 +362,9 @@ class Job:
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config = self.world, self.config
-        options = config.options | {"record": False, "gather": "root"}
+        options = config.options | {
+            "record": False, "gather": "root", "coordinates": self.plan,
+        }  # fmt: skip
         options["comm"] = replace(options["comm"], comm=world.comm)
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
@@ -445,7 +439,7 @@ class Job:
                 left = {*result.nodes.tolist()} if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
                 try:
-                    self.folder.newest().finish(
+                    self.folder.finish(
                         self.rows, summary, arrays, model, over or left is not None,
                         left, *self._left,
                     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,7 +21,7 @@ from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
 from dadmm.solver.options import Record, grouped
-from dadmm.solver.plan import Plan, abilities, make_plan
+from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
@@ -48,7 +48,6 @@ class RunConfig(Settings):
         builder.check_name(self.problem)
         penalty.check_name(self.scheme)
         self._check_suited()
-        self._check_coordinates()
         self._set_defaults()
         # the class of a scheme of one's own is imported when the run starts
         known = self.scheme if self.scheme in penalty.SCHEMES else "snap"
@@ -86,14 +85,11 @@ class RunConfig(Settings):
                 f"n_components must be {M} for {self.problem}, got "
                 f"{self.n_components!r}"
             )
-
-    def _check_coordinates(self) -> None:
         if not self.summaries:
             if self.coordinates in ("metric", "units"):
                 raise ConfigError(
-                    f"the coordinates {self.coordinates} need the summaries of all "
-                    f"nodes; leave out --coordinates {self.coordinates}, or "
-                    "--no-summaries"
+                    f"coordinates must be raw with --no-summaries, got "
+                    f"{self.coordinates}"
                 )
             self.coordinates = "raw"
         if self.init == "merged" and self.coordinates == "raw":
@@ -122,7 +118,8 @@ class RunConfig(Settings):
                 usual[name] = getattr(scheme, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
-            usual["n_components"] = self.traits.components
+            if takes(self.problem, "n_components"):
+                usual["n_components"] = self.traits.components
             defaults = builder.arguments(PROBLEMS[self.problem]).defaults
             for item in fields(self):
                 if item.metadata["argument"] in defaults:
@@ -150,18 +147,19 @@ class RunConfig(Settings):
         """Return whether history.csv has the rows of so many nodes."""
         return Record(self.record).records_nodes(n_nodes)
 
-    def plan(self, problems: Collection[Any] = ()) -> Plan:
-        """Return the plan of the run: of these problems, or if no entry is missing.
+    def plan(self, able: Abilities | None = None) -> Plan:
+        """Return the plan of a run of problems with these abilities.
 
-        Without problems, one of a user's own class is taken for a problem without
-        metric.
+        By default no entry is missing, and a user's own class has no metric.
         """
-        kind = PROBLEMS.get(self.problem, object)
-        if self.missing_fraction:
-            kind = getattr(kind, "with_gaps", kind)
+        if able is None:
+            kind = PROBLEMS.get(self.problem, object)
+            if self.missing_fraction:
+                kind = getattr(kind, "with_gaps", kind)
+            able = abilities([kind])
         constant = self.options["scheme"].is_constant
-        able = abilities(problems or [kind])
-        return make_plan(able, self.init, self.coordinates, constant)
+        plan = make_plan(able, self.init, self.coordinates, constant)
+        return plan._replace(bound_angle=bool(self.bound_angle))
 
     @property
     def compares(self) -> bool:
@@ -208,30 +206,29 @@ class RunConfig(Settings):
     def from_toml(cls, path: str | Path) -> Table:
         """Return the settings of a TOML file, of the right types."""
         table = read_toml(path)
-        return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
+        return {k: flags.typed(k, v, str(path)) for k, v in table.items()}
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> CommandLine:
         """Return the checked content of a command line."""
-        given = flags.parse(cls, argv)
+        given = flags.parse(argv)
         config, dry = given.pop("config", None), given.pop("dry_run", False)
         resume, trust = given.pop("resume", None), given.pop("trust", False)
         run = None if resume is None else Path(resume)
-        if run is None:
-            file = None if config is None else flags.find_settings(config)
-        else:
+        file = None if config is None else flags.find_settings(config)
+        if run is not None:
+            barred = "--config" if file else "--overwrite" * given.get("overwrite", 0)
+            if barred:
+                raise ConfigError(
+                    f"{barred} cannot be used with --resume, which keeps the settings "
+                    f"and files of its run; leave out {barred}"
+                )
             file = run / "config.toml"
-            if config is not None:
-                raise ConfigError(
-                    "--resume uses the settings of its run; leave out --config"
-                )
-            if files.kind(file) == "none":
-                raise ConfigError(
-                    f"{run} has no config.toml, so it is not the folder of a run; give "
-                    "the folder that dadmm run names in its last lines"
-                )
             if files.kind(file) != "file":
-                raise ConfigError(f"{file} is not a regular file; restore it")
+                raise ConfigError(
+                    f"{run} is not the folder of a run: {file} is not a regular file; "
+                    "give the folder that dadmm run names in its last lines"
+                )
         table = {} if file is None else cls.from_toml(file)
         if run is not None and not table:
             raise ConfigError(
@@ -250,11 +247,6 @@ class RunConfig(Settings):
         if self.out is not None and Path(self.out) != run:
             raise ConfigError(
                 f"a run is resumed in its own folder, {run}; leave out --out"
-            )
-        if self.overwrite:
-            raise ConfigError(
-                "--overwrite cannot be used with --resume, which keeps the files of "
-                "the run; leave out --overwrite"
             )
         compared = {"nodes": self.nodes} if begun.nodes is not None else {}
         for name, now in (compared | self.deciding()).items():

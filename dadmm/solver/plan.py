@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,10 +86,15 @@ def abilities(problems: Iterable[Problem | type]) -> Abilities:
             about = one.layout.size, bool(one.layout.private), bool(one.layout.scales)
             key = type(one), *about, getattr(one, "convex", False)
         unlike.setdefault(key, one)
-    found = [_abilities(problem) for problem in unlike.values()]
-    why = next((own.no_metric for own in found if own.no_metric), "")
-    start, judge = min(own.start for own in found), min(own.judge for own in found)
-    return found[0]._replace(no_metric=why, start=start, judge=judge)
+    return common_abilities([_abilities(problem) for problem in unlike.values()])
+
+
+def common_abilities(found: Sequence[Sequence[Any]]) -> Abilities:
+    """Return what all problems allow, given the abilities of some or of each rank."""
+    each = [Abilities(*own) for own in found]
+    why = next((own.no_metric for own in each if own.no_metric), "")
+    start, judge = min(own.start for own in each), min(own.judge for own in each)
+    return each[0]._replace(no_metric=why, start=Start(start), judge=Judge(judge))
 
 
 def _abilities(given: Problem | type) -> Abilities:
@@ -214,11 +219,13 @@ def find_starts(
         given = _given(plan.init, n_nodes, layout.size)
         return {i: given[i] for i in hosted}, None
     SEED.check("seed", seed)
-    found = {}
+    found, rng = {}, np.random.default_rng([seed, 0])
+    first = rng.bit_generator.state
     for i, problem in hosted.items():
         # one stream for all nodes, or one per node: the same with and without MPI
-        key = [seed, 0] if plan.init == "shared" else [seed, 1, i]
-        drawn = problem.init(np.random.default_rng(key))
+        rng.bit_generator.state = first  # a new generator takes ten times as long
+        shared = plan.init == "shared"
+        drawn = problem.init(rng if shared else np.random.default_rng([seed, 1, i]))
         found[i] = as_numbers(drawn, (layout.size,), "init")
     return found, None
 

@@ -17,7 +17,7 @@ from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import Checks, World, collectively, world_of
+from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.classes import place_of
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
@@ -36,11 +36,10 @@ from dadmm.solver.options import GATHERS, Ranks, Record, Stopping, as_option
 from dadmm.solver.plan import (
     COORDINATES,
     INITS,
-    Abilities,
-    Judge,
     Kind,
-    Start,
+    Plan,
     abilities,
+    common_abilities,
     common_layout,
     find_starts,
     make_plan,
@@ -85,7 +84,7 @@ def solve(
     schedule: Schedule | None = None,
     init: str | Matrix | None = None,
     warm_start: Result | None = None,
-    coordinates: str = "auto",
+    coordinates: str | Plan = "auto",
     bound_angle: bool = True,
     seed: int = 0,
     record: bool | Record | None = None,
@@ -126,7 +125,7 @@ def solve(
         Start from the parameters and multipliers of another result, in place of
         ``init``. Its problems may have had other rows or penalties, and its graph other
         edges, but the nodes and the layout are the same.
-    coordinates : {"auto", "metric", "units", "raw"}
+    coordinates : {"auto", "metric", "units", "raw"}, or Plan
         In which coordinates theta is found, whatever the scheme. "metric", for convex
         problems with the methods ``rows`` and ``within``: sums over the network at the
         start choose coordinates in which the problem is well conditioned, and sums at
@@ -134,7 +133,7 @@ def solve(
         PPCA: the mean and unit of all rows. "raw": the units of the data, and no sums
         over the network. The default is the metric for convex problems of up to 300
         parameters, units for PPCA, unless entries are missing and the start is drawn,
-        and raw for all others.
+        and raw for all others. A `Plan` replaces ``init`` and ``bound_angle``, too.
     bound_angle : bool
         Whether sums at the end bound the angle between the subspace of each node and
         the principal axes of all rows, for PPCA in units without missing entries.
@@ -189,7 +188,7 @@ def solve(
     True
     """
     began, ranks = monotonic(), as_option(Ranks, comm)
-    comm, world = ranks.comm, world_of(ranks.comm)
+    comm, world = ranks.comm, World(ranks.comm)
     given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,
@@ -198,7 +197,7 @@ def solve(
         "checkpoints": checkpoints is not None,
     }  # fmt: skip
 
-    def check() -> tuple[dict[int, Problem], Abilities]:
+    def check() -> dict[int, Problem]:
         nonlocal topology
         topology = Topology.from_graph(topology)
         SCHEDULE.check("schedule", schedule, TopologyError)
@@ -206,7 +205,8 @@ def solve(
         CALLBACKS.check("callbacks", callbacks)
         RESULT.check("warm_start", warm_start)
         choice(GATHERS).check("gather", gather)
-        choice(COORDINATES).check("coordinates", coordinates)
+        if not isinstance(coordinates, Plan):
+            choice(COORDINATES).check("coordinates", coordinates)
         FLAG.check("bound_angle", bound_angle)
         if isinstance(init, str):
             choice(INITS).check("init", init)
@@ -214,26 +214,22 @@ def solve(
             raise ConfigError("give init or warm_start, not both")
         given.update({name: make(given[name]) for name, make in OPTIONS.items()})
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
-        hosted = hosted_problems(problems, topology, world)
-        return hosted, abilities(hosted.values())
+        return hosted_problems(problems, topology, world)
 
     def common() -> dict[str, str]:
-        hosted, able = found
         facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
         facts["graph"] = identity.of_graph(topology, schedule)
         facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
-        facts["layout"] = repr(next(iter(hosted.values())).layout)
-        return facts | {"metric": "no" if able.no_metric else "yes"}
+        return facts | {"layout": repr(next(iter(hosted.values())).layout)}
 
     # all ranks check their arguments, and compare what must be equal
     checks = Checks(world)
-    found = checks.run(check)  # None after an error, which `gather` raises on all
+    hosted = checks.run(check)  # None after an error, which `gather` raises on all
     if comm is not None:
         checks.compare(common)
-    everyone = checks.gather(able=found and [found[1].start, found[1].judge])
-    hosted, able = found
-    known, judges = zip(*(own["able"] for own in everyone), strict=True)
-    able = able._replace(start=Start(min(known)), judge=Judge(min(judges)))
+    planned = isinstance(coordinates, Plan)
+    able = None if planned else checks.run(lambda: abilities(hosted.values()))
+    everyone = checks.gather(able=able)
     if comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     policy: Scheme = given["scheme"]
@@ -242,8 +238,12 @@ def solve(
     records: Record = given["record"]
     n_nodes, is_warm = topology.n_nodes, warm_start is not None
     # plan: which coordinates, which start, and from which iteration
-    plan = make_plan(able, init, coordinates, policy.is_constant, is_warm)
-    plan = plan._replace(bound_angle=bound_angle)
+    if isinstance(coordinates, Plan):
+        plan = coordinates
+    else:
+        able = common_abilities([own["able"] for own in everyone])
+        plan = make_plan(able, init, coordinates, policy.is_constant, is_warm)
+        plan = plan._replace(bound_angle=bound_angle)
     policy = policy.settled(plan.kind is not Kind.RAW)
     begin, saved = 0, None
     if checkpoints is not None:
