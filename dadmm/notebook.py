@@ -102,7 +102,7 @@ def save(result: Result, folder: Any, encoding: Any, overwrite: bool) -> Path:
 def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
     from dadmm.cli import results
     from dadmm.cli.models import Fit
-    from dadmm.comm.world import world_of
+    from dadmm.comm.world import World
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
     from dadmm.models.predictions import KINDS
@@ -124,7 +124,7 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
         "metrics": {"consensus_error": summary["consensus"]["error"]},
         "seeds": {"seed": config.seed},
         "versions": results.versions(),
-        "mpi_library": world_of(result.comm).library,
+        "mpi_library": World(result.comm).library,
         "outside_calls": 0,
         "outside_bytes": 0,
     }
@@ -138,8 +138,8 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
     tables = {"history": (header, nodes, result.history)}
     if result.history.edges is not None:
         tables["edges"] = (row_files.EDGES, edges, result.history.edges)
-    names = {*folder.RESULTS, *folder.ALWAYS, folder.REPORT, "edges.csv"}
-    home = folder.RunFolder.create(str(path), "", overwrite, names)
+    n_nodes = result.topology.n_nodes
+    home = folder.RunFolder.create(str(path), "", overwrite, n_nodes)
     try:
         with writing(path):
             write_text(path / "config.toml", config.to_toml())

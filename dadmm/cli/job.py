@@ -38,7 +38,7 @@ from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.flags import in_flags
-from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run, rescue
+from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
@@ -269,21 +269,17 @@ class Job:
 
         All checks come before the first change in an existing folder.
         """
-        world, config, graph, over_mpi = (
-            self.world, self.config, self.graph, self.over_mpi,
-        )  # fmt: skip
-        n_nodes, by_edge = graph.n_nodes, bool(config.record_edges)
-        names = names_of_run(n_nodes, world.size, by_edge, over_mpi, config.checkpoint)
-        path, run = json.loads(from_rank_0(world, lambda: self._enter(names)))
+        world = self.world
+        path, run = json.loads(from_rank_0(world, self._enter))
         if world.rank:
-            self.folder = RunFolder(Path(path), run=run)
+            self.folder = RunFolder(Path(path), self.graph.n_nodes, run=run)
         self.checkpoints = self._make_checkpoints()
         if self.resume is not None:
-            collectively(world, lambda: self._reopen(names))
+            collectively(world, self._reopen)
         self.rows = collectively(world, self._join)
         self.checkpoints.sync = self.rows.sync
 
-    def _enter(self, names: set[str]) -> str:
+    def _enter(self) -> str:
         """Lock the folder, on rank 0; return its path, and the identity of the run."""
         config = self.config
         if self.resume is None:
@@ -291,21 +287,23 @@ class Job:
             kinds = (config.problem, config.scheme)
             problem, scheme = (kind.rpartition(":")[2] for kind in kinds)
             name = f"{problem}-{graph}-{scheme}"
-            self.folder = RunFolder.create(config.out, name, config.overwrite, names)
+            self.folder = RunFolder.create(
+                config.out, name, config.overwrite, self.graph.n_nodes
+            )
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
         return json.dumps([str(self.folder.path), self.folder.run])
 
-    def _reopen(self, names: set[str]) -> None:
+    def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
         if self.world.rank == 0:
             config, graph, start = self.config, self.graph, self.checkpoints.start
             n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
             n_edges = len(graph.edges) if config.record_edges else None
             every = config.record_every
-            self.folder.resume(start, n_rows, n_edges, self._observe, names, every)
+            self.folder.resume(start, n_rows, n_edges, self._observe, every)
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -441,7 +439,7 @@ class Job:
                 left = {*result.nodes.tolist()} if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
                 try:
-                    self.folder.newest().finish(
+                    self.folder.finish(
                         self.rows, summary, arrays, model, over or left is not None,
                         left, *self._left,
                     )  # fmt: skip

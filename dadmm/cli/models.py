@@ -142,9 +142,9 @@ def comparison(model: Model) -> dict[str, Any]:
     These are the categories without a coefficient, by column, and for two classes the
     one whose probability a positive coefficient raises.
     """
-    columns = model.encoding.columns
+    columns = model.encoding.columns if model.encoding.intercept else {}
     found: dict[str, Any] = {
-        "baseline": {one.name: one.categories[0] for one in columns if one.dropped}
+        "baseline": {name: words[0] for name, words in columns.items() if words}
     }
     if model.kind == "classification" and model.parameters["coef"].ndim == 1:
         found["positive_class"] = model.classes.tolist()[1]

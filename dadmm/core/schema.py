@@ -186,14 +186,18 @@ def check_fields(
             kind.check(where + item.name, value, error)
 
 
-def check_entries(content: Mapping[str, object], kinds: Mapping[str, Kind]) -> None:
-    """Raise unless a JSON object has these entries, no others, and of these kinds."""
+def check_entries(
+    content: Mapping[str, Any], kinds: Mapping[str, Kind], what: str = "it"
+) -> dict[str, Any]:
+    """Return a JSON object; raise unless it has these entries only, of these kinds."""
+    OBJECT.check(what, content)
     for name in sorted(kinds.keys() - content.keys()):
-        raise ConfigError(f"it has no field {name}")
+        raise ConfigError(f"{what} has no field {name}")
     for name in sorted(content.keys() - kinds.keys()):
-        raise ConfigError(f"it has an unknown field {shown(name)}")
+        raise ConfigError(f"{what} has an unknown field {shown(name)}")
     for name, kind in kinds.items():
         kind.check(name, content[name])
+    return dict(content)
 
 
 def check_known(content: Mapping[str, Any], kinds: Mapping[str, Any], at: str) -> None:

@@ -8,34 +8,26 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from functools import reduce as fold
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Matrix
-from dadmm.data.encoding import CATEGORY, NUMBER, Column, Encoding, Label
-from dadmm.data.frame import (
-    MOST_NAMES,
-    Frame,
-    codes_of,
-    has_commas,
-    is_numeral,
-    label,
-    positions,
-)
+from dadmm.core.linalg import EPS
+from dadmm.data.encoding import Encoding, Label
+from dadmm.data.frame import MOST_NAMES, Frame, codes_of, is_numeral, label, positions
 
+Facts = dict[str, Any]  # plain types, which JSON can hold
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
-Facts = dict[str, Any]
 Tables = Mapping[int, Iterable[Frame]]  # by node
 MANY = 20  # texts that are identifiers, not categories, if all differ
 DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?[./]\d\d?[./](\d\d)?\d\d")
-EPS = float(np.finfo(float).eps)
 
 
 class Choice(NamedTuple):
@@ -66,9 +58,7 @@ def select(
     """Return the names of features, target and weight; raise if they conflict."""
     uses: dict[str, str] = {}  # by name of the column
 
-    def use(word: str | None, purpose: str) -> str | None:
-        if word is None:
-            return None
+    def use(word: str, purpose: str) -> str:
         name = frame.find(word, purpose)
         if name in uses:
             raise ShardError(
@@ -80,14 +70,16 @@ def select(
 
     for word in choice.leave_out:
         use(word, "leave_out")
-    use(choice.labels, "labels")
-    weight, target = use(choice.weight, "weight"), choice.target
-    if choice.supervised and target is None:
-        target = next((name for name in frame.names[::-1] if name not in uses), None)
-    target = use(target, "target") if choice.supervised else None
+    if choice.labels is not None:
+        use(choice.labels, "labels")
+    weight = None if choice.weight is None else use(choice.weight, "weight")
+    target = None
+    if choice.supervised:
+        free = [name for name in frame.names if name not in uses]
+        target = use(choice.target or (free or frame.names)[-1], "target")
     features = [name for name in frame.names if name not in uses]
     if choice.features is not None:
-        features = [str(use(word, "features")) for word in choice.features]
+        features = [use(word, "features") for word in choice.features]
     if not features:
         raise ShardError("there is no feature; give a column besides the target")
     for word in choice.categories:
@@ -111,11 +103,7 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
         if target is not None and choice.n_classes:
             texts[target] = _labels(frame, choice, features, target, node)
         elif target is not None:
-            frame.numbers(
-                target,
-                ", because it is the target; choose another one with --target, or "
-                "logistic or multinomial with --problem",
-            )
+            frame.numbers(target)
         if choice.on_missing == "error":
             frame.check_gaps(features if target is None else (*features, target))
         values = np.empty(0) if weight is None else frame.numbers(weight)
@@ -125,18 +113,11 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
                 "weights must be finite and at least 0"
             )
     except ShardError as error:
-        return {"node": node, "error": [node, str(error)]}
-    plain = features == positions(len(features))  # then their number is enough
-    return {
-        "node": node,
-        "error": None,
-        "order": len(features) if plain else list(features),
-        "tables": [
-            [node, [frame.named, len(features) if plain else sorted(features),
-                    target, weight]]
-        ],
-        "texts": texts,
-    }  # fmt: skip
+        return {"error": [node, str(error)]}
+    # the number of features is enough if they have no names of their own
+    names = len(features) if features == positions(len(features)) else list(features)
+    table = [node, frame.named, names, target, weight]
+    return {"error": None, "tables": [table], "texts": texts}
 
 
 def _categories(
@@ -178,59 +159,61 @@ def _labels(
 def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
     """Raise if a column of text has numbers, dates or identifiers, not categories."""
     odd = [word for word in words if not is_numeral(word)]
-    if has_commas(odd):
-        frame.numbers(name)
-    what = ""
-    if words and all(map(DATE.fullmatch, words)):
+    others = [word for word in odd if not is_numeral(word.replace(",", "."))]
+    if odd and 2 * len(others) <= len(words):
+        row = frame.column(name).tolist().index(odd[0])
+        what = f"numbers, but {shown(odd[0])} in row {row}; leave a missing entry empty"
+        what += ", name the decimal mark with --decimal"
+    elif words and all(map(DATE.fullmatch, words)):
         what = f"dates, such as {words[0]}; convert it to a number, such as days"
     elif len(words) == frame.n_rows >= MANY:
         what = f"another text in each of its {len(words)} rows, as identifiers have"
-    if what:
-        raise ShardError(
-            f"column {name!r} has {what}; leave it out with --leave-out, or list it in "
-            "--categories if its entries are categories"
-        )
-    if odd and 2 * len(odd) <= len(words):
-        values = frame.column(name).tolist()
-        row = next(k for k, word in enumerate(values) if word in odd)
-        raise ShardError(
-            f"column {name!r} has numbers, but {shown(values[row])} in row {row}; "
-            "leave a missing entry empty, or list the column in --categories if its "
-            "entries are categories"
-        )
+    else:
+        return
+    raise ShardError(
+        f"column {name!r} has {what}; leave it out with --leave-out, or list it in "
+        "--categories if its entries are categories"
+    )
 
 
 def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     """Return the description of the nodes of two descriptions, in either order.
 
-    It keeps two tables that differ. It keeps the error of the lower node, or of the
+    It keeps two tables that differ. It keeps the error of the lowest node, or of the
     same node the first error.
     """
-    sides = (a, b) if a["node"] <= b["node"] else (b, a)
-    errors = [side["error"] for side in sides if side["error"]]
+    errors = [side["error"] for side in (a, b) if side["error"]]
     if errors:
-        lowest = min(errors, key=lambda error: error[0])
-        return {"node": sides[0]["node"], "error": lowest}
+        return {"error": min(errors, key=lambda error: error[0])}
     texts: dict[str, Facts] = {}
     for name in a["texts"] | b["texts"]:
         own = [
-            side["texts"].get(name, {"values": [], "number": side["node"]})
-            for side in sides
+            side["texts"].get(name, {"values": [], "number": side["tables"][0][0]})
+            for side in (a, b)
         ]
-        union = None
+        values = None
         if all(facts["values"] is not None for facts in own):
-            union = {*chain(*(facts["values"] for facts in own))}
-        texts[name] = {"values": None}
-        if union is not None and len(union) <= most:
-            texts[name]["values"] = sorted(union, key=lambda v: (isinstance(v, str), v))
+            union = {*own[0]["values"], *own[1]["values"]}
+            values = sorted(union, key=lambda value: (isinstance(value, str), value))
+        texts[name] = {"values": values if len(values or ()) <= most else None}
         for kind in ("text", "number"):
             nodes = [facts[kind] for facts in own if kind in facts]
             texts[name] |= {kind: min(nodes)} if nodes else {}
-    tables: list[Any] = []
-    for node, table in sorted(a["tables"] + b["tables"], key=lambda entry: entry[0]):
-        if all(table != other for _, other in tables):
-            tables.append([node, table])
-    return {**sides[0], "tables": tables[:2], "texts": texts}
+    first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
+    others = [table for table in rest if _uses(table) != _uses(first)]
+    return {"error": None, "tables": [first, *others[:1]], "texts": texts}
+
+
+def _uses(table: Sequence[Any]) -> set[str]:
+    """Return which columns a table uses, in words."""
+    _, named, names, target, weight = table
+    kind = "" if named else "unnamed "
+    found = {f"the {kind}feature {name!r}" for name in _names(names)}
+    return found | {f"the target {target!r}", f"the weight {weight!r}"}
+
+
+def _names(names: int | Sequence[str]) -> Sequence[str]:
+    return positions(names) if isinstance(names, int) else names
 
 
 def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
@@ -253,90 +236,64 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
     if whole["error"]:
         node, sentence = whole["error"]
         raise ShardError(sentence if node is None else f"node {node}: {sentence}")
-    if len(whole["tables"]) > 1:
+    (_, named, order, target, weight), *others = whole["tables"]
+    if others:
         raise _conflict(*whole["tables"])
-    (_, (named, _, target, weight)), texts = whole["tables"][0], whole["texts"]
+    texts = whole["texts"]
     for name, facts in texts.items():
         if "text" in facts and "number" in facts:
-            forced = "" if name == target else ", or list it in --categories"
             raise ShardError(
                 f"column {name!r} is text on node {facts['text']}, but numbers on node "
-                f"{facts['number']}; give all files the same kind{forced}"
+                f"{facts['number']}; give all files the same kind, or list a feature "
+                "in --categories"
             )
-        if name != target and facts["values"] is None:
+        if facts["values"] is None:
             raise ShardError(
                 f"column {name!r} has more than {choice.max_categories} categories; "
-                "leave it out with --leave-out, or raise --max-categories"
+                "leave it out with --leave-out, raise --max-categories, or choose "
+                "another --target or --problem if it is the target"
             )
-    columns, classes = [], None
-    for name in _names(whole["order"]):
-        words = texts.get(name, {}).get("values")
-        kind = (CATEGORY, tuple(words), choice.intercept) if words else (NUMBER,)
-        columns.append(Column(name, *kind))
+    categories = {name: tuple(facts["values"]) for name, facts in texts.items()}
+    classes = None
     if choice.n_classes and target is not None:
-        classes = _classes(target, texts[target]["values"], choice)
+        classes = categories[target]
+        _check_classes(target, classes, choice.n_classes)
     encoding = Encoding(
-        tuple(columns), target, classes, weight, centre=choice.intercept,
+        {name: categories.get(name, ()) for name in _names(order)},
+        target, classes, weight, intercept=choice.intercept,
         on_missing=choice.on_missing, unknown=choice.unknown, named=named,
     )  # fmt: skip
-    names = encoding.feature_names
+    names = Counter(encoding.feature_names)
     if not names:
-        raise ShardError(
-            f"column {columns[0].name!r} has one category only, and there is no other "
-            "feature; name further columns"
-        )
-    for k, name in enumerate(names if len({*names}) < len(names) else ()):
-        if name in names[:k]:
-            raise ShardError(f"two features are called {name!r}; rename a column")
+        raise ShardError("the only feature has one category; name further columns")
+    for name in (name for name, count in names.items() if count > 1):
+        raise ShardError(f"two features are called {name!r}; rename a column")
     return encoding
 
 
-def _names(order: Any) -> Sequence[str]:
-    return positions(order) if isinstance(order, int) else order
-
-
-def _classes(
-    target: str, found: Sequence[Label] | None, choice: Choice
-) -> tuple[Label, ...]:
-    """Return the classes of the target; raise if their number is wrong."""
-    if found is None:
-        raise ShardError(
-            f"the target {target!r} has more than {choice.max_categories} different "
-            "values; choose a column of classes with --target, a regression with "
-            "--problem, or raise --max-categories"
-        )
-    words = ", ".join(label(name) for name in found[:6]) + ", ..." * (len(found) > 6)
+def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
+    """Raise if the target has too few or too many classes, or numbers with decimals."""
     parts = [x for x in found if isinstance(x, float) and not x.is_integer()]
-    wrong = ""
-    if len(found) < 2:
-        wrong = f"the classes ({words}) over all nodes, but at least two are needed"
-    elif len(found) > 2 == choice.n_classes:
-        wrong = (
-            f"{len(found)} classes ({words}), but logistic needs two (multinomial: any)"
-        )
-    elif parts and len(found) > 2:
-        wrong = f"numbers such as {parts[0]:g}, but classes are integers or text"
-    if wrong:
+    if len(found) < 2 or (len(found) > 2 and (n_classes == 2 or parts)):
+        words = [*map(label, parts or found)]
+        more = ", ..." * (len(words) > MOST_NAMES)
         raise ShardError(
-            f"the target {target!r} has {wrong}; choose another --target or --problem"
+            f"the target {target!r} has {len(found)} classes over all nodes "
+            f"({', '.join(words[:MOST_NAMES])}{more}); logistic needs two, and "
+            "multinomial two or more, integers or text; choose another --target or "
+            "--problem"
         )
-    return tuple(found)
 
 
-def _conflict(*tables: Any) -> ShardError:
+def _conflict(first: Sequence[Any], second: Sequence[Any]) -> ShardError:
     """Return the error of two tables whose columns differ."""
-    used = {}
-    for node, (named, order, target, weight) in tables:
-        kind = "" if named else "unnamed "
-        used[node] = {f"the {kind}feature {name!r}" for name in _names(order)}
-        used[node] |= {f"the target {target!r}", f"the weight {weight!r}"}
-    (i, mine), (j, theirs) = used.items()
-    only = {(i, j): sorted(mine - theirs), (j, i): sorted(theirs - mine)}
-    said = [
-        f"node {has} has {', '.join(words[:MOST_NAMES])}, but node {lacks} has not"
-        for (has, lacks), words in only.items()
-        if words
-    ]
+    said = []
+    for has, lacks in ((first, second), (second, first)):
+        words = sorted(_uses(has) - _uses(lacks))[:MOST_NAMES]
+        if words:
+            said.append(
+                f"node {has[0]} has {', '.join(words)}, but node {lacks[0]} has not"
+            )
     return ShardError(
         f"{', and '.join(said)}; give all files the same columns, or choose them by "
         "their names with --features and --target"
@@ -357,15 +314,11 @@ def with_moments(
         for i, table in tables.items()
     }
     rows, counts, means, squares = reduce(own, _merge_columns)
-    if not rows.all():
-        raise ShardError(
-            "no row of any node is complete; fill the gaps, or use --on-missing mean"
-        )
     for k, name in enumerate(encoding.feature_names):
         if not counts[k]:
             raise ShardError(
-                f"column {name!r} is missing in all rows of all nodes; leave it out "
-                "with --leave-out"
+                f"column {name!r} has no entry in the complete rows of any node; leave "
+                "it out with --leave-out, or use --on-missing mean"
             )
         if not math.isfinite(means[k] + squares[k]):
             raise ShardError(

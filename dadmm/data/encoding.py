@@ -12,52 +12,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import schema
-from dadmm.core.errors import ConfigError, ShardError, shown
-from dadmm.core.layout import Matrix, Vector
-from dadmm.data.frame import Array, Frame, codes_of, label, listed, positions
+from dadmm.core.errors import ShardError, shown
+from dadmm.core.layout import Array, Matrix, Vector
+from dadmm.data.frame import Frame, codes_of, label, listed, positions
 
-NUMBER, CATEGORY = "number", "category"
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
 UNSEEN = -2  # the place of an entry that is not among the known ones
 PIECE = 2**20  # numbers of the rows that are used at once
 Label = str | float
 Parts = Mapping[str, np.ndarray]
-DAMAGED = "the encoding of the columns is damaged"
+
+
+def _sorted(kind: schema.Kind, least: int) -> schema.Kind:
+    rule = f"sorted, with at least {least} entries"
+    return kind.also(rule, lambda x: len(x) >= least and sorted({*x}) == [*x])
+
+
+REAL = schema.number("finite", math.isfinite)
+POSITIVE = schema.number("positive and finite", lambda x: 0.0 < x < math.inf)
+NUMBERS = schema.list_of(REAL, "a list of numbers")
+SCALES = schema.list_of(POSITIVE, "a list of positive numbers")
 TEXTS = schema.list_of(schema.TEXT, "a list of texts")
-NUMBERS = schema.list_of(schema.number("finite", math.isfinite), "a list of numbers")
-COLUMN = {  # of the JSON of an encoding
-    "name": schema.TEXT,
-    "kind": schema.choice((NUMBER, CATEGORY)),
-    "categories": TEXTS.also("sorted", lambda x: sorted(set(x)) == [*x]),
-    "dropped": schema.FLAG,
-}
-FIELDS = {
-    "columns": schema.list_of(schema.OBJECT, "a list of objects"),
-    "classes": schema.any_of(TEXTS, NUMBERS, schema.NULL),
+FIELDS = {  # of the JSON of an encoding
+    "columns": schema.object_of(_sorted(TEXTS, 0), "an object of sorted lists"),
+    "classes": schema.any_of(_sorted(TEXTS, 2), _sorted(NUMBERS, 2), schema.NULL),
     **dict.fromkeys(("target", "weight"), schema.any_of(schema.TEXT, schema.NULL)),
-    **dict.fromkeys(("means", "scales"), schema.any_of(NUMBERS, schema.NULL)),
-    **dict.fromkeys(("centre", "named"), schema.FLAG),
+    "means": schema.any_of(NUMBERS, schema.NULL),
+    "scales": schema.any_of(SCALES, schema.NULL),
+    **dict.fromkeys(("intercept", "named"), schema.FLAG),
     "on_missing": schema.choice(ON_MISSING),
     "unknown": schema.choice(UNKNOWN),
 }
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table, as a feature."""
-
-    name: str
-    kind: str  # "number" or "category"
-    categories: tuple[str, ...] = ()  # sorted; none for numbers
-    dropped: bool = False  # whether the first category has no column in X
-
-    @property
-    def feature_names(self) -> list[str]:
-        """The names of its columns in X."""
-        if self.kind == NUMBER:
-            return [self.name]
-        return [f"{self.name}={word}" for word in self.categories[self.dropped :]]
 
 
 class RowBlocks:
@@ -93,7 +79,7 @@ class Rows(NamedTuple):
     `RowBlocks`."""
     y: Vector | None = None  # (n,) numbers, or classes as numbers from 0
     weight: Vector | None = None  # (n,)
-    kept: Any = None  # (rows of the table,) which of them have a row in X
+    kept: NDArray[np.bool_] = np.ones(0, bool)  # which rows of the table are in X
     n_filled: int = 0  # rows of X in which entries were filled
 
     def __repr__(self) -> str:
@@ -116,8 +102,8 @@ class Encoding:
 
     Attributes
     ----------
-    columns : tuple of Column
-        The features, in the order of X.
+    columns : dict of str to tuple of str
+        The features in the order of X, with their sorted categories; numbers have none.
     target, weight : str or None
         The names of these columns.
     classes : tuple of str or float, or None
@@ -125,8 +111,9 @@ class Encoding:
     means, scales : ndarray of shape (p,), or None
         Means and standard deviations of the columns of X over all nodes, if missing
         entries are filled or X is standardised. A constant column has the scale 1.
-    centre : bool
-        Whether standardising subtracts the means, as with an intercept.
+    intercept : bool
+        Whether the model has an intercept. Then the first category of a column has no
+        column in X, and standardising subtracts the means.
     on_missing, unknown : str
         What is done to missing entries, and to categories that no node had; see
         `dadmm.encode`. A row without target is dropped where others are filled.
@@ -144,13 +131,13 @@ class Encoding:
     array([[50.,  0.,  1.]])
     """
 
-    columns: tuple[Column, ...]
+    columns: dict[str, tuple[str, ...]]
     target: str | None = None
     classes: tuple[Label, ...] | None = None
     weight: str | None = None
     means: Vector | None = None
     scales: Vector | None = None
-    centre: bool = True
+    intercept: bool = True
     on_missing: str = "error"
     unknown: str = "error"
     named: bool = True
@@ -158,7 +145,7 @@ class Encoding:
     @classmethod
     def plain(cls, n_features: int, target: str | None = None, **more: Any) -> Encoding:
         """Return the encoding of a matrix of numbers without names."""
-        columns = tuple(Column(name, NUMBER) for name in positions(n_features))
+        columns: dict[str, tuple[str, ...]] = dict.fromkeys(positions(n_features), ())
         return cls(columns, target, named=False, **more)
 
     def __repr__(self) -> str:
@@ -167,7 +154,11 @@ class Encoding:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The name of each column of X, such as ``age`` or ``sex=F``."""
-        return tuple(name for one in self.columns for name in one.feature_names)
+        names: list[str] = []
+        for name, words in self.columns.items():
+            kept = words[self.intercept :]
+            names += [f"{name}={word}" for word in kept] if words else [name]
+        return tuple(names)
 
     def encode(self, frame: Frame, *, fit: bool = False) -> Rows:
         """Return the numbers of a table.
@@ -175,14 +166,21 @@ class Encoding:
         The rows of a ``fit`` have a target and weights. In other tables the target may
         be absent; there is no y then.
         """
-        names, y, weight = self._names(frame, fit), self._target(frame), None
+        alone = not frame.named and len(frame.names) == len(self.columns)
+        names = [*frame.names] if alone else [*self.columns]  # of the features
+        others = [name for name in (self.target, self.weight) if fit and name]
+        present = {*frame.names}
+        lacking = [name for name in names + others if name not in present]
+        if lacking:
+            raise ShardError(
+                f"the table has no column {listed(lacking)}; give it the columns of "
+                "the fit"
+            )
         X, gaps = self._features(frame, names), frame.gaps(names)
-        if fit and self.weight is not None:
-            weight = np.array(frame.column(self.weight))
+        y = None if alone else self._target(frame)
+        weight = np.array(frame.column(self.weight)) if fit and self.weight else None
         if self.on_missing == "error":
-            used = [*names, self.target] if fit and self.target is not None else names
-            can_fill = fit or self.means is not None
-            frame.check_gaps(used, "drop or mean" if can_fill else "drop")
+            frame.check_gaps([*names, self.target] if fit and self.target else names)
         lost, n_filled = np.zeros_like(gaps), 0
         if self.on_missing in ("drop", "mean") and fit and y is not None:
             lost = np.isnan(y)
@@ -193,7 +191,7 @@ class Encoding:
             n_filled = int(gaps[kept].sum())
             X = np.where(np.isnan(X), self.means, X) if n_filled else X
         if self.scales is not None:
-            X = (X - self.means if self.centre else X) / self.scales
+            X = (X - self.means if self.intercept else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
 
     def encode_all(self, frames: Iterable[Frame]) -> Rows:
@@ -222,54 +220,36 @@ class Encoding:
             sum(n_filled),
         )
 
-    def _names(self, frame: Frame, fit: bool) -> list[str]:
-        """Return the columns of a table that hold the features, in order."""
-        wanted, names = [column.name for column in self.columns], frame.names
-        if not frame.named and len(names) == len(wanted):
-            return list(names)  # the features alone, without the target
-        others = [name for name in (self.target, self.weight) if fit and name]
-        present = set(names)
-        lacking = [name for name in wanted + others if name not in present]
-        if lacking:
-            raise ShardError(
-                f"the table has no column {listed(lacking)}; give it the columns of "
-                "the fit"
-            )
-        return wanted
-
     def _features(self, frame: Frame, names: Sequence[str]) -> Any:
-        if frame.sparse is not None and all(one.kind == NUMBER for one in self.columns):
+        """Return X, with NaN where an entry is missing."""
+        if frame.sparse is not None and not any(self.columns.values()):
             X = frame.sparse
-            if tuple(names) != positions(X.shape[1]):
+            if tuple(names) != frame.names:
                 X = X[:, [int(name[1:]) for name in names]]
             return X if self.means is None else X.toarray()
-        X = np.empty((frame.n_rows, len(self.feature_names)))
-        k = 0
-        for name, column in zip(names, self.columns, strict=True):
-            if column.kind == NUMBER:
-                block = frame.numbers(name)[:, None]
-            else:
-                block = self._dummies(column, frame.column(name))
-            X[:, k : k + block.shape[1]] = block
-            k += block.shape[1]
-        return X
+        blocks = [
+            self._dummies(name, frame.column(name), words)
+            if words
+            else frame.numbers(name)[:, None]
+            for name, words in zip(names, self.columns.values(), strict=True)
+        ]
+        X = np.empty((frame.n_rows, len(self.feature_names)))  # in C order
+        return np.concatenate(blocks, axis=1, out=X)
 
-    def _dummies(self, column: Column, values: Array) -> Matrix:
+    def _dummies(self, name: str, values: Array, words: Sequence[str]) -> Matrix:
         """Return a column per category: 1 in rows of it, NaN where it is missing."""
-        places, K = _places(values, column.categories), len(column.categories)
+        places, K = _places(values, words), len(words)
         for row in np.flatnonzero(places == UNSEEN) if self.unknown == "error" else ():
             raise ShardError(
-                f"column {column.name!r} has the category {shown(label(values[row]))}, "
-                "which was not in the fit; correct it, or use --unknown ignore"
+                f"column {name!r} has the category {shown(label(values[row]))}, which "
+                "was not in the fit; correct it, or use --unknown ignore"
             )
         table = np.vstack([np.eye(K), np.zeros(K), np.full(K, np.nan)])
-        return np.asarray(table[places][:, int(column.dropped) :])
+        return np.asarray(table[places][:, int(self.intercept) :])
 
     def _target(self, frame: Frame) -> Vector | None:
         if self.target is None or self.target not in frame.names:
             return None
-        if not frame.named and len(frame.names) == len(self.columns):
-            return None  # these are the features
         if self.classes is None:
             return np.array(frame.numbers(self.target))
         places = _places(frame.column(self.target), [*map(label, self.classes)])
@@ -288,9 +268,9 @@ class Encoding:
             scaled = parts["W"] * self.scales[:, None]
             return {"W": scaled, "mu": self.rows_in_table_units(parts["mu"])}
         coef = parts["coef"] / self.scales
-        if "intercept" not in parts and not self.centre:
+        if "intercept" not in parts and not self.intercept:
             return {"coef": coef}
-        means = self.means if self.centre else np.zeros_like(self.means)
+        means = self.means if self.intercept else np.zeros_like(self.means)
         signed = np.abs(means) if bounds else -means
         shift = np.where(means == 0.0, 0.0, coef) @ signed
         intercept = np.asarray(parts.get("intercept", 0.0) + shift)
@@ -300,51 +280,33 @@ class Encoding:
         """Return encoded rows (..., p) as they were before they were standardised."""
         if self.scales is None or self.means is None:
             return rows
-        return np.asarray(rows * self.scales + (self.means if self.centre else 0.0))
+        return np.asarray(rows * self.scales + (self.means if self.intercept else 0.0))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the encoding as plain types."""
-        parts = {"means": self.means, "scales": self.scales}
-        return asdict(self) | {
-            name: None if part is None else part.tolist()
-            for name, part in parts.items()
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in asdict(self).items()
         }
 
     @classmethod
     def from_json(cls, content: Any) -> Encoding:
         """Return the encoding that `to_json` has written; raise if it is not one."""
-        try:
-            schema.OBJECT.check("it", content)
-            schema.check_entries(content, FIELDS)
-            for column in content["columns"]:
-                schema.check_entries(column, COLUMN)
-        except ConfigError as error:
-            raise ShardError(f"{DAMAGED}: {error}") from None
-        given = dict(content)
-        given["columns"] = columns = tuple(
-            Column(**(one | {"categories": tuple(one["categories"])}))
-            for one in content["columns"]
+        given = schema.check_entries(content, FIELDS, "encoding")
+        given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}
+        if given["classes"] is not None:
+            given["classes"] = tuple(
+                x if isinstance(x, str) else float(x) for x in given["classes"]
+            )
+        means, scales = (
+            None if given[name] is None else np.array(given[name], dtype=np.float64)
+            for name in ("means", "scales")
         )
-        if (classes := given["classes"]) is not None:
-            given["classes"] = tuple(x if isinstance(x, str) else float(x)
-                                     for x in classes)  # fmt: skip
-        for name in ("means", "scales"):
-            if given[name] is not None:
-                given[name] = np.array(given[name], dtype=np.float64)
-        found = cls(**given)
-        means, scales, width = found.means, found.scales, len(found.feature_names)
-        wrong = {
-            "columns": not columns
-            or len({one.name for one in columns}) < len(columns)
-            or any(bool(x.categories) != (x.kind == CATEGORY) for x in columns),
-            "classes": classes is not None
-            and (len(classes) < 2 or sorted({*classes}) != [*classes]),
-            "means": means is not None and len(means) != width,
-            "scales": scales is not None
-            and (means is None or len(scales) != width or (scales <= 0.0).any()),
-        }
-        for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            raise ShardError(f"{DAMAGED}: {name} do not fit the other fields")
+        found = cls(**given | {"means": means, "scales": scales})
+        width = len(found.feature_names)
+        sizes = {len(part) for part in (means, scales) if part is not None}
+        if not width or sizes - {width} or (means is None and scales is not None):
+            raise ShardError("columns, means and scales of the encoding do not fit")
         return found
 
 

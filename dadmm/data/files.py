@@ -13,20 +13,25 @@ from contextlib import contextmanager
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core import documents
 from dadmm.core.errors import ShardError
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Array, Matrix
 from dadmm.data import matlab
-from dadmm.data.frame import Array, Frame, check_names, is_plain
+from dadmm.data.frame import Frame, check_names, is_plain
 from dadmm.data.text import Format, read_text
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+    from scipy.sparse import csr_array
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 ALL = slice(None)
+Place = str | PathLike[str]
 Names = tuple[str, ...] | None  # of the columns, if a file has them
 
 
@@ -58,18 +63,17 @@ class Reader(NamedTuple):
     """How files of a format are read.
 
     ``read`` takes the name of an array and, if there is an ``extent``, the rows to
-    return; it returns a frame or an array, which may be sparse. It raises what it
-    likes; `_opened` makes one sentence of it, which starts with the name of the file.
+    return. It raises what it likes; `_opened` makes one sentence of it, which starts
+    with the name of the file. ``extent`` returns the size.
     """
 
-    read: Callable[[Path, str, Format, slice], Any]
+    read: Callable[[Path, str, Format, slice], Frame | Array | csr_array]
     extent: Callable[[Path], Extent] | None = None
-    """Returns the size, if rows can be read without the others."""
     archive: bool = False  # whether it has several arrays, by name
 
 
 def read_frame(
-    path: str | PathLike[str],
+    path: Place,
     *,
     separator: str | None = None,
     decimal: str = ".",
@@ -117,15 +121,13 @@ def read_frame(
     with _opened(path) as (reader, file, key):
         key = key or ("X" if beside else "")
         found = reader.read(file, key, how, rows or ALL)
-        if isinstance(found, Frame):
-            _check_size((found.n_rows, len(found.columns)))
-            frame = found
-        else:
-            frame = _as_frame(_numbers(found), reader, file, key, beside)
-        return frame if rows is None or reader.extent else frame.take(rows)
+        if not isinstance(found, Frame):
+            found = _as_frame(_numbers(found), reader, file, key, beside)
+        _check_size((found.n_rows, len(found.names)))
+        return found if rows is None or reader.extent else found.take(rows)
 
 
-def extent(path: str | PathLike[str]) -> Extent | None:
+def extent(path: Place) -> Extent | None:
     """Return the size of a table of which rows can be read without the others."""
     with _opened(path) as (reader, file, _):
         return reader.extent(file) if reader.extent else None
@@ -159,12 +161,12 @@ def open_blocks(
     return [read_frame(path, rows=None if parts == [ALL] else parts[0], **how)]
 
 
-def reader_of(path: str | PathLike[str]) -> Reader | None:
+def reader_of(path: Place) -> Reader | None:
     """Return the reader of a file, by its name; None if there is none."""
     return READERS.get(Path(str(path).partition("::")[0]).suffix)
 
 
-def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
+def load_array(path: Place, key: str | None = None) -> Array:
     """Return an array of numbers of any shape and number type from a file.
 
     Parameters
@@ -194,7 +196,7 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
-def load_tracks(path: str | PathLike[str]) -> Matrix:
+def load_tracks(path: Place) -> Matrix:
     """Return the image coordinates of tracked points, for structure from motion.
 
     Parameters
@@ -237,9 +239,7 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
 
 
 @contextmanager
-def _opened(
-    path: str | PathLike[str], key: str | None = None
-) -> Iterator[tuple[Reader, Path, str]]:
+def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path, str]]:
     """Yield the reader of a file, the file and a key; make one sentence of errors."""
     name, _, inner = str(path).partition("::")
     file, key, reader = Path(name), key or inner, reader_of(path)
@@ -249,19 +249,22 @@ def _opened(
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
     try:
         documents.check_regular(file)
-        file.open("rb").close()  # may raise that it is not permitted
-    except OSError as error:
-        hint = "write {node} for *, as in 'part-{node}.csv'"
-        hint = hint if "*" in file.name else "check the path"
-        raise ShardError(f"cannot read {file}: {error.strerror}; {hint}") from None
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
+        with (
+            file.open("rb"),  # may raise that it is not permitted
+            np.errstate(all="ignore"),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
             yield reader, file, key
     except ShardError as error:
         raise ShardError(f"{file}: {error}") from None
     except MemoryError:
         raise
+    except OSError as error:
+        raise ShardError(
+            f"cannot read {file}: {error.strerror or error}; check the path, and write "
+            "{node} where the file of each node has its number"
+        ) from None
     except Exception as error:  # parsers raise many types on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
         raise ShardError(
@@ -274,11 +277,11 @@ def _check_size(shape: tuple[int, ...]) -> None:
         raise ShardError(f"it is empty, of shape {shape}; save some samples")
 
 
-def _numbers(found: Any) -> Any:
+def _numbers(found: Frame | Array | csr_array) -> Array | csr_array:
     """Return an array of numbers of what a reader has returned."""
     if isinstance(found, Frame):
-        columns = [found.numbers(name) for name in found.names]
-        found = np.column_stack(columns) if columns else np.empty((0, 0))
+        _check_size((found.n_rows, len(found.names)))
+        found = np.column_stack([found.numbers(name) for name in found.names])
     if found.dtype.kind not in "fiub":
         raise ShardError(f"it holds values of type {found.dtype}; save numbers")
     _check_size(found.shape)
@@ -286,21 +289,19 @@ def _numbers(found: Any) -> Any:
 
 
 def _as_frame(
-    X: Any, reader: Reader, file: Path, key: str, beside: Sequence[str]
+    X: Array | csr_array, reader: Reader, file: Path, key: str, beside: Sequence[str]
 ) -> Frame:
     """Return a matrix, and the arrays that are further columns, as a table."""
     if not isinstance(X, np.ndarray):
         return Frame.of(X)
-    names = _read_names(file) if reader.archive else None
+    names = _read_names(file) if file.suffix == ".npz" else None
     frame = Frame.of(np.array(X, dtype=np.float64, order="F"), names)
     for name in beside:
-        values = reader.read(file, name, Format(), ALL)
-        if values.dtype.kind != "U":
-            values = _numbers(values)
-        if values.size != len(X):
+        values = np.asarray(reader.read(file, name, Format(), ALL))
+        if values.size != len(X) or values.dtype.kind not in "fiubU":
             raise ShardError(
-                f"{name} has shape {values.shape}, but {key} has {len(X)} rows; give "
-                "one entry per row"
+                f"{name} has shape {values.shape} and type {values.dtype}, but {key} "
+                f"has {len(X)} rows; give one number or text per row"
             )
         if name in frame.columns:
             raise ShardError(f"{name!r} is a column of {key} and an array; rename it")
@@ -331,7 +332,7 @@ def _npy_extent(file: Path) -> Extent:
     return Extent(range(1, shape[0] + 1), int(np.prod(shape[1:])))
 
 
-def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Any:
+def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Array | csr_array:
     import zipfile  # slow to import, and rarely needed
 
     if not zipfile.is_zipfile(file):
@@ -339,7 +340,7 @@ def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Any:
     with np.load(file, allow_pickle=False) as arrays:
         if not {"format", "shape", "data"} <= {*arrays.files} or key not in ("", "X"):
             matrices = dict.fromkeys((n for n in arrays.files if n != NAMES), "")
-            return arrays[_choose_array(key, matrices)]
+            return np.asarray(arrays[_choose_array(key, matrices)])
     from scipy import sparse
 
     found = sparse.csr_array(sparse.load_npz(file))
@@ -350,9 +351,7 @@ def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Any:
 
 
 def _read_names(file: Path) -> Names:
-    """Return the names of columns in an archive, if it has them."""
-    if file.suffix != ".npz":
-        return None
+    """Return the names of columns in a .npz file, if it has them."""
     with np.load(file, allow_pickle=False) as arrays:
         if NAMES not in arrays.files:
             return None
@@ -387,7 +386,7 @@ def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
     return np.asarray(io.loadmat(file, variable_names=[name])[name])
 
 
-def _parquet(file: Path) -> tuple[Any, list[int]]:
+def _parquet(file: Path) -> tuple[ParquetFile, list[int]]:
     """Return a .parquet file, and the number of rows up to each row group."""
     try:
         from pyarrow import parquet

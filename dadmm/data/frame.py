@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date, time, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ShardError, shown
+from dadmm.core.layout import Array
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
+    from scipy.sparse import csr_array
+
 MOST_NAMES = 5  # in an error
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
@@ -50,7 +54,7 @@ class Frame(NamedTuple):
 
     columns: dict[str, Array]
     named: bool = True
-    sparse: Any = None
+    sparse: csr_array | None = None
     first: int = 0
 
     @classmethod
@@ -71,17 +75,14 @@ class Frame(NamedTuple):
         if hasattr(table, "column_names"):  # pyarrow
             return cls(_by_name(table.column_names, map(from_arrow, table.columns)))
         if hasattr(table, "items"):  # a dict, or of pandas
-            found, columns = (
-                zip(*table.items(), strict=True) if len(table) else ((), ())
-            )
-            return cls(_by_name([*map(str, found)], map(as_column, columns)))
+            columns = [as_column(values) for _, values in table.items()]
+            return cls(_by_name([str(name) for name, _ in table.items()], columns))
         matrix = np.asarray(table)
         if matrix.dtype.names is not None:
             return cls.of({name: matrix[name] for name in matrix.dtype.names})
         if matrix.ndim != 2:
             raise ShardError(
-                f"a table of shape {matrix.shape} is not a matrix; give one row per "
-                "sample"
+                f"a table of shape {matrix.shape} must have two dimensions"
             )
         width = matrix.shape[1]
         if names is not None and len(names) != width:
@@ -119,46 +120,40 @@ class Frame(NamedTuple):
             )
         return values
 
-    def numbers(self, name: str, advice: str = "") -> Array:
+    def numbers(self, name: str) -> Array:
         """Return a column of numbers; raise if it has text."""
         values = self.column(name)
         if values.dtype != object:
             return values
         words = codes_of(values)[0]
-        odd = [word for word in words if not is_numeral(word)]
-        if has_commas(odd):
-            raise ShardError(
-                f"column {name!r} has numbers with a comma, such as {odd[0]!r}; use "
-                "--decimal , if it is the decimal mark, or else remove it"
-            )
-        word = (odd or words)[0]
+        word = next((word for word in words if not is_numeral(word)), words[0])
         raise ShardError(
             f"column {name!r} has text, such as {shown(word)} in row "
-            f"{values.tolist().index(word)}, but numbers are needed{advice}"
+            f"{values.tolist().index(word)}, but numbers are needed; correct it, name "
+            "its decimal mark with --decimal, or choose another column or --problem"
         )
 
     def gaps(self, names: Iterable[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
         found = np.zeros(self.n_rows, dtype=bool)
         if self.sparse is None:
-            for name in names:
-                found |= is_missing(self.columns[name])
+            for values in map(self.columns.__getitem__, names):
+                lost = values == None if values.dtype == object else np.isnan(values)  # noqa: E711
+                found |= lost.astype(bool)
         elif np.isnan(self.sparse.data).any():
             part = self.sparse[:, [int(name[1:]) for name in names]].tocoo()
             found[part.row[np.isnan(part.data)]] = True
         return found
 
-    def check_gaps(self, names: Sequence[str], ways: str = "drop or mean") -> None:
+    def check_gaps(self, names: Sequence[str]) -> None:
         """Raise if an entry of these columns is missing."""
-        parts = {f"column {name!r}": [name] for name in names}
-        if self.sparse is not None:
-            parts = {"the sparse table": [*names]}
-        for what, own in parts.items():
-            for row in np.flatnonzero(self.gaps(own)):
-                raise ShardError(
-                    f"{what} has no entry in row {self.first + row}; use --on-missing "
-                    f"{ways}, or fill the gaps"
-                )
+        if self.gaps(names).any():
+            name = next(name for name in names if self.gaps([name]).any())
+            row = self.first + int(self.gaps([name]).argmax())
+            raise ShardError(
+                f"column {name!r} has no entry in row {row}; fill it, or say with "
+                "--on-missing what is done to missing entries"
+            )
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""
@@ -177,20 +172,10 @@ class Frame(NamedTuple):
         try:
             return names[int(word)]
         except (ValueError, IndexError):
-            pass
-        what = f"0..{len(names) - 1}, without names"
-        if self.named:
-            from difflib import get_close_matches  # only for errors
-
-            close = get_close_matches(word, names, MOST_NAMES, 0.4)
-            likely = dict.fromkeys([*close, *names])
-            what = f"called {listed([*likely])}"
-        if self.named and len(names) == 1:
-            what += ", so name the right --separator if it has several"
-        raise ShardError(
-            f"the table has no column {word!r} for the {purpose}; its columns are "
-            f"{what}"
-        )
+            raise ShardError(
+                f"the table has no column {word!r} for the {purpose}; it has "
+                f"{listed(names)}; name one of them, or the right --separator"
+            ) from None
 
 
 def positions(width: int) -> tuple[str, ...]:
@@ -205,18 +190,14 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:MOST_NAMES]))}{others}"
 
 
-def check_names(names: Iterable[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
     """Raise if the name of a column is empty or occurs twice."""
-    seen: set[str] = set()
-    for k, name in enumerate(names):
-        if not name:
-            raise ShardError(
-                f"column {k} has no name in the header; name it, or remove it if it "
-                "only numbers the rows"
-            )
-        if name in seen:
-            raise ShardError(f"two columns are called {name!r}; give each its own name")
-        seen.add(name)
+    if len({*names, ""}) <= len(names):
+        k = next(k for k, name in enumerate(names) if name in ("", *names[:k]))
+        raise ShardError(
+            f"column {k} has the name {names[k]!r}; give each column a name of its "
+            "own, or remove a column that only numbers the rows"
+        )
 
 
 def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]:
@@ -226,13 +207,9 @@ def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]
     for name, values in found.items():
         if len(values) != len(found[names[0]]):
             raise ShardError(
-                f"column {name!r} has {len(values)} rows, but {names[0]!r} has "
-                f"{len(found[names[0]])}; give all columns the same number"
+                f"columns {names[0]!r} and {name!r} differ in their number of rows"
             )
     return found
-
-
-# columns
 
 
 def as_column(values: Any) -> Array:
@@ -245,76 +222,61 @@ def as_column(values: Any) -> Array:
         raise ShardError(f"a column of shape {array.shape} is not a list of entries")
     if array.dtype.kind in "fiu":
         return array.astype(np.float64, copy=False)
-    if array.dtype.kind in "SMm":
-        return _odd(array, str(array.dtype))
     if array.dtype.kind in "bU":
         return as_texts(array.astype(str).tolist())
     if array.dtype.kind != "O":
-        raise ShardError(f"a column of type {array.dtype} has neither numbers nor text")
+        return _odd(len(array), str(array.dtype))
     items = [None if _is_missing(item) else item for item in array.tolist()]
     for item in items:
         if isinstance(item, ODD):
-            return _odd(array, type(item).__name__)
+            return _odd(len(array), type(item).__name__)
     if all(item is None or _is_number(item) for item in items):
         return np.array(items, dtype=np.float64)  # None becomes NaN
-    return as_texts([None if item is None else label(item) for item in items])
+    return as_texts(None if item is None else label(item) for item in items)
 
 
-def as_texts(items: Iterable[Any]) -> Array:
+def as_texts(items: Iterable[object]) -> Array:
     """Return a column of texts, or of numbers (NaN) if all entries are missing.
 
     None, the empty text and NaT are missing entries.
     """
     texts = [None if item in (None, "", "NaT") else str(item) for item in items]
-    found = np.array(texts, dtype=object)
-    return np.full(len(found), np.nan) if is_missing(found).all() else found
+    return np.array(texts, dtype=object if any(texts) else np.float64)
 
 
-def is_plain(column: Any) -> bool:
+def is_plain(column: ChunkedArray) -> bool:
     """Return whether a column of pyarrow has numbers."""
     return str(column.type).startswith(NUMBERS)
 
 
-def from_arrow(column: Any) -> Array:
+def from_arrow(column: ChunkedArray) -> Array:
     """Return a column of pyarrow as a column of numbers or of texts."""
     if is_plain(column):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
     kind = str(column.type).removeprefix("dictionary<values=")
     if not kind.startswith(TEXTS + NUMBERS):
-        return _odd(column, str(column.type))
+        return _odd(len(column), str(column.type))
     return as_texts(column.to_pylist())
 
 
-def _odd(values: Any, kind: str) -> Array:
+def _odd(length: int, kind: str) -> Array:
     """Return a column that must not be used, in place of one of another type."""
-    return np.empty(len(values), [(kind, "V1")])
-
-
-def is_missing(values: Array) -> NDArray[np.bool_]:
-    """Return which entries of a column are missing."""
-    lost = values == None if values.dtype == object else np.isnan(values)  # noqa: E711
-    return np.asarray(lost, dtype=bool)
+    return np.empty(length, [(kind, "V1")])
 
 
 def codes_of(values: Array) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the texts of a column, each once, and the position of each row's.
-
-    The position of a missing entry is -1.
-    """
+    """Return the texts of a column, each once, and the place of each row's, or -1."""
     if values.dtype != object:
         numbers, inverse = np.unique(values, return_inverse=True)
         texts = [label(x) for x in numbers[~np.isnan(numbers)].tolist()]
         return texts, np.where(inverse < len(texts), inverse, -1)
-    places: dict[str, int] = {}
-    codes = np.full(len(values), -1)
-    for row, word in enumerate(values.tolist()):
-        if word is not None:
-            codes[row] = places.setdefault(word, len(places))
-    return list(places), codes
+    words = values.tolist()
+    places = {word: k for k, word in enumerate(dict.fromkeys(filter(None, words)))}
+    return list(places), np.array([places.get(word, -1) for word in words], np.int64)
 
 
-def label(value: Any) -> str:
+def label(value: object) -> str:
     """Return a number or text as the name of a category: 3.0 is ``3``."""
     if not _is_number(value):
         return str(value)
@@ -331,15 +293,10 @@ def is_numeral(word: str) -> bool:
     return word.isascii() and "_" not in word
 
 
-def has_commas(words: Sequence[str]) -> bool:
-    """Return whether texts are numbers but for a comma."""
-    return bool(words) and all(is_numeral(word.replace(",", ".")) for word in words)
-
-
-def _is_missing(item: Any) -> bool:
+def _is_missing(item: object) -> bool:
     nan = isinstance(item, float) and item != item
     return item is None or nan or type(item).__name__ in NO_VALUE
 
 
-def _is_number(item: Any) -> bool:
+def _is_number(item: object) -> TypeGuard[float]:
     return isinstance(item, int | float | np.number) and not isinstance(item, bool)

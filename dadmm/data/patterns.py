@@ -25,12 +25,11 @@ class Patterns(NamedTuple):
 
 
 class Compressed(NamedTuple):
-    """Few rows with the same moments as the samples, in blocks of one pattern each.
+    """Few rows with the same moments as the samples, in B blocks of one pattern each.
 
-    All B blocks have the same height. The first row of a pattern's first block is the
-    mean of its samples times the root of their number. The other rows R of the pattern
-    have ``R' R`` equal to the scatter of the samples about their mean. Further blocks
-    of a pattern have a count of zero.
+    The first row of a pattern's first block is the mean of its samples times the root
+    of their number. ``R' R`` of its other rows R is the scatter of the samples. Further
+    blocks of a pattern have a count of zero.
     """
 
     rows: Matrix  # (R, D) zero where nothing is observed

@@ -73,11 +73,16 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     >>> [part.column("age").tolist() for part in parts]
     [[71.0], [34.0, 52.0]]
     """
+    n = samples.n_rows if isinstance(samples, Frame) else len(samples)
+    own: Iterable[slice | Integers] = (
+        shares(n, n_nodes, range(n_nodes)).values()
+        if labels is None
+        else _shares_by_label(n, n_nodes, labels)
+    )
     if isinstance(samples, Frame):
-        return list(map(samples.take, _shares(samples.n_rows, n_nodes, labels)))
-    shares = _shares(len(samples), n_nodes, labels)
+        return [samples.take(rows) for rows in own]
     # in C order, since the bits of results depend on the order
-    return [np.array(samples[rows], np.float64, order="C") for rows in shares]
+    return [np.array(samples[rows], np.float64, order="C") for rows in own]
 
 
 def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slice]:
@@ -86,25 +91,20 @@ def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slic
     return {i: slice(*bounds(n_samples, n_nodes, i)) for i in nodes}
 
 
-def _shares(
-    n_samples: int, n_nodes: int, labels: ArrayLike | None = None
-) -> list[slice] | list[Integers]:
+def _shares_by_label(n_samples: int, n_nodes: int, labels: ArrayLike) -> list[Integers]:
     """Return the rows of each node."""
-    if labels is None:
-        return [*shares(n_samples, n_nodes, range(n_nodes)).values()]
     _check_enough(n_samples, n_nodes, "samples")
-    numbers, nodes = np.asarray(labels), np.arange(n_nodes)
-    wrong = []
+    numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
     if numbers.shape != (n_samples,):
-        wrong = [f"labels have shape {numbers.shape} for {n_samples} samples"]
-    else:
-        strange = np.flatnonzero(~np.isin(numbers, nodes))
-        wrong += [f"the label of sample {k} is {numbers[k]}" for k in strange[:1]]
-        wrong += [f"node {i} has no samples" for i in np.setdiff1d(nodes, numbers)]
+        wrong = f"labels have shape {numbers.shape} for {n_samples} samples"
+    elif not (known := np.isin(numbers, nodes)).all():
+        wrong = f"the label of sample {known.argmin()} is {numbers[known.argmin()]}"
+    elif len(empty := np.setdiff1d(nodes, numbers)):
+        wrong = f"node {empty[0]} has no samples"
     if wrong:
         raise ShardError(
-            f"{wrong[0]}; give each sample the number of its node, 0..{n_nodes - 1}, "
-            "and each node a sample"
+            f"{wrong}; give each sample the number of its node, 0..{n_nodes - 1}, and "
+            "each node a sample"
         )
     return [np.flatnonzero(numbers == i) for i in nodes]
 
@@ -192,13 +192,12 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
     """
     first = 0
     for part in rows.blocks():
-        # the problem checks sparse entries
-        own = {"column": part.X} if isinstance(part.X, np.ndarray) else {}
-        own |= {} if part.y is None or not own else {"the target": part.y}
-        for what, values in own.items():
-            bad = ~(np.abs(values) <= LARGEST)
-            bad = bad & ~np.isnan(values) if gaps and bad.any() else bad
-            for place in map(tuple, np.argwhere(bad)):
+        if not isinstance(part.X, np.ndarray):
+            return  # the problem checks sparse entries
+        targets = [] if part.y is None else [("the target", part.y)]
+        for what, values in [("column", part.X), *targets]:
+            good = (np.abs(values) <= LARGEST) | (gaps & np.isnan(values))
+            for place in map(tuple, np.argwhere(~good)):
                 column = "".join(f" {k}" for k in place[1:])
                 raise ShardError(
                     f"node {node}: row {first + place[0]}, {what}{column} is "
@@ -206,7 +205,7 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
                     f"{LARGEST:g}{', or NaN where they are missing' * gaps}; fill, "
                     "drop or rescale it"
                 )
-        if own and np.isnan(part.X).all():
+        if np.isnan(part.X).all():
             raise ShardError(
                 f"node {node}: all entries of its {len(part.X)} samples are missing; "
                 "give it at least one entry, or leave the node out"

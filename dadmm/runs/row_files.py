@@ -303,9 +303,8 @@ class RowFiles:
         stride: Stride = EVERY_ROW,
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
-        self.by_edge = edges is not None
         self.home = folder.path  # of the results; after a failure, of a component
-        self.header = history_header(observe)
+        self.headers = {"history": history_header(observe)}  # of the kinds of rows
         self._stride, self._last = stride, start
         self._folder, self.rank = folder, rank
         self._nodes = nodes
@@ -313,17 +312,17 @@ class RowFiles:
         self._rows: list[NodeRows | EdgeRows] = []
         with writing(folder.path):
             if keys or (folder.path / PARTS).is_dir():
-                part = self._open("history", keys, self.header)
+                part = self._open("history", keys)
             if keys:
                 self._rows.append(NodeRows(part, observe, start))
             if edges is not None:
-                part = self._open("edges", edges, EDGES)
+                self.headers["edges"] = EDGES
+                part = self._open("edges", edges)
                 self._rows.append(EdgeRows(part, start))
 
-    def _open(
-        self, kind: str, keys: Sequence[tuple[int, ...]], header: Sequence[str]
-    ) -> PartFile:
+    def _open(self, kind: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
         path = self._folder.path / PARTS / f"{kind}-{self.rank:05d}.csv"
+        header = self.headers[kind]
         self._files.append(PartFile(path, keys, header, self._stride, self._last))
         return self._files[-1]
 
@@ -356,7 +355,7 @@ class RowFiles:
         if nodes != failure.components[0]:
             source, self.home = self.home, self._folder.path / f"part-{nodes[0]:05d}"
             if nodes[0] in self._nodes:
-                self._try(self._folder.add_component, self.home, source, nodes)
+                self._try(self._folder.add_component, self.home, source)
 
     def sync(self) -> None:
         """Bring all rows to disk; raise ``failure`` if there is one."""

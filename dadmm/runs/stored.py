@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,29 +22,12 @@ from dadmm.core import documents, files, schema
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError, OutputError, TopologyError
 from dadmm.core.layout import Array, Matrix
-from dadmm.core.schema import (
-    COUNT,
-    FLAG,
-    NULL,
-    NUMBER,
-    OBJECT,
-    TEXT,
-    any_of,
-    list_of,
-    object_of,
-)
+from dadmm.core.schema import COUNT, FLAG, NULL, NUMBER, OBJECT, TEXT, any_of, list_of
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.graph import build_graph
-from dadmm.runs.row_files import (
-    EDGE_KEYS,
-    EDGES,
-    NODE_KEYS,
-    history_header,
-    iteration,
-    merged,
-)
+from dadmm.runs.row_files import EDGE_KEYS, EDGES, NODE_KEYS, history_header, merged
 from dadmm.runs.summary import SCORES
 
 # allowed numbers of a column
@@ -56,89 +37,79 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
+KEYS = {"history": NODE_KEYS, "edges": EDGE_KEYS}
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 GIVE = "give the folder that dadmm run names in its last lines"
+ANGLES = ("angle_to_truth", "angle_to_centralised")  # see `cli.targets`
+
 REAL = schema.number("finite", math.isfinite)
 AMOUNT = schema.number("not negative", lambda x: not x < 0)
-REAL_OR_NULL, AMOUNT_OR_NULL = any_of(REAL, NULL), any_of(AMOUNT, NULL)
-RANGE = list_of(REAL, "a list of two numbers").also("of two", lambda x: len(x) == 2)
-TEXTS = list_of(TEXT, "a list of texts")
-COUNTS, GAPS = list_of(COUNT, "a list of integers"), "a list of three integers each"
-WITH_NUMBERS = object_of(REAL_OR_NULL, "an object of numbers")
-WITH_AMOUNTS = object_of(AMOUNT_OR_NULL, "an object of numbers of at least 0")
-WITH_COUNTS = object_of(COUNT, "an object of integers")
-WITH_TEXTS = object_of(TEXT, "an object of texts")
-PHASES = dict.fromkeys(("solve", "exchange", "update", "observe"), AMOUNT)
+WORD = any_of(TEXT, NUMBER, FLAG)
+COUNTS = list_of(COUNT, "a list of integers")
+
+
+def _objects(*kinds: schema.Kind) -> schema.Kind:
+    return schema.object_of(any_of(*kinds), "an object of other values")
+
+
+# the kind of each entry of summary.json; an inner entry follows a dot
+ENTRIES = (
+    (COUNT.also("positive", lambda x: x > 0), "n_nodes"),
+    (FLAG, "converged is_broadcast stopping.met"),
+    (TEXT, "coordinates status why reason waited_for advice mpi_library start.init "
+     "consensus.by consensus.where subspace.why_not gaps.on_missing stopping.rule "
+     "stopping.criterion"),
+    (COUNT, "iterations messages bytes collectives collective_bytes silent_messages "
+     "lost_payloads tree_bytes resumed_after record_every edges_between_hosts ranks "
+     "bytes_between_hosts outside_calls outside_bytes start.rounds penalties.edges "
+     "penalties.guessed penalties.changed penalties.raised penalties.used_up "
+     "certificate.open_directions stopping.last_unmet stopping.in_a_row "
+     "stopping.delay"),
+    (AMOUNT, "consensus.error seconds.solve seconds.exchange seconds.update "
+     "seconds.observe seconds.total seconds.set_up seconds.curvature"),
+    (NUMBER, "start.angle_to_result_degrees start.gap start.strictness"),
+    (WORD, "positive_class"),
+    (any_of(REAL, NULL), "objective alpha"),
+    (any_of(AMOUNT, NULL), "scores.auc_error subspace.within_degrees certificate.gap "
+     "certificate.radius certificate.within certificate.lower_by"),
+    (any_of(NUMBER, NULL), " ".join(["stopping.factor", *map("scores.{}".format,
+                                                             SCORES)])),
+    (any_of(TEXT, NULL), "stopping.part"),
+    (any_of(COUNT, NULL), "stopping.node"),
+    (_objects(COUNT), "seeds hosts rows_by_node"),
+    (_objects(AMOUNT), "rows_by_class seconds.of_all_sessions"),
+    (_objects(AMOUNT, NULL), "standard_errors certificate.coefficients"),
+    (_objects(REAL, NULL), "coefficients"),
+    (_objects(NUMBER, NULL), "metrics"),
+    (_objects(TEXT), "versions"),
+    (_objects(WORD), "baseline"),
+    (COUNTS, "lost_nodes"),
+    (list_of(TEXT, "a list of texts"), "node_hosts certificate.assumed"),
+    (list_of(REAL, "a list of two numbers").also("of two", lambda x: len(x) == 2),
+     "penalties.eta0 penalties.eta penalties.spent"),
+    (list_of(COUNTS.also("of three", lambda x: len(x) == 3),
+             "a list of three integers each"), "gaps.nodes"),
+)  # fmt: skip
 NULLABLE = ("certificate", "subspace")
-ENTRIES: dict[str, Any] = {  # the kind of each entry of summary.json
-    "n_nodes": COUNT.also("positive", lambda x: x > 0),
-    **dict.fromkeys(("converged", "is_broadcast"), FLAG),
-    **dict.fromkeys(("objective", "alpha"), REAL_OR_NULL),
-    "lost_nodes": COUNTS,
-    "node_hosts": TEXTS,
-    "positive_class": any_of(TEXT, NUMBER, FLAG),
-    **dict.fromkeys(("coordinates", "status", "why", "reason"), TEXT),
-    **dict.fromkeys(("waited_for", "advice", "mpi_library"), TEXT),
-    **dict.fromkeys(("iterations", "messages", "bytes", "collectives"), COUNT),
-    **dict.fromkeys(("collective_bytes", "silent_messages", "lost_payloads"), COUNT),
-    **dict.fromkeys(("tree_bytes", "resumed_after", "edges_between_hosts"), COUNT),
-    "record_every": COUNT,
-    **dict.fromkeys(("bytes_between_hosts", "outside_calls", "outside_bytes"), COUNT),
-    **dict.fromkeys(("seeds", "hosts", "rows_by_node"), WITH_COUNTS),
-    "rows_by_class": object_of(AMOUNT, "an object of numbers of at least 0"),
-    "versions": WITH_TEXTS,
-    "baseline": object_of(any_of(TEXT, NUMBER, FLAG), "an object of categories"),
-    "coefficients": WITH_NUMBERS,
-    "metrics": object_of(any_of(NUMBER, NULL), "an object of numbers"),
-    "scores": {"auc_error": AMOUNT_OR_NULL}
-    | dict.fromkeys(SCORES, any_of(NUMBER, NULL)),
-    "standard_errors": WITH_AMOUNTS,
-    "gaps": {
-        "on_missing": TEXT,
-        "nodes": list_of(COUNTS.also(GAPS, lambda x: len(x) == 3), GAPS),
-    },
-    "stopping": {
-        **dict.fromkeys(("rule", "criterion"), TEXT),
-        "met": FLAG,
-        "part": any_of(TEXT, NULL),
-        "node": any_of(COUNT, NULL),
-        **dict.fromkeys(("last_unmet", "in_a_row", "delay"), COUNT),
-        "factor": any_of(NUMBER, NULL),
-    },
-    "penalties": {
-        **dict.fromkeys(("edges", "guessed", "changed", "raised", "used_up"), COUNT),
-        **dict.fromkeys(("eta0", "eta", "spent"), RANGE),
-    },
-    "certificate": {
-        **dict.fromkeys(("gap", "radius", "within", "lower_by"), AMOUNT_OR_NULL),
-        "coefficients": WITH_AMOUNTS,
-        "open_directions": COUNT,
-        "assumed": TEXTS,
-    },
-    "start": {
-        "init": TEXT,
-        **dict.fromkeys(("angle_to_result_degrees", "gap", "strictness"), NUMBER),
-        "rounds": COUNT,
-    },
-    "subspace": {"within_degrees": AMOUNT_OR_NULL, "why_not": TEXT},
-    "consensus": {"error": AMOUNT, "by": TEXT, "where": TEXT},
-    "seconds": PHASES
-    | dict.fromkeys(("total", "set_up", "curvature"), AMOUNT)
-    | {"of_all_sessions": PHASES},
-}
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
-Lines = dict[int, list[str]]  # of a file of rows, by iteration
 
 
 def read_summary(file: Path) -> Table:
     """Return the contents of a summary.json, after a check of its entries."""
-    found = documents.parse(file, json.loads, "JSON")
+    found: Table = documents.parse(file, json.loads, "JSON")
     OBJECT.check(f"{file} is not the summary of a run: it", found)
-    none = {name for name in NULLABLE if found.get(name) is None}
-    kinds = {name: kind for name, kind in ENTRIES.items() if name not in none}
-    schema.check_known(found, kinds, f"{file} is damaged: ")
-    summary: Table = found
-    return summary
+    for kind, names in ENTRIES:
+        for name in names.split():
+            top, _, inner = name.partition(".")
+            place = found
+            if inner:
+                place = found.get(top, {})
+                if place is None and top in NULLABLE:
+                    continue
+                OBJECT.check(f"{file} is damaged: {top}", place)
+            if (inner or top) in place:
+                kind.check(f"{file} is damaged: {name}", place[inner or top])
+    return found
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -170,8 +141,6 @@ class StoredRun:
                     f"the run in {home} has not finished: it has no summary.json; wait "
                     f"for it, or repeat it with --config {home / 'config.toml'}"
                 )
-            if not _exists(home):
-                raise ConfigError(f"cannot find a folder {home}; {GIVE}")
             raise ConfigError(
                 f"{home} is not the folder of a run: it has no summary.json and no "
                 f"config.toml; {GIVE}"
@@ -205,34 +174,30 @@ class StoredRun:
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
         """Return an array of finite numbers; None stands for any length above 0."""
-        file = self.folder / "result.npz"
-        if name not in self.arrays:
-            raise ConfigError(f"{file} has no array {name!r}")
-        found, wanted = self.arrays[name], str(shape).replace("None", "n")
-        fits = len(shape) == found.ndim and all(
-            n == length or (length is None and n > 0)
-            for n, length in zip(found.shape, shape, strict=True)
-        )
-        if found.dtype.kind not in "biuf" or not fits or not np.isfinite(found).all():
+        found = self.arrays.get(name, np.empty(0, dtype=object))
+        fits = found.dtype.kind in "biuf" and len(shape) == found.ndim
+        for n, wanted in zip(found.shape, shape, strict=False):
+            fits = fits and (n > 0 if wanted is None else n == wanted)
+        if not fits or not np.isfinite(found).all():
             raise ConfigError(
-                f"{file} is damaged: {name!r} must hold finite numbers of shape "
-                f"{wanted}, got {found.dtype} of shape {found.shape}"
+                f"{self.folder / 'result.npz'} is damaged: {name!r} must hold finite "
+                f"numbers of shape {str(shape).replace('None', 'n')}"
             )
         return found
 
     @cached_property
     def topology(self) -> Topology:
         """The graph; if nodes were lost, what is left of it, renumbered."""
-        file, count = self.folder / "result.npz", self.entry("n_nodes")
+        count = self.entry("n_nodes")
         if count == 1:
             return Topology.complete(1)
         edges = self.array("edges", (None, 2))
-        if self.summary.get("lost_nodes"):
-            _, numbers = np.unique(edges, return_inverse=True)
-            edges = numbers.reshape(edges.shape)
         try:
             if count > len(edges):  # also avoids very long lists
                 raise TopologyError(f"{count} nodes need more edges than {len(edges)}")
+            if self.summary.get("lost_nodes"):
+                _, numbers = np.unique(edges, return_inverse=True)
+                edges = numbers.reshape(edges.shape)
             names, places = (
                 self.arrays.get(f"node_{what}") for what in ("names", "positions")
             )
@@ -242,21 +207,82 @@ class StoredRun:
                 raise TopologyError("both directions must be there once, in order")
         except TopologyError as error:
             raise ConfigError(
-                f"the edges in {file} do not fit a run of {count} nodes: {error}"
+                f"the edges in {self.folder / 'result.npz'} do not fit a run of "
+                f"{count} nodes: {error}"
             ) from None
         return graph
+
+    def _table(self, kind: str) -> tuple[list[str], Matrix]:
+        """Return the columns and the rows of a file, and of parts that are not merged.
+
+        A run that goes on may have no rows yet.
+        """
+        file, header, parts = self.folder / f"{kind}.csv", list[str](), list[Path]()
+        try:
+            with suppress(OSError, OutputError):  # it has no manifest, or no parts
+                parts = RunFolder.open(self.folder).parts(kind)
+            if files.kind(file) != "none" or not (parts or self.is_going):
+                documents.check_regular(file)
+                with open(file, encoding="utf-8") as lines:
+                    header = lines.readline().strip().split(",")
+            rows = [line.decode("ascii") for line in merged(parts, file)]
+            table = (
+                np.loadtxt(rows, delimiter=",", ndmin=2) if rows else np.empty((0, 1))
+            )
+        except DadmmError:
+            raise
+        except (OSError, ValueError) as error:
+            raise documents.unreadable(file, error) from None
+        if not header:
+            header = list(EDGES if kind == "edges" else history_header(()))
+            drawn = self.config.data is None and not self.config.traits.tracks
+            angles = ANGLES if table.shape[1] > len(header) + 1 or drawn else ANGLES[1:]
+            header += angles[: max(table.shape[1] - len(header), 0)]
+        return header, table
+
+    def _columns(
+        self, kind: str, header: list[str], table: Matrix, n_rows: int
+    ) -> Columns:
+        """Return the columns of a table, each (iterations, n_rows).
+
+        All iterations must have the keys of the first. Iterations may be left out.
+        """
+        file, keys = self.folder / f"{kind}.csv", KEYS[kind]
+        width = len(keys)
+        if tuple(header[:width]) != keys or len(header) == width:
+            raise ConfigError(
+                f"{file} is damaged: its columns must be {', '.join(keys)} and others, "
+                f"got {', '.join(header):.100}"
+            )
+        if not len(table):
+            raise ConfigError(
+                f"{file} has no rows; run it again with --record, which more than "
+                "1,000 nodes need"
+            )
+        whole = not len(table) % n_rows and table.shape[1] == len(header)
+        if whole:
+            cube = table.reshape(-1, n_rows, len(header))
+            t, numbers = cube[:, :1, 0], cube[:, :, 1:width]
+            rising = (np.diff(t, axis=0, prepend=0.0) >= 1).all() and not (t % 1).any()
+            alike = (cube[:, :, 0] == t).all() and (numbers == numbers[:1]).all()
+            whole = rising and alike
+        if not whole:
+            raise ConfigError(
+                f"{file} has {len(table)} rows, not {n_rows} for each iteration; it "
+                "was cut short or belongs to another run"
+            )
+        return {k: cube[:, :, at] for at, k in enumerate(header) if not 0 < at < width}
 
     @cached_property
     def history(self) -> Columns:
         """The columns of history.csv, each (iterations, n_nodes)."""
-        file = self.folder / "history.csv"
-        found = read_rows(file, NODE_KEYS, self.topology.n_nodes)
+        found = self._columns("history", *self._table("history"), len(self.topology))
         last = int(found["iteration"][-1, 0])
         if self.summary.get("iterations", last) != last:
             raise ConfigError(
-                f"{file} ends at iteration {last}, but summary.json beside it reports "
-                f"{self.summary['iterations']}; it was cut short or belongs to another "
-                "run"
+                f"{self.folder / 'history.csv'} ends at iteration {last}, but "
+                f"summary.json beside it reports {self.summary['iterations']}; it was "
+                "cut short or belongs to another run"
             )
         return found
 
@@ -268,19 +294,19 @@ class StoredRun:
     @cached_property
     def edge_history(self) -> Columns:
         """The columns of edges.csv, each (iterations, E)."""
-        file, edges = self.folder / "edges.csv", self.topology.edges
-        if not len(edges):
+        n_edges = len(self.topology.edges)
+        if not n_edges:
             raise ConfigError(f"the run in {self.folder} has one node and no edges")
         if not self.by_edge:
             raise ConfigError(
                 f"the run in {self.folder} has no edges.csv; run it again with "
                 "--record-edges"
             )
-        found = read_rows(file, EDGE_KEYS, len(edges))
+        found = self._columns("edges", *self._table("edges"), n_edges)
         if not np.array_equal(found["iteration"][:, 0], self.iterations):
             raise ConfigError(
-                f"{file} has other iterations than history.csv beside it; one of them "
-                "was cut short or belongs to another run"
+                f"{self.folder / 'edges.csv'} has other iterations than history.csv "
+                "beside it; one of them was cut short or belongs to another run"
             )
         return found
 
@@ -292,18 +318,31 @@ class StoredRun:
 
     def column(self, name: str, allowed: str = ANY) -> Matrix:
         """Return a column of history.csv, (iterations, n_nodes)."""
-        return _column(self.history, name, self.folder / "history.csv", allowed)
+        return self._column("history", self.history, name, allowed)
 
     def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
         """Return a column of edges.csv, (iterations, E)."""
-        return _column(self.edge_history, name, self.folder / "edges.csv", allowed)
+        return self._column("edges", self.edge_history, name, allowed)
+
+    def _column(self, kind: str, rows: Columns, name: str, allowed: str) -> Matrix:
+        file = self.folder / f"{kind}.csv"
+        if name not in rows:
+            raise ConfigError(
+                f"{file} has no column {name!r}; it has {', '.join(rows):.300}; if "
+                "another version made it, run it again"
+            )
+        wrong = ~ALLOWED[allowed](rows[name])
+        if wrong.any():
+            got = f"{rows[name][wrong][0]:g}"
+            raise ConfigError(f"{file} is damaged: {name} must be {allowed}, got {got}")
+        return rows[name]
 
     @property
     def eta(self) -> Matrix:
         """Penalty of each directed edge for the next iteration, (iterations, E)."""
         return self.edge_column("eta", POSITIVE)
 
-    @cached_property
+    @property
     def n_iterations(self) -> int:
         """Iterations that have rows; 0 if none were recorded."""
         return len(self.iterations) if self.has_rows else 0
@@ -366,49 +405,15 @@ class GoingRun(StoredRun):
 
     @cached_property
     def topology(self) -> Topology:
-        """The graph, from the settings or else from the rows of its edges."""
+        """The graph, from the settings."""
         try:
             return build_graph(self.config, self.config.nodes)[0]
         except DadmmError as error:
-            with suppress(DadmmError):
-                rows = [
-                    line.split(",")[1:3]
-                    for line in next(iter(self._lines["edges"].values()), ())
-                ]
-                edges = sorted((int(i), int(j)) for i, j in rows)
-                return Topology.from_edges(self.summary["n_nodes"], edges)
             raise ConfigError(
                 f"the run in {self.folder} has not finished, and its graph cannot be "
                 f"built again ({error}); start this command where the run was started, "
                 "or wait for the end of the run"
             ) from None
-
-    @cached_property
-    def _lines(self) -> dict[str, Lines]:
-        kinds = ("history", "edges")
-        return {kind: lines_so_far(self.folder, kind) for kind in kinds}
-
-    @cached_property
-    def _complete(self) -> list[int]:
-        """The iterations of which all rows are there."""
-        found = complete_iterations(self._lines["history"], len(self.topology))
-        if self.config.record_edges and (n_edges := len(self.topology.edges)):
-            by_edge = complete_iterations(self._lines["edges"], n_edges)
-            found = sorted({*found} & {*by_edge})
-        return found
-
-    @property
-    def n_iterations(self) -> int:
-        return len(self._complete)
-
-    @property
-    def has_rows(self) -> bool:
-        return self.n_iterations > 0
-
-    @property
-    def by_edge(self) -> bool:
-        wanted = bool(self.config.record_edges)
-        return wanted and self.has_rows and len(self.pairs) > 0
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -416,38 +421,58 @@ class GoingRun(StoredRun):
         return {}
 
     @cached_property
-    def history(self) -> dict[str, Matrix]:
-        header = (*history_header({}), *self._observed())
-        return self._parse("history", header, NODE_KEYS)
+    def _rows(self) -> dict[str, tuple[list[str], Matrix]]:
+        """The columns and rows of each kind, of the iterations that have all rows."""
+        counts = {"history": len(self.topology)}
+        if self.config.record_edges and len(self.topology.edges):
+            counts["edges"] = len(self.topology.edges)
+        found = {kind: self._table(kind) for kind in counts}
+        complete: list[NDArray[np.float64]] = []
+        for kind, (_, table) in found.items():
+            t, n = np.unique(table[:, 0], return_counts=True)
+            complete.append(t[n == counts[kind]])
+        both = np.intersect1d(complete[0], complete[-1])
+        return {
+            kind: (header, table[np.isin(table[:, 0], both)])
+            for kind, (header, table) in found.items()
+        }
+
+    @property
+    def has_rows(self) -> bool:
+        return len(self._rows["history"][1]) > 0
+
+    @property
+    def by_edge(self) -> bool:
+        return self.has_rows and "edges" in self._rows
 
     @cached_property
-    def edge_history(self) -> dict[str, Matrix]:
-        return self._parse("edges", EDGES, EDGE_KEYS)
+    def history(self) -> Columns:
+        return self._columns("history", *self._rows["history"], len(self.topology))
 
-    def _parse(
-        self, kind: str, header: Sequence[str], keys: tuple[str, ...]
-    ) -> dict[str, Matrix]:
-        found, file = self._lines[kind], self.folder / f"{kind}.csv"
-        lines = [line for t in self._complete for line in found[t]]
-        n_rows = len(found[self._complete[0]]) if self._complete else 1
-        return parse_rows(lines, header, keys, n_rows, file)
-
-    def _observed(self) -> Sequence[str]:
-        """Return the names of the angles that are recorded; see `cli.targets`."""
-        first = next(iter(self._lines["history"].values()), [""])[0]
-        extra = first.count(",") + 1 - len(history_header({}))
-        drawn = self.config.data is None and not self.config.traits.tracks
-        one = "angle_to_truth" if drawn else "angle_to_centralised"
-        both = ["angle_to_truth", "angle_to_centralised"]
-        return {0: [], 1: [one], 2: both}.get(extra, [])
+    @cached_property
+    def edge_history(self) -> Columns:
+        return self._columns("edges", *self._rows["edges"], len(self.topology.edges))
 
 
 def read_run(folder: Path) -> StoredRun:
     """Return the run in a folder, whether it has finished or not."""
     with_settings = files.kind(folder / "config.toml") == "file"
-    if with_settings and files.kind(folder / "summary.json") == "none":
-        return _going(folder)
-    return StoredRun.read(folder)
+    if not with_settings or files.kind(folder / "summary.json") != "none":
+        return StoredRun.read(folder)
+    config = read_config(folder)
+    if config.nodes is None:
+        file = folder / "config.toml"
+        raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
+    over_mpi = files.kind(folder / "ranks.csv") == "file"
+    summary: Table = {
+        "status": GOING[RunFolder.is_live(folder)],
+        "n_nodes": config.nodes,
+        "mpi_library": "" if over_mpi else "none (one process)",
+    }
+    as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    run = GoingRun(folder, summary, is_going=True, as_of=as_of)
+    summary["iterations"] = int(run.iterations[-1]) if run.has_rows else 0
+    return run
 
 
 def run_folders(given: Iterable[str | Path]) -> list[Path]:
@@ -462,131 +487,8 @@ def run_folders(given: Iterable[str | Path]) -> list[Path]:
     return list(found)
 
 
-def _going(folder: Path) -> GoingRun:
-    """Return a run that has not finished."""
-    config = read_config(folder)
-    if config.nodes is None:
-        file = folder / "config.toml"
-        raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
-    over_mpi = files.kind(folder / "ranks.csv") == "file"
-    summary: Table = {
-        "status": GOING[RunFolder.is_live(folder)],
-        "n_nodes": config.nodes,
-        "mpi_library": "" if over_mpi else "none (one process)",
-    }
-    as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    run = GoingRun(folder, summary, is_going=True, as_of=as_of)
-    summary["iterations"] = max(run._complete, default=0)
-    return run
-
-
-def _column(rows: Columns, name: str, file: Path, allowed: str) -> Matrix:
-    """Return a column, after a check of its numbers."""
-    if name not in rows:
-        raise ConfigError(
-            f"{file} has no column {name!r}; it has {', '.join(rows):.300}; if another "
-            "version made it, run it again"
-        )
-    wrong = ~ALLOWED[allowed](rows[name])
-    if wrong.any():
-        raise ConfigError(
-            f"{file} is damaged: {name} must be {allowed}, got {rows[name][wrong][0]:g}"
-        )
-    return rows[name]
-
-
 def _exists(file: Path) -> bool:
     try:
         return file.exists() or file.is_symlink()
     except (OSError, ValueError):  # a name that no file can have, a forbidden folder
         return False
-
-
-def read_rows(file: Path, keys: tuple[str, ...], n_rows: int) -> Columns:
-    """Return the columns of a merged file, and of parts that could not be merged."""
-    header, parts = [], _parts(file.parent, file.stem)
-    try:
-        if not parts or files.kind(file) != "none":
-            documents.check_regular(file)
-            with open(file, encoding="utf-8") as lines:
-                header = lines.readline().strip().split(",")
-                if not parts:
-                    return parse_rows(lines, header, keys, n_rows, file)
-        rows = [line.decode("ascii") for line in merged(parts, file)]
-    except DadmmError:
-        raise
-    except (OSError, ValueError) as error:
-        raise documents.unreadable(file, error) from None
-    if not header:
-        header = list(EDGES if keys == EDGE_KEYS else history_header(()))
-        more = rows[0].count(",") + 1 - len(header) if rows else 0
-        header += [f"observed{k}" for k in range(more)]
-    return parse_rows(rows, header, keys, n_rows, file)
-
-
-def _parts(folder: Path, kind: str) -> list[Path]:
-    """Return the part files in a folder; none if it has no manifest or no parts."""
-    try:
-        return RunFolder.open(folder).parts(kind)
-    except (OSError, OutputError):
-        return []
-
-
-def parse_rows(
-    lines: Iterable[str],
-    header: Sequence[str],
-    keys: tuple[str, ...],
-    n_rows: int,
-    file: Path,
-) -> Columns:
-    """Return the columns, the iteration among them; errors name the file.
-
-    All iterations must have the keys of the first. Iterations may be left out.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of no rows: an error follows
-            table = np.loadtxt(lines, delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise documents.unreadable(file, error) from None
-    width = len(keys)
-    if tuple(header[:width]) != keys or len(header) == width:
-        raise ConfigError(
-            f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "
-            f"{', '.join(header):.100}"
-        )
-    if not len(table):
-        raise ConfigError(
-            f"{file} has no rows; run it again with --record, which more than 1,000 "
-            "nodes need"
-        )
-    whole = not len(table) % n_rows and table.shape[1] == len(header)
-    if whole:
-        cube = table.reshape(-1, n_rows, len(header))
-        t, numbers = cube[:, :1, 0], cube[:, :, 1:width]
-        rising = (np.diff(t, axis=0, prepend=0.0) >= 1).all() and (t % 1 == 0).all()
-        whole = rising and (cube[:, :, 0] == t).all() and (numbers == numbers[:1]).all()
-    if not whole:
-        raise ConfigError(
-            f"{file} has {len(table)} rows, not {n_rows} for each iteration; it was "
-            "cut short or belongs to another run"
-        )
-    return {name: cube[:, :, k] for k, name in enumerate(header) if not 0 < k < width}
-
-
-def lines_so_far(folder: Path, kind: str) -> Lines:
-    """Return the complete lines of a run that has no summary.json yet."""
-    parts = _parts(folder, kind)  # none if there are no rows yet, or no more
-    try:
-        rows = groupby(merged(parts, folder / f"{kind}.csv"), iteration)
-        return {t: [line.decode("ascii") for line in lines] for t, lines in rows}
-    except (OSError, ValueError):
-        raise ConfigError(
-            f"cannot read the rows in {folder}: its files are damaged, or they changed "
-            "while they were read, so the run may have just ended; try again"
-        ) from None
-
-
-def complete_iterations(lines: Lines, n_rows: int) -> list[int]:
-    """Return the iterations of which all rows are there."""
-    return [t for t in sorted(lines) if len(lines[t]) == n_rows]

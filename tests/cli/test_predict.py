@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm.cli import predict, progress
-from dadmm.data.encoding import Column, Encoding
+from dadmm.data.encoding import Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
 from tests.support.runs import contents, refused
@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def logistic(origin=ORIGIN, **more):
-    columns = (Column("age", "number"), Column("sex", "category", ("F", "M"), True))
+    columns = {"age": (), "sex": ("F", "M")}
     encoding = Encoding(columns, "sick", ("no", "yes, bad"), **more)
     fit = {"coef": np.array([0.05, -1.0]), "intercept": np.array(-2.0)}
     return Model("logistic", encoding, fit, origin)

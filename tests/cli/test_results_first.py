@@ -49,16 +49,16 @@ def test_results_of_a_run_whose_folder_is_gone_are_rescued(
     how, tmp_path, monkeypatch, capsys
 ):
     out = tmp_path / "a"
-    real = run_folder.RunFolder.newest
+    real = run_folder.RunFolder.finish
 
-    def newest(self):
+    def finish(self, *words):
         if how == "renamed":
             out.rename(tmp_path / "moved")
         else:
             shutil.rmtree(out)
-        return real(self)
+        return real(self, *words)
 
-    monkeypatch.setattr(run_folder.RunFolder, "newest", newest)
+    monkeypatch.setattr(run_folder.RunFolder, "finish", finish)
 
     assert run("--out", str(out)) == 2
     (place,) = re.findall(r"the results are in (\S+)", capsys.readouterr().err)
@@ -70,13 +70,13 @@ def test_a_run_whose_manifest_was_removed_still_ends_in_its_folder(
     tmp_path, monkeypatch
 ):
     out = tmp_path / "a"
-    real = run_folder.RunFolder.newest
+    real = run_folder.RunFolder.finish
 
-    def newest(self):
+    def finish(self, *words):
         (out / "manifest.json").unlink()
-        return real(self)
+        return real(self, *words)
 
-    monkeypatch.setattr(run_folder.RunFolder, "newest", newest)
+    monkeypatch.setattr(run_folder.RunFolder, "finish", finish)
 
     assert run("--out", str(out)) == 0
     assert (out / "result.npz").exists()

@@ -58,7 +58,7 @@ def hospitals(found):
     assert found.labels[: len(told)].tolist() == [label for label, *_ in told]
     expected = [float(p) for *_, p in told]
     np.testing.assert_allclose(found.odds[: len(told)], expected, atol=1e-3)
-    first = {c.name: c.categories[0] for c in found.encoding.columns if c.categories}
+    first = {name: words[0] for name, words in found.encoding.columns.items() if words}
     assert first["ward"] == "cardiology"
     has = ["cardiology" in table.column("ward") for table in found.tables]
     assert has == [False, True, False]

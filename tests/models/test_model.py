@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import ConfigError, Model, Topology, load_model, problems
-from dadmm.data.encoding import Column, Encoding
+from dadmm.data.encoding import Encoding
 from dadmm.models.model import Origin
 from tests.support.solving import solve
 
@@ -24,8 +24,7 @@ TABLE = {
 
 
 def encoding(**more):
-    columns = (Column("age", "number"), Column("sex", "category", ("F", "M"), True))
-    return Encoding(columns, "sick", **more)
+    return Encoding({"age": (), "sex": ("F", "M")}, "sick", **more)
 
 
 def logistic(**more):
@@ -108,8 +107,8 @@ def test_a_subspace_gives_scores_errors_and_filled_gaps(rng):
     assert_allclose(model.reconstruction_error(rows)[0], error)
     names = ["score0", "score1", "reconstruction_error", "x0", "x1", "x2", "x3"]
     assert [*model.columns(rows)] == names
-    others = [Column(f"score{k}", "number") for k in range(4)]
-    model = replace(model, encoding=replace(model.encoding, columns=tuple(others)))
+    others = {f"score{k}": () for k in range(4)}
+    model = replace(model, encoding=replace(model.encoding, columns=others))
     with pytest.raises(ConfigError, match="score0"):
         model.columns(rows)
 

@@ -17,7 +17,7 @@ from dadmm.data import datasets, shard
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.runs import row_files
-from dadmm.runs.folder import RunFolder, names_of_run
+from dadmm.runs.folder import RunFolder
 from dadmm.solver import checkpoint
 from dadmm.solver.checkpoint import Checkpoints
 from tests.support.runs import history_of, refused, summary_of
@@ -310,9 +310,8 @@ def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatc
 
 def list_as_over_mpi():
     """List the files of a run of five ranks, as when it began."""
-    names = names_of_run(5, ranks=5, edges=True, over_mpi=True, saves=True)
     own = RunFolder.open(Path("run")).run
-    RunFolder(Path("run"), names, own).save()
+    RunFolder(Path("run"), 5, run=own).save()
 
 
 def killed_after(t, *words):
@@ -413,6 +412,7 @@ def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
     lines = Path("run/history.csv").read_text().splitlines(keepends=True)[1:]
     left = [line for line in lines if line.split(",")[1] == "3"]
     Path("run/parts/history-00003.csv").write_text("".join(left))
+    list_as_over_mpi()
 
     assert main("--resume", "run", "--max-iter", 30) == 0
 

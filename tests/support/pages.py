@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm import run
-from dadmm.runs.folder import RunFolder, names_of_run
+from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import iteration, sealed
 
 SMALL = ("--quiet", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
@@ -29,7 +29,7 @@ def unfinish(folder: Path, n_nodes: int, last: int, edges: bool) -> None:
 
     The last line of each file is incomplete.
     """
-    RunFolder(folder, names_of_run(n_nodes, 1, edges, False, True)).save()
+    RunFolder(folder, n_nodes).save()
     (folder / "parts").mkdir()
     for kind in ("history", "edges") if edges else ("history",):
         rows = (folder / f"{kind}.csv").read_bytes().splitlines()[1:]
@@ -77,5 +77,4 @@ def unpacked(packed: dict) -> np.ndarray:
     """Return an array of a page's data."""
     array = np.frombuffer(b64decode(packed["bdata"]), "<" + packed["dtype"])
     shape = packed.get("shape")
-    array = array if shape is None else array.reshape([*map(int, shape.split(","))])
-    return np.array(packed["levels"])[array] if "levels" in packed else array
+    return array if shape is None else array.reshape([*map(int, shape.split(","))])
