@@ -11,10 +11,8 @@ Exit codes: 0 success, 1 if a rank raised an error, 2 invalid input.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,9 +21,9 @@ from typing import Any, NamedTuple
 from dadmm.baselines import Algorithm
 from dadmm.baselines.run import check_suited
 from dadmm.cli.comparison import write_comparison
-from dadmm.cli.job import OK, Job
+from dadmm.cli.job import OK, Job, run_job
 from dadmm.cli.methods import Method, parse_method, parse_sending
-from dadmm.cli.progress import Bar, Signals
+from dadmm.cli.progress import Bar
 from dadmm.cli.trials import (
     Arrival,
     Setting,
@@ -39,12 +37,11 @@ from dadmm.cli.trials import (
 )
 from dadmm.comm import identity
 from dadmm.comm.sending import check_drop
-from dadmm.comm.world import collectively, connect, from_rank_0
-from dadmm.core.arguments import Parser, print_out, program, report_error
+from dadmm.comm.world import collectively, from_rank_0
+from dadmm.core.arguments import Parser, print_out, program
 from dadmm.core.documents import Table, writing
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
-from dadmm.core.threads import one_blas_thread
 from dadmm.penalty import Scheme, name_of
 from dadmm.runs.config import RunConfig
 from dadmm.solver.plan import Kind
@@ -88,23 +85,7 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare the methods of a command line and return the exit code."""
-    with closing(Signals()) as signals:
-        try:
-            world = connect()
-        except DadmmError as error:
-            return report_error(error)
-        if world.rank:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
-        job = Comparison(world, signals)
-        try:
-            with one_blas_thread():
-                return job.run(sys.argv[1:] if argv is None else argv)
-        except SystemExit:  # --help
-            return OK
-        except BaseException as error:
-            return job.fail(error)
-        finally:
-            print_out()
+    return run_job(Comparison, argv)
 
 
 class Cell(NamedTuple):
@@ -121,7 +102,10 @@ class Comparison(Job):
 
     def run(self, argv: Sequence[str]) -> int:
         """Do the runs that are not done yet, and write the table and the figures."""
-        collectively(self.world, self._read, list(argv))
+        try:
+            collectively(self.world, self._read, list(argv))
+        except SystemExit:  # --help
+            return OK
         given, done = self.given, json.loads(from_rank_0(self.world, self._done))
         cells = [
             Cell(*parts)
