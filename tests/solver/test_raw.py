@@ -95,7 +95,7 @@ def test_a_structure_counts_up_to_an_affine_map():
 
 
 class Lazy:
-    """``|x - b|^2 / 2`` with steps of a twentieth of the way."""
+    """``|x - b|^2 / 2`` with steps of a fiftieth of the way."""
 
     def __init__(self, b):
         self.layout, self.b = Layout.of(x=(2,)), np.asarray(b, dtype=float)
@@ -108,7 +108,7 @@ class Lazy:
 
     def prox(self, theta, stats, centre, weight):
         best = (self.b + weight * centre) / (1.0 + weight)
-        return theta + 0.05 * (best - theta)
+        return theta + 0.02 * (best - theta)
 
     def objectives(self, thetas, stats):
         return 0.5 * ((thetas - self.b) ** 2).sum(axis=-1) + 1e3
