@@ -84,6 +84,13 @@ def test_a_fit_without_error_is_certified():
     assert result.solution == pytest.approx([1.0, 2.0, 3.0, 0.0], abs=1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e-310, 1e-160])
+def test_a_target_that_underflows_is_not_certified(unit):
+    X, y = np.random.default_rng(0).standard_normal((2, 6, 20, 3))
+    problems = [LeastSquares(X[i], unit * y[i, :, 0]) for i in range(6)]
+    assert solve(problems, topology.build("ring", 6)).status == "stopped"
+
+
 def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
     """Huber's rows at one point say nothing of the curvature at others."""
     rng = np.random.default_rng(1)

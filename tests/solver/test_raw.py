@@ -30,6 +30,20 @@ def model(rows=40, width=6, **settings):
     return PPCA(samples, M, **settings), best
 
 
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+def test_moments_are_sums_over_the_samples_that_observe_a_column(gaps):
+    samples, W = RNG.standard_normal((12, 6)) + 1.0, RNG.standard_normal((6, M))
+    samples[RNG.random(samples.shape) < gaps] = np.nan
+    problem, total, a = PPCA(samples, M), np.zeros((M, M)), 2.0
+    for x in samples:
+        seen = ~np.isnan(x)
+        covariance = np.linalg.inv(np.eye(M) + a * W[seen].T @ W[seen])
+        z = covariance @ W[seen].T @ x[seen] * a
+        total += (np.outer(z, z) + covariance) * seen.mean()
+    theta = problem.layout.pack(W=W, mu=0.0, a=a)
+    assert_allclose(problem.moment(theta), total, rtol=1e-10)
+
+
 def test_differences_are_relative_to_the_model():
     """Along the axes r of W: |d r| / |W r|; mu in standard deviations of a row."""
     problem, best = model()
