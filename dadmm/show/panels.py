@@ -402,6 +402,10 @@ def by_run(runs: Sequence[StoredRun]) -> list[Panel]:
 
 def structure(run: StoredRun) -> tuple[str, Matrix]:
     """Return the title and the centred points (N, 3) of structure from motion."""
+    if "structure" not in run.arrays:
+        raise ConfigError(
+            f"the run in {run.folder} has no structure; use --problem sfm"
+        )
     metric = bool(run.array("metric", ()))
     frame = "metric" if metric else "affine: too few different views"
     points = run.array("structure", (None, 3))
