@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -29,6 +30,7 @@ SOURCES = sources()
 TREES = {module: ast.parse(path.read_text()) for module, path in SOURCES.items()}
 
 
+@cache
 def imports(module: str) -> set[str]:
     """Return the modules that a module imports, at its top or inside functions."""
     found = set()
@@ -49,6 +51,7 @@ def room(module: str) -> str:
     return name[0] if name and (PACKAGE / name[0]).is_dir() else "dadmm"
 
 
+@cache
 def imported_rooms() -> dict[str, set[str]]:
     """Return the other rooms that each room imports."""
     graph: dict[str, set[str]] = {}

@@ -89,8 +89,8 @@ def test_no_mutation_of_an_entry_reaches_a_reader(folders, tmp_path):
     for folder in folders:
         whole = StoredRun.read(folder)
         use(whole)
-        for path in places(whole.summary):
-            for value in [*map(json.loads, BAD), GONE]:
+        for k, path in enumerate(places(whole.summary)):
+            for value in [*map(json.loads, BAD), GONE][k % 4 :: 4]:
                 cases += 1
                 file.write_text(json.dumps(mutated(whole.summary, path, value)))
                 try:
@@ -100,4 +100,4 @@ def test_no_mutation_of_an_entry_reaches_a_reader(folders, tmp_path):
                     use(one)
                 except ConfigError as error:
                     refused += path[0] in str(error)
-    assert refused > 0.7 * cases > 1000
+    assert refused > 0.7 * cases > 300
