@@ -102,7 +102,7 @@ def save(result: Result, folder: Any, encoding: Any, overwrite: bool) -> Path:
 def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
     from dadmm.cli import results
     from dadmm.cli.models import Fit
-    from dadmm.comm.world import world_of
+    from dadmm.comm.world import World
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
     from dadmm.models.predictions import KINDS
@@ -124,7 +124,7 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
         "metrics": {"consensus_error": summary["consensus"]["error"]},
         "seeds": {"seed": config.seed},
         "versions": results.versions(),
-        "mpi_library": world_of(result.comm).library,
+        "mpi_library": World(result.comm).library,
         "outside_calls": 0,
         "outside_bytes": 0,
     }

@@ -26,7 +26,7 @@ from dadmm.comm.mpi_library import (
     wait_sleeping,
     waiting,
 )
-from dadmm.comm.mpi_world import MPIWorld
+from dadmm.comm.world import World
 from dadmm.graphs.topology import Topology
 
 Swap = Callable[[], Any]
@@ -48,8 +48,8 @@ def measure(
     graphs: Sequence[str], sizes: Sequence[int], rounds: int
 ) -> list[dict[str, Any]]:
     """Return, on every rank, a row for each transport, graph and number of bytes."""
-    world = MPIWorld()
-    comm = world.comm.Dup()
+    world = World(MPI.COMM_WORLD)
+    comm = MPI.COMM_WORLD.Dup()
     hosts = world.texts(MPI.Get_processor_name())
     facts = {
         "mpi": world.library,

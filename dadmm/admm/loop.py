@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -21,11 +20,10 @@ from dadmm.admm.state import Nodes, State
 from dadmm.admm.stopping import PATIENCE, REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction
 from dadmm.comm.wire import HEADER, MOST_QUIET
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Array, Layout, Matrix, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -210,8 +208,6 @@ class Run(Nodes):
         work.shared[...] = layout.shared(state.theta)
         work.mean[...] = state.mean[...] = work.shared
         self.kind, self.clock, self.due = kind, Clock(), ""
-        self._node_order = np.argsort(self.nodes)
-        self._arc_order = np.argsort(self.arcs)
         self._seconds_before = np.zeros((len(own), 4))
         probe = scheme.probe if scheme.probes else ""
         self.local = Local(self, [kind.within[i] for i in own], probe)
@@ -259,14 +255,6 @@ class Run(Nodes):
         """Whether the messages of a node in an iteration have the same bytes."""
         return self.mail.is_broadcast
 
-    def by_node(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows (n, ...) in the order of the nodes' numbers."""
-        return rows[self._node_order]
-
-    def by_edge(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows (E, ...) in the order of ``topology.edges``."""
-        return rows[self._arc_order]
-
     @property
     def theta(self) -> Matrix:
         """Parameters of the nodes of this process, in the order of their numbers."""
@@ -276,22 +264,6 @@ class Run(Nodes):
     def points(self) -> Matrix:
         """Parameters in the coordinates of the user, by row."""
         return self.kind.theta_of(self.state.theta)
-
-    @cached_property
-    def tree(self) -> TreeReduction:
-        """Sums over all nodes, by messages along a spanning tree."""
-        exchange = self.exchange
-        return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
-
-    def total(
-        self,
-        rows: Sequence[Array],
-        merge: Merge | Stacked = np.add,
-        finish: Finish | None = None,
-    ) -> Any:
-        """Return the sum over all nodes of one value for each row of this process."""
-        values = dict(zip(self.nodes.tolist(), rows, strict=True))
-        return self.tree.reduce(values, merge, finish)
 
     @property
     def objective(self) -> Vector:

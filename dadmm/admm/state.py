@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.comm.exchange import Exchange
+from dadmm.comm.exchange import Exchange, Hosted
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Array, Layout, Matrix, Vector
-from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology
 
 Arrays = dict[str, np.ndarray]
@@ -196,12 +195,11 @@ class Work(Numbers):
         self.probes = np.zeros(n_edges)  # f_i at each edge's probe
 
 
-class Nodes:
+class Nodes(Hosted):
     """The nodes of a process, their edges and arrays: what the parts of a run share.
 
-    The exchange decides the order of rows. If every message has the exact parameters
-    (``direct``), ``sent`` and ``received`` are the buffers of the exchange, and nothing
-    is copied.
+    If every message has the exact parameters (``direct``), ``sent`` and ``received``
+    are the buffers of the exchange, and nothing is copied.
     """
 
     def __init__(
@@ -212,10 +210,9 @@ class Nodes:
         names: Sequence[int] | None = None,
         direct: bool = True,
     ) -> None:
-        self.topology, self.exchange, self.layout = topology, exchange, layout
-        self.nodes, self.arcs, self.direct = exchange.nodes, exchange.arcs, direct
+        super().__init__(topology, exchange)
+        self.layout, self.direct = layout, direct
         self.names = self.nodes if names is None else np.asarray(names)[self.nodes]
-        self.incidence = Incidence(topology.degrees[self.nodes])
         n, n_edges, m = len(self.nodes), len(self.arcs), layout.shared_size
         self.work = Work(n, n_edges, m, len(layout.sizes))
         self.state = State(

@@ -179,7 +179,7 @@ class OneSum(Algorithm):
         if self.run.t > 1:
             return
         own = [np.column_stack(problem.equations) for problem in self.run.problems]
-        found = self.run.merge(
+        found = self.run.total(
             [triangular(rows) for rows in own],
             lambda a, b: triangular(np.vstack([a, b])),
             lambda rows: np.linalg.lstsq(rows[:, :-1], rows[:, -1])[0],

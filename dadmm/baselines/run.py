@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dadmm.baselines.algorithms import ALGORITHMS, Algorithm, shrink
 from dadmm.comm import wire
 from dadmm.comm.codec import Coder
-from dadmm.comm.exchange import Exchange
+from dadmm.comm.exchange import Exchange, Hosted
 from dadmm.comm.sending import Sending
-from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import world_of
+from dadmm.comm.world import World
 from dadmm.core.errors import ConfigError
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Layout, Matrix
 from dadmm.core.schema import choice
 from dadmm.core.threads import one_blas_thread
-from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
@@ -31,19 +30,12 @@ from dadmm.solver.options import Stopping, as_option
 from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
 from dadmm.solver.solve import KINDS, Problems, hosted_problems, make_exchange
 
-Callback = Callable[[int, Any], str | None]
+if TYPE_CHECKING:
+    from dadmm.comm import Comm
 
 
-class BaselineRun:
+class BaselineRun(Hosted):
     """The nodes of a process; callbacks get it in place of `dadmm.Run`.
-
-    Parameters
-    ----------
-    algorithm, topology, sending, schedule
-        As in `solve`.
-    kind : SolveKind
-        The problems in the coordinates of the run, and their starts.
-    exchange : Exchange
 
     Attributes
     ----------
@@ -79,38 +71,29 @@ class BaselineRun:
         sending: Sending,
         schedule: Schedule | None = None,
     ) -> None:
-        self.algorithm, self.kind, self.exchange = copy(algorithm), kind, exchange
-        self.topology, self.t = topology, 0
-        self.nodes, self.arcs = exchange.nodes, exchange.arcs
-        self.incidence = Incidence(topology.degrees[self.nodes])
-        self._node_order = np.argsort(self.nodes)
-        self._arc_order = np.argsort(self.arcs)
+        super().__init__(topology, exchange)
+        self.algorithm, self.kind, self.t = copy(algorithm), kind, 0
         own = self.nodes.tolist()
         self.problems = [kind.within[i] for i in own]
         self.start: Matrix = np.array([kind.starts[i] for i in own])
         none = np.zeros(self.start.shape[1])
         self.l1 = np.array([getattr(own, "l1", none) for own in self.problems])
-        self.tree = TreeReduction(topology, exchange.private_comm, exchange.hosts)
         if kind.sent is not None:
             self.tree.sent += kind.sent
-        size, n_edges = algorithm.width * self.start.shape[1], len(self.arcs)
         exchange.begin = wire.ETA
-        if size:
+        if algorithm.width:
             shapes = self.problems[0].layout.shapes.items()
-            parts = {
-                f"{name}{k}": shape
-                for k in range(algorithm.width)
-                for name, shape in shapes
-            }
+            copies = range(algorithm.width)
+            parts = {f"{name}{k}": shape for k in copies for name, shape in shapes}
             self._coder = Coder(sending.codec, Layout.of(**parts))
-            self._full = wire.length(self._coder.length, False)
-        self._sent, self._received = np.zeros((2, n_edges, size))
+        size = algorithm.width * self.start.shape[1]
+        self._sent, self._received = np.zeros((2, len(self.arcs), size))
         self._weights = self._metropolis(schedule)
         self.curvature = 1.0
         if algorithm.needs_gradient:
             at = zip(self.problems, self.start, strict=True)
             bends = [np.array([np.linalg.norm(p.rows(x), 2) ** 2]) for p, x in at]
-            self.curvature = float(self.merge(bends, np.maximum)[0])
+            self.curvature = float(self.total(bends, np.maximum)[0])
         self.is_broadcast = bool(algorithm.width) and schedule is None
         self.algorithm.start(self)
         self.tree_at_start = self.tree.sent.copy()
@@ -133,8 +116,8 @@ class BaselineRun:
         Callbacks of all processes must return it in the same iteration.
         """
         for self.t in range(1, max_iter + 1):
-            message = self.algorithm.message() if self.algorithm.width else None
-            mixed = self.start if message is None else self._mix(message)
+            sends = self.algorithm.width > 0
+            mixed = self._mix(self.algorithm.message()) if sends else self.start
             self.algorithm.update(mixed)
             if "stop" in [callback(self.t, self) for callback in callbacks]:
                 break
@@ -150,7 +133,7 @@ class BaselineRun:
         sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
         self._coder.write(by_edge[on], sent, out)
         self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
-        exchange.lengths[...] = np.where(on, self._full, 0)
+        exchange.lengths[...] = np.where(on, wire.length(n_bytes, False), 0)
         exchange.swap()
         received = self._received[on]
         self._coder.read(exchange.inbox.payload[on, :n_bytes], received)
@@ -168,26 +151,6 @@ class BaselineRun:
         """Return the proximal step of each node's absolute values, (n, m)."""
         return shrink(points, length * self.l1) if self.l1.any() else points
 
-    def total(self, rows: Matrix) -> Vector:
-        """Return the sum of all nodes' rows, by messages along a spanning tree."""
-        found: Vector = self.merge(list(rows))
-        return found
-
-    def merge(
-        self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
-    ) -> Any:
-        """Return one value per row of this process, merged over all nodes."""
-        values = dict(zip(self.nodes.tolist(), rows, strict=True))
-        return self.tree.reduce(values, merge, finish)
-
-    def by_node(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows (n, ...) in the order of the nodes' numbers."""
-        return rows[self._node_order]
-
-    def by_edge(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows (E, ...) in the order of ``topology.edges``."""
-        return rows[self._arc_order]
-
     @property
     def theta(self) -> Matrix:
         """Parameters in the user's coordinates, in the order of the nodes' numbers."""
@@ -204,7 +167,7 @@ def solve(
     coordinates: str = "raw",
     max_iter: int = 1000,
     callbacks: Sequence[Callback] = (),
-    comm: Any = None,
+    comm: Comm | None = None,
 ) -> BaselineRun:
     """Run another algorithm on the messages of `dadmm.solve`.
 
@@ -239,7 +202,7 @@ def solve(
         choice(ALGORITHMS).check("algorithm", algorithm)
         algorithm = ALGORITHMS[algorithm]()
     sending = as_option(Sending, sending)
-    world = world_of(comm)
+    world = World(comm)
     hosted = hosted_problems(problems, topology, world)
     if comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
@@ -260,9 +223,12 @@ def solve(
     return run
 
 
+Callback = Callable[[int, BaselineRun], str | None]
+
+
 def check_suited(
     algorithm: Algorithm,
-    problem: Any,
+    problem: Problem,
     kind: Kind,
     sending: Sending,
     schedule: Schedule | None = None,

@@ -5,4 +5,9 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm as Comm  # for annotations in other rooms
+
 WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.comm.mpi`

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
 from dadmm.comm.traffic import Counter, count, counter
+from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction, Value
 from dadmm.comm.wire import Box
 from dadmm.core.layout import Matrix
+from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Integers, Topology
 
 if TYPE_CHECKING:
@@ -31,9 +34,8 @@ Plan = Callable[[Sequence[int]], Part]  # of the ranks that are left
 class Exchange:
     """Moves the messages of each outbox into the neighbours' inboxes.
 
-    A process hosts some nodes. It has a row for each of their directed edges. This
-    exchange is for a process that hosts all nodes: a swap is one gather of rows per
-    field.
+    A process hosts some nodes, and has a row for each of their directed edges. This
+    exchange is for a process that hosts all nodes.
 
     Parameters
     ----------
@@ -41,8 +43,8 @@ class Exchange:
     size : int
         Entries of theta in a message.
     nodes : ndarray of int, shape (n,)
-        The nodes of this process, in the order of their rows; by default in
-        order of degree.
+        The nodes of this process, in the order of their rows; by default in order of
+        degree.
     hosts : ndarray of int, shape (n_nodes,)
         The rank of each node; by default all are here.
 
@@ -78,18 +80,19 @@ class Exchange:
         nodes: Integers | None = None,
         hosts: Integers | None = None,
     ) -> None:
-        if nodes is None:
-            nodes = np.argsort(topology.degrees, kind="stable")
         self.hosts = np.zeros(len(topology), int) if hosts is None else hosts
+        if nodes is None:
+            own = np.flatnonzero(self.hosts == self.rank)
+            nodes = own[np.argsort(topology.degrees[own], kind="stable")]
         self.nodes, degrees = nodes, topology.degrees[nodes]
         first = topology.indptr[nodes] - (np.cumsum(degrees) - degrees)
         n_edges = int(degrees.sum())
         self.arcs = np.repeat(first, degrees) + np.arange(n_edges)
         self.peers = self.hosts[topology.indices[self.arcs]]
-        self._is_here = self.peers == self.rank
+        is_here = self.peers == self.rank
         # whether each message to another rank has one row
         most = np.bincount(self.peers, minlength=1).max()
-        self._by_row = bool(most <= 1 and not self._is_here.any())
+        self._by_row = bool(most <= 1 and not is_here.any())
         self.outbox, self.inbox = (Box(n_edges, size, self._by_row) for _ in range(2))
         self.begin, self.width = 0, 8 * size
         self.lengths = np.zeros(n_edges, dtype=np.int64)
@@ -99,11 +102,7 @@ class Exchange:
         # the row at the other end of each edge; of edges to other ranks, their own
         row = np.empty(len(topology.indices), dtype=np.int64)
         row[self.arcs] = own = np.arange(n_edges)
-        self._reverse = np.where(self._is_here, row[topology.reverse[self.arcs]], own)
-        self._fields = [
-            (getattr(self.outbox, name), getattr(self.inbox, name))
-            for name in ("header", "eta", "numbers")
-        ]
+        self._reverse = np.where(is_here, row[topology.reverse[self.arcs]], own)
 
     @property
     def sent(self) -> Counter:
@@ -129,8 +128,10 @@ class Exchange:
         ``mode="clip"`` lets take write into the inbox without a buffer. Bytes beyond a
         message's length are copied too, and are not read.
         """
-        for source, target in self._fields:
-            np.take(source, self._reverse, axis=0, out=target, mode="clip")
+        out, inbox, other = self.outbox, self.inbox, self._reverse
+        np.take(out.header, other, axis=0, out=inbox.header, mode="clip")
+        np.take(out.eta, other, axis=0, out=inbox.eta, mode="clip")
+        np.take(out.numbers, other, axis=0, out=inbox.numbers, mode="clip")
 
     def post(self, name: str, rows: Matrix) -> None:
         """Start to share rows, one per node of this process, with all nodes."""
@@ -168,3 +169,44 @@ class Exchange:
 
     def close(self) -> None:
         """Free what the constructor has allocated."""
+
+
+class Hosted:
+    """The nodes of a process, in the order of rows of an exchange, and sums over all.
+
+    ``nodes`` (n,) are their numbers in the graph, ``arcs`` (E,) their directed edges as
+    indices of ``topology.edges``, and ``incidence`` says which edge belongs to which.
+    """
+
+    def __init__(self, topology: Topology, exchange: Exchange) -> None:
+        self.topology, self.exchange = topology, exchange
+        self.nodes, self.arcs = exchange.nodes, exchange.arcs
+        self.incidence = Incidence(topology.degrees[self.nodes])
+        self._node_order, self._arc_order = (
+            np.argsort(self.nodes),
+            np.argsort(self.arcs),
+        )
+
+    def by_node(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows (n, ...) in the order of the nodes' numbers."""
+        return rows[self._node_order]
+
+    def by_edge(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows (E, ...) in the order of ``topology.edges``."""
+        return rows[self._arc_order]
+
+    @cached_property
+    def tree(self) -> TreeReduction:
+        """Sums over all nodes, by messages along a spanning tree."""
+        exchange = self.exchange
+        return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
+
+    def total(
+        self,
+        rows: Iterable[Value],
+        merge: Merge | Stacked = np.add,
+        finish: Finish | None = None,
+    ) -> Value:
+        """Return the sum over all nodes of one value for each row of this process."""
+        values = dict(zip(self.nodes.tolist(), rows, strict=True))
+        return self.tree.reduce(values, merge, finish)

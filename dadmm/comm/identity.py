@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
 Facts = Mapping[str, str]
+KINDS = {"graph": TopologyError, "problems": ProblemError, "layout": ProblemError}
 
 
 def identity(
@@ -55,19 +56,14 @@ def settings(given: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, bool | np.bool_):
-        return repr(bool(value))
-    if isinstance(value, Integral):
-        return repr(int(value))
-    if isinstance(value, Real):
-        number = float(value)
-        return repr(int(number) if number.is_integer() else number)
-    if isinstance(value, str):
-        return repr(str(value))
+def _plain(value: object) -> str:
     if isinstance(value, Mapping):
         return repr([str(name) for name in value])
-    return "None" if value is None else "given"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Real) and not isinstance(value, bool | int):
+        value = int(float(value)) if float(value).is_integer() else float(value)
+    return repr(value) if isinstance(value, str | Real | None) else "given"
 
 
 def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
@@ -102,40 +98,17 @@ def _hash(data: bytes) -> str:
 
 
 def raise_difference(everyone: Sequence[Facts]) -> None:
-    """Raise an error if the facts of the ranks, in order, differ."""
-    names = dict.fromkeys(name for facts in everyone for name in facts)
-    unlike = [name for name in names if len({own.get(name) for own in everyone}) > 1]
-    if not unlike:
-        return
-    name = unlike[0]
-    mine, *values = (facts.get(name) for facts in everyone)
-    theirs = next(value for value in values if value != mine)
-    ranks = [str(rank) for rank, value in enumerate(values, 1) if value == theirs]
-    if len(ranks) > 4:
-        ranks = [*ranks[:3], f"{len(ranks) - 3} others"]
-    who = f"rank {ranks[0]} has"
-    if len(ranks) > 1:
-        who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
-    if name == "graph":
-        raise TopologyError(
-            f"{who} another graph or schedule than rank 0; give all ranks the same"
-        )
-    if name == "problems":
-        raise ProblemError(
-            f"{who} {theirs}, but rank 0 has {mine}; give every rank the problem of "
-            "its node, or a dict of problems by node"
-        )
-    if name == "layout":
-        raise ProblemError(
-            f"{who} parameters {theirs} but rank 0 {mine}; give every rank data of the "
-            "same shape"
-        )
-    if name in versions():
-        raise ConfigError(
-            f"{who} {name} {theirs} but rank 0 has {name} {mine}; install the same "
-            "version for all ranks"
-        )
-    raise ConfigError(
-        f"{who} {name} = {theirs} but rank 0 has {mine}; start all ranks with the same "
-        "settings"
-    )
+    """Raise an error for the first fact that differs between ranks, if any does."""
+    for name in dict.fromkeys(name for facts in everyone for name in facts):
+        mine, *values = (str(facts.get(name)) for facts in everyone)
+        ranks = [str(rank) for rank, value in enumerate(values, 1) if value != mine]
+        if ranks:
+            theirs = values[int(ranks[0]) - 1]
+            if len(ranks) > 4:
+                ranks = [*ranks[:3], f"{len(ranks) - 3} others"]
+            who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
+            who = who if len(ranks) > 1 else f"rank {ranks[0]} has"
+            raise KINDS.get(name, ConfigError)(
+                f"{who} {name} = {theirs}, but rank 0 has {mine}; start all ranks with "
+                "the same versions, settings, graph and kind of data"
+            )

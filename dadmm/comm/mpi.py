@@ -54,9 +54,7 @@ class MPIExchange(Exchange):
     ----------
     comm : MPI.Comm
         Duplicated, so that messages of the caller do not interfere.
-    topology, size, nodes
-        As in `Exchange`.
-    hosts : ndarray of int, shape (n_nodes,)
+    topology, size, nodes, hosts
         As in `Exchange`; by default rank i has node i.
     wait : {"auto", "block", "poll"}
         How to wait: inside MPI ("block"), which is fastest when every rank has a core,
@@ -84,9 +82,6 @@ class MPIExchange(Exchange):
         self.private_comm = self._comm = mpi_library.duplicate(comm)
         self._made_of, self.rank = (size, wait, survives), comm.rank
         hosts = np.arange(len(topology)) if hosts is None else hosts
-        if nodes is None:
-            own = np.flatnonzero(hosts == comm.rank)
-            nodes = own[np.argsort(topology.degrees[own], kind="stable")]
         super().__init__(topology, size, nodes, hosts)
         machines, crowded = mpi_library.find_hosts(self._comm)
         self._wait = mpi_library.waiting(wait, crowded)
@@ -112,9 +107,8 @@ class MPIExchange(Exchange):
     def _make_parcels(self, topology: Topology) -> tuple[list[Parcel], int]:
         """Return a parcel for each other rank, and the bytes of a buffer for all."""
         back, begin, parcels = topology.reverse[self.arcs], 0, []
-        away = np.flatnonzero(~self._is_here)
-        for rank in np.unique(self.peers[away]).tolist():
-            rows = away[self.peers[away] == rank]
+        for rank in np.unique(self.peers[self.peers != self.rank]).tolist():
+            rows = np.flatnonzero(self.peers == rank)
             sent, received = (rows[np.argsort(k[rows])] for k in (self.arcs, back))
             if self._by_row:
                 begin = int(rows[0]) * self.inbox.rows.shape[1]
@@ -151,16 +145,13 @@ class MPIExchange(Exchange):
 
     def _pack(self, buffer: Bytes) -> None:
         """Write the message to each rank."""
-        out, lengths, head = self.outbox, self.lengths, 2 * ETA - self.begin
+        lengths, head = self.lengths, 2 * ETA - self.begin
         for parcel, n in zip(self._parcels, self._parcel_bytes.tolist(), strict=True):
-            rows = parcel.sent
+            rows = due = parcel.sent
             if n < len(rows) * (head + self.width):
-                rows = rows[lengths[rows] > 0]
-                due = rows[lengths[rows] > head]
-            else:
-                due = rows
+                rows, due = rows[lengths[rows] > 0], rows[lengths[rows] > head]
             data = buffer[parcel.begin : parcel.begin + n]
-            out.pack(rows, due, self.begin, self.width, data)
+            self.outbox.pack(rows, due, self.begin, self.width, data)
 
     def _unpack(self) -> None:
         """Read the message of each rank."""
@@ -184,26 +175,26 @@ class MPIExchange(Exchange):
         sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
         self._parcel_bytes = np.array(sums, dtype=np.int64)
         late = self._far and self._parcel_bytes.max(initial=0) <= SHORT
-        source = 2 + turn if late else 1
-        used = [(k, n) for k, n in enumerate(sums) if n]
-        receives = [
-            self._request(0, k, len(self._parcels[k].received) * most) for k, _ in used
-        ]
-        sends = [self._request(source, k, n) for k, n in used]
+        receives, sends = [], []
+        for parcel, n in zip(self._parcels, sums, strict=True):
+            if n:
+                receives.append(self._request(0, parcel, len(parcel.received) * most))
+                sends.append(self._request(2 + turn if late else 1, parcel, n))
         both = receives + sends
         return Requests(both, receives, sends) if late else Requests(both, both, [])
 
-    def _request(self, buffer: int, k: int, n: int) -> MPI.Prequest:
+    def _request(self, buffer: int, parcel: Parcel, n: int) -> MPI.Prequest:
         """Return the request for n bytes of a parcel; it is made once and kept.
 
         The first buffer is for receiving, the others are for sending.
         """
-        begin = self._parcels[k].begin + self.begin * self._by_row
+        begin = parcel.begin + self.begin * self._by_row
         key = buffer, begin, n
         if key not in self._made:
             make = self._comm.Send_init if buffer else self._comm.Recv_init
-            data = self._buffers[buffer][begin : begin + n]
-            self._made[key] = make(data, self._parcels[k].rank)
+            self._made[key] = make(
+                self._buffers[buffer][begin : begin + n], parcel.rank
+            )
         return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
@@ -225,12 +216,15 @@ class MPIExchange(Exchange):
         return mpi_library.gather(self._comm, own, everywhere)[0]
 
     @property
+    def sent(self) -> Counter:
+        self._count()
+        return self._sent
+
+    @property
     def wire(self) -> Integers:
         self._count()
         ranks = [(self.rank, parcel.rank) for parcel in self._parcels]
-        return np.column_stack(
-            [np.array(ranks, int).reshape(-1, 2), self._parcels_sent]
-        )
+        return np.hstack([np.array(ranks, int).reshape(-1, 2), self._parcels_sent])
 
     def all_finished(self, finished: bool) -> bool:
         if not self.rank_failure:
@@ -243,13 +237,16 @@ class MPIExchange(Exchange):
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
     def shrink(self, last: int, plan: Plan) -> tuple[MPIExchange, list[int], int]:
-        self._complete_requests()
+        # complete all requests, with errors: MPI waits for open ones at its end
+        for request in (*self._plans[0].started, *self._plans[1].started, *self._open):
+            with contextlib.suppress(MPI.Exception):
+                request.Wait()
         while True:
             everyone = self._comm.Shrink()
             try:
                 alive = mpi_library.ranks_in(everyone.Get_group(), self._comm)
                 t = np.array([last])
-                count_outside(t)
+                count_outside(t.nbytes)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
                 part, (size, wait, survives) = plan(alive), self._made_of
                 among = everyone.Split(part.nodes[0], key=self._comm.rank)
@@ -264,22 +261,8 @@ class MPIExchange(Exchange):
                 atexit.register(mpi_library.leave)
                 return exchange, alive, int(t[0])
 
-    def _complete_requests(self) -> None:
-        """Complete all requests, with errors; MPI waits for open ones at its end."""
-        plans = [request for plan in self._plans for request in plan.started]
-        for request in (*plans, *self._open):
-            with contextlib.suppress(MPI.Exception):
-                request.Wait()
-
-    @property
-    def sent(self) -> Counter:
-        self._count()
-        return self._sent
-
     def close(self) -> None:
-        for pending in self._pending:
-            self._wait(pending)
-        self._wait(self._open)
+        self._wait([*self._pending[0], *self._pending[1], *self._open])
         for request in self._made.values():
             request.Free()
         self._comm.Free()

@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from time import monotonic
-from typing import Any
 
 import mpi4py
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.comm import WAITS
 from dadmm.comm.launch_link import tell_launcher
@@ -47,14 +45,14 @@ def short_name() -> str:
     return " ".join(line.replace("Version:", "").split())
 
 
-def wait_sleeping(request: MPI.Request, *sent: NDArray[Any]) -> None:
+def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
     """Count a collective, and wait for it by testing and sleeping in turns.
 
     A blocking collective would use the cores until the last rank arrives. Ranks that
     still import modules or write files need them: with blocking collectives 20 ranks on
     2 cores took 1.2 times as long to start.
     """
-    count_outside(*sent)
+    count_outside(n_bytes)
     pause = 1e-3
     while not request.Test():
         time.sleep(pause)
@@ -69,42 +67,40 @@ def duplicate(comm: MPI.Comm) -> MPI.Comm:
 
 
 def gather(
-    comm: MPI.Comm, own: NDArray[Any], everywhere: bool = True
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    comm: MPI.Comm, own: np.ndarray, everywhere: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the arrays of all ranks one after the other, and their lengths.
 
     They are one-dimensional and of one type. If not ``everywhere``, ranks other than 0
     return nothing and zeros. Short arrays take one call if all ranks get them.
     """
-    names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
-    equal, unequal = (getattr(comm, name) for name in names)
-    mine = _first_row(own)[: None if everywhere else 8]
-    rows = np.zeros((comm.size, len(mine)), dtype=np.uint8)
-    wait_sleeping(equal(mine, rows), mine)
+    first = _first_row(own)[: None if everywhere else 8]
+    rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
+    equal = comm.Iallgather if everywhere else comm.Igather
+    wait_sleeping(equal(first, rows), first.nbytes)
     lengths = rows[:, :8].copy().view(np.int64)[:, 0]
     if everywhere and lengths.max() * own.itemsize <= SHORT:
-        pairs = zip(rows, lengths * own.itemsize, strict=True)
-        whole = np.concatenate([row[8 : 8 + n] for row, n in pairs])
-        return whole.view(own.dtype), lengths
+        used = np.arange(SHORT) < lengths[:, None] * own.itemsize
+        return rows[:, 8:][used].view(own.dtype), lengths
     whole = np.empty(int(lengths.sum()), own.dtype)
-    wait_sleeping(unequal(own, [whole, lengths.tolist()]), own)
+    unequal = comm.Iallgatherv if everywhere else comm.Igatherv
+    wait_sleeping(unequal(own, [whole, lengths.tolist()]), own.nbytes)
     return whole, lengths
 
 
-def broadcast(comm: MPI.Comm, array: NDArray[Any]) -> NDArray[Any]:
+def broadcast(comm: MPI.Comm, array: np.ndarray) -> np.ndarray:
     """Return the one-dimensional array of rank 0; all ranks pass the same type."""
-    mine = comm.rank == 0
-    row = _first_row(array)
-    wait_sleeping(comm.Ibcast(row), *[row] * mine)
-    length = int(row[:8].view(np.int64)[0])
-    if length * array.itemsize <= SHORT:
-        return row[8 : 8 + length * array.itemsize].view(array.dtype)
-    buffer = array.copy() if mine else np.empty(length, array.dtype)
-    wait_sleeping(comm.Ibcast(buffer), *[buffer] * mine)
-    return buffer
+    is_mine, row = comm.rank == 0, _first_row(array)
+    wait_sleeping(comm.Ibcast(row), row.nbytes * is_mine)
+    n_bytes = int(row[:8].view(np.int64)[0]) * array.itemsize
+    if n_bytes <= SHORT:
+        return row[8 : 8 + n_bytes].view(array.dtype)
+    found = array.copy() if is_mine else np.empty(n_bytes, np.uint8).view(array.dtype)
+    wait_sleeping(comm.Ibcast(found), n_bytes * is_mine)
+    return found
 
 
-def _first_row(array: NDArray[Any]) -> NDArray[np.uint8]:
+def _first_row(array: np.ndarray) -> np.ndarray:
     """Return the length of an array, and its bytes if they are few."""
     row = np.zeros(8 + SHORT, dtype=np.uint8)
     row[:8].view(np.int64)[0] = len(array)
@@ -113,7 +109,7 @@ def _first_row(array: NDArray[Any]) -> NDArray[np.uint8]:
     return row
 
 
-def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], Any]:
+def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], None]:
     """Return the function that waits for requests, by one of `WAITS`."""
     choice(WAITS).check("wait", wait)
     polls = crowded if wait == "auto" else wait == "poll"
@@ -146,7 +142,7 @@ def poll(requests: Sequence[MPI.Request]) -> None:
         time.sleep(POLL_INTERVAL if monotonic() < long else LONG_INTERVAL)
 
 
-def find_hosts(comm: MPI.Comm) -> tuple[NDArray[np.uint64], bool]:
+def find_hosts(comm: MPI.Comm) -> tuple[np.ndarray, bool]:
     """Return a hash of the host of each rank, and whether this host is crowded.
 
     It is if it has more ranks than cores they may use. A host is a host name and a
@@ -161,26 +157,31 @@ def find_hosts(comm: MPI.Comm) -> tuple[NDArray[np.uint64], bool]:
     allowed[list(os.sched_getaffinity(0))] = 1
     mine = np.concatenate([code, np.packbits(allowed)])
     everyone = np.empty((comm.size, len(mine)), dtype=np.uint8)
-    wait_sleeping(comm.Iallgather(mine, everyone), mine)
+    wait_sleeping(comm.Iallgather(mine, everyone), mine.nbytes)
     hosts = everyone[:, :8].copy().view(np.uint64)[:, 0]
     here = everyone[hosts == hosts[comm.rank]]
     cores = np.unpackbits(np.bitwise_or.reduce(here[:, 8:])).sum()
     return hosts, bool(len(here) > cores)
 
 
-def fault_tolerant() -> bool:
-    """Return whether ranks can continue after another rank has failed."""
-    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
-    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
-
-
 def check_fault_tolerance() -> None:
     """Raise a ConfigError if this MPI ends all ranks when one fails."""
-    if not fault_tolerant():
+    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
+    if enabled != "1" or "Open MPI" not in MPI.Get_library_version():
         raise ConfigError(
             "on_failure = continue needs Open MPI 5, started by mpiexec --with-ft "
             f"ulfm, got {short_name()}; start it so, or leave on_failure at abort"
         )
+
+
+def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
+    """Return the ranks that have failed, if ``error`` may report one and MPI can."""
+    try:
+        check_fault_tolerance()
+    except ConfigError:
+        return []
+    is_of_mpi = isinstance(error, MPI.Exception)
+    return ranks_in(comm.Get_failed(), comm) if is_of_mpi else []
 
 
 def agree(comm: MPI.Comm, yes: bool) -> bool:
@@ -188,7 +189,7 @@ def agree(comm: MPI.Comm, yes: bool) -> bool:
 
     All remaining ranks return the same.
     """
-    count_outside(np.array(yes, dtype=np.intc))
+    count_outside(np.intc().nbytes)
     try:
         return bool(comm.Agree(int(yes)))
     except MPI.Exception:

@@ -1,14 +1,13 @@
-"""What was sent: a counter for each way of sending, all of one form.
+"""What was sent: counters, arrays whose last axis is (messages, bytes).
 
-A counter is an array whose last axis is (messages, bytes). `Exchange.sent` counts the
-messages of the iterations by edge, and `Exchange.collectives` their collectives;
-`TreeReduction.sent` counts sums over a tree by edge; `outside` counts the calls of MPI
-outside the iterations.
+`Exchange.sent` counts the messages of the iterations by edge, `Exchange.collectives`
+their collectives, `TreeReduction.sent` sums over a tree by edge, and `outside` the
+calls of MPI outside the iterations.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +29,9 @@ def count(counted: Counter, lengths: NDArray[np.int64], times: int = 1) -> None:
 outside = counter()  # of this process
 
 
-def count_outside(*sent: NDArray[Any]) -> None:
+def count_outside(n_bytes: int) -> None:
     """Count a call outside the iterations, and the bytes that this process sends."""
-    outside[:] += 1, sum(array.nbytes for array in sent)
+    outside[:] += 1, n_bytes
 
 
 class Traffic(NamedTuple):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.comm import identity, traffic
-from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction, tree_of
+from dadmm.comm.launch_link import wait_until_read
+from dadmm.comm.tree import TreeReduction, Value
 from dadmm.core import errors
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
@@ -24,42 +26,45 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
+Record = dict[str, Any]  # what JSON can hold, by name
 
 
 class World:
-    """The processes of a run, for set-up, results and errors; this is a single one.
+    """The processes of a run, for set-up, results and errors: not for the iterations.
 
-    `dadmm.comm.mpi_world.MPIWorld` are the ranks of MPI; `joined` and `share_array` are
-    its collectives, and the others use these. Every method is collective: all processes
-    call it, in the same order. The exceptions are `dead`, `abort` and `end`.
+    Methods are collective, except `hosted`, `dead`, `abort` and `end`: all processes
+    call them, in the same order. All others use `joined` and `share_array`.
     """
 
-    rank = 0  #: of this process
-    size = 1  #: number of processes
-    comm: MPI.Comm | None = None  #: the communicator; None in a single process
     #: the rank of each node; None if rank i has node i, or in a single process
     hosts: Integers | None = None
-    library = "none (one process)"  #: name and version of the MPI library
     shrunk = False  #: whether ranks have failed and the others have continued
 
-    def __init__(self) -> None:
+    def __init__(self, comm: MPI.Comm | None = None) -> None:
+        self.comm = self._all = comm  #: None in a single process
+        self.rank, self.size = 0, 1
+        self.library = "none (one process)"  #: name and version of the MPI library
         self._before = traffic.outside.copy()
+        if comm is not None:
+            from dadmm.comm import mpi_library
+
+            self._mpi, self.library = mpi_library, mpi_library.short_name()
+            self.rank, self.size = comm.rank, comm.size
 
     def joined(
-        self, own: NDArray[Any], everywhere: bool
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        self, own: np.ndarray, everywhere: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the one-dimensional arrays of all ranks in order, and their lengths.
 
         If not ``everywhere``, ranks other than 0 return nothing and zeros.
         """
-        return own, np.array([len(own)])
+        if self.comm is None:
+            return own, np.array([len(own)])
+        return self._mpi.gather(self.comm, own, everywhere)
 
-    def share_array(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the one-dimensional array of rank 0 on every rank.
-
-        All ranks pass an array of the same type.
-        """
-        return array
+    def share_array(self, array: np.ndarray) -> np.ndarray:
+        """Return the one-dimensional array of rank 0; all ranks pass the same type."""
+        return array if self.comm is None else self._mpi.broadcast(self.comm, array)
 
     def share(self, text: str) -> str:
         """Return the text of rank 0 on every rank."""
@@ -83,13 +88,10 @@ class World:
 
         ``blocks`` are the rows of each node of this process.
         """
-        own = np.vstack(blocks)
-        numbers, lengths = self.joined(own.reshape(-1), False)
-        rows, sizes = numbers.reshape(-1, own.shape[1]), lengths // own.shape[1]
+        rows = self.gather(np.vstack(blocks))
         if self.hosts is None:
             return rows
-        if len(self.hosts) > self.size:
-            sizes = self.joined(np.array([len(block) for block in blocks]), False)[0]
+        sizes = self.joined(np.array([len(block) for block in blocks]), False)[0]
         if self.rank:
             return rows
         owner = np.argsort(self.hosts, kind="stable")  # of each block
@@ -97,28 +99,45 @@ class World:
 
     def scatter(self, blocks: Sequence[Matrix]) -> list[Matrix]:
         """Return the blocks of the nodes of this process; rank 0 passes all blocks."""
-        return [*blocks]
+        comm = self.comm
+        if comm is None:
+            return [*blocks]
+        self._mpi.wait_sleeping(comm.Ibarrier())
+        hosts = np.arange(self.size) if self.hosts is None else self.hosts
+        if self.rank:
+            shapes = np.empty((int((hosts == self.rank).sum()), 2), dtype=np.int64)
+            comm.Recv(shapes, source=0)
+            found = [np.empty(shape) for shape in shapes]
+            for block in found:
+                comm.Recv(block, source=0)
+            return found
+        for rank in range(1, self.size):
+            theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
+            for part in (np.array([rows.shape for rows in theirs]), *theirs):
+                traffic.count_outside(part.nbytes)
+                comm.Send(np.ascontiguousarray(part), dest=rank)
+        return [blocks[i] for i in np.flatnonzero(hosts == 0).tolist()]
 
-    def reduce(
-        self,
-        graph: Topology,
-        values: Sequence[Any],
-        merge: Merge | Stacked = np.add,
-        finish: Finish | None = None,
-    ) -> Any:
+    def reduce(self, graph: Topology, values: Sequence[Value], *how: Value) -> Value:
         """Return the values of all nodes merged, by default added, on every rank.
 
-        ``values`` are of the nodes of this process. They are merged along a
-        spanning tree of the graph, so the bits do not depend on the processes; see
-        `TreeReduction.reduce`.
+        ``values`` are of the nodes of this process. They are merged along a spanning
+        tree of the graph, so the bits do not depend on the processes. ``how`` are the
+        other arguments of `TreeReduction.reduce`.
         """
         hosted = self.hosted(len(graph))
         with self.tree(graph) as tree:
-            return tree.reduce(dict(zip(hosted, values, strict=True)), merge, finish)
+            return tree.reduce(dict(zip(hosted, values, strict=True)), *how)
 
-    def tree(self, graph: Topology) -> AbstractContextManager[TreeReduction]:
-        """Return a tree over the nodes of all ranks, whose messages are apart."""
-        return tree_of(graph, self.comm, self.hosts)
+    @contextmanager
+    def tree(self, graph: Topology) -> Iterator[TreeReduction]:
+        """Yield a tree over the nodes of all ranks, whose messages are apart."""
+        if self.comm is None:
+            yield TreeReduction(graph)
+            return
+        private = self._mpi.duplicate(self.comm)
+        yield TreeReduction(graph, private, self.hosts)
+        private.Free()
 
     def hosted(self, n_nodes: int) -> list[int]:
         """Return the nodes of this process, in order."""
@@ -134,96 +153,88 @@ class World:
         ranks = np.repeat(np.arange(self.size), counts)
         self.hosts = hosts_of(nodes, ranks, n_nodes, self.size)
 
-    def compare(self, facts: identity.Facts) -> None:
-        """Raise a DadmmError on all ranks if their facts differ.
-
-        Ranks send a hash, and the facts only if hashes differ.
-        """
-        if len(set(self.texts(f"{identity.digest(facts):x}"))) > 1:
-            identity.raise_difference(
-                [json.loads(text) for text in self.texts(json.dumps(dict(facts)))]
-            )
-
     def sent(self) -> tuple[int, int]:
-        """Return the calls and bytes outside the iterations, on rank 0.
+        """Return the calls of this rank and the bytes of all, outside the iterations.
 
-        The calls are of this rank, the bytes of all ranks.
+        The bytes are known on rank 0.
         """
         calls, n_bytes = (traffic.outside - self._before).tolist()
         return calls, int(self.gather(np.array([[n_bytes]])).sum())
 
     def adopt(self, comm: MPI.Comm) -> None:
         """Continue with a communicator of the ranks that are left."""
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.shrunk = True
 
     def check_fault_tolerance(self) -> None:
         """Raise a ConfigError if this MPI ends all ranks when one fails."""
+        if self.comm is not None:
+            self._mpi.check_fault_tolerance()
 
     def dead(self, error: BaseException) -> list[int]:
         """Return the ranks that are known to have failed, if ``error`` reports one."""
-        return []
+        return [] if self.comm is None else self._mpi.failed_ranks(self.comm, error)
 
     def leave(self, code: int) -> None:
-        """End this process, when all that are left call this."""
-        self.end(code)
+        """End this process without MPI_Finalize, when all that are left call this."""
+        if self.comm is not None:
+            self._mpi.agree(self.comm, True)
+            self._mpi.leave(code)
 
     def abort(self, error: BaseException) -> None:
         """Print the traceback and end the processes of all ranks."""
-        raise error
+        lines = "".join(traceback.format_exception(error))
+        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
+        sys.stderr.flush()
+        self.end(1)
 
     def end(self, code: int) -> None:
-        """End the processes of all ranks with this exit code."""
-        raise SystemExit(code)
+        """End the processes of all ranks, also of failed ones, with this exit code.
+
+        Wait first until stderr has been read: MPICH's helper on this host may drop text
+        that arrives together with the end.
+        """
+        wait_until_read(sys.stderr)
+        if self._all is None:
+            raise SystemExit(code)
+        self._all.Abort(code)
 
 
 def connect() -> World:
     """Return the processes of this run; start MPI only if a launcher started it."""
     launched = rank_and_size()
-    if launched is None:
-        _check_step()
-        return World()
-    rank, size = launched
-    try:
-        from dadmm.comm.mpi_world import MPIWorld
-
-        world = MPIWorld()
-        if size == 1 or world.size > 1:
-            return world
-        reason = (
-            f"mpiexec started {size} processes, but mpi4py sees only one: it uses "
-            f"{world.library!r}, which is not this mpiexec's MPI; use the mpiexec of "
-            "that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
-        )
-    except (ImportError, RuntimeError) as error:  # of mpi4py
-        reason = (
-            f"mpi4py cannot load an MPI library ({' '.join(str(error).split())}); "
-            "install one with pip install 'dadmm[mpi]', set MPI4PY_LIBMPI to the "
-            "libmpi of this mpiexec, or run without mpiexec, with --nodes"
-        )
-    if rank > 0:  # one process prints the error
-        raise SystemExit(2)
-    raise ConfigError(reason)
-
-
-def _check_step() -> None:
-    """Raise if this is one of several tasks of Slurm that no MPI connects."""
     tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "")
-    if tasks.isdigit() and int(tasks) > 1:
-        if os.environ.get("SLURM_PROCID") != "0":  # one process prints the error
-            raise SystemExit(2)
-        raise ConfigError(
+    if launched is not None:
+        rank, size = launched
+        try:
+            from dadmm.comm.mpi_library import MPI
+
+            world = World(MPI.COMM_WORLD)
+            if size == 1 or world.size > 1:
+                return world
+            reason = (
+                f"mpiexec started {size} processes, but mpi4py sees only one: it uses "
+                f"{world.library!r}, which is not this mpiexec's MPI; use the mpiexec "
+                "of that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
+            )
+        except (ImportError, RuntimeError) as error:  # of mpi4py
+            reason = (
+                f"mpi4py cannot load an MPI library ({' '.join(str(error).split())}); "
+                "install one with pip install 'dadmm[mpi]', set MPI4PY_LIBMPI to the "
+                "libmpi of this mpiexec, or run without mpiexec, with --nodes"
+            )
+    elif tasks.isdigit() and int(tasks) > 1:
+        rank = int(os.environ.get("SLURM_PROCID", "1"))
+        reason = (
             f"srun started {tasks} tasks, but no MPI connects them, so each would be a "
             "run of its own; use srun --mpi=pmi2 or --mpi=pmix, as your MPI needs it, "
             "or srun -n 1 for a run in one process"
         )
-
-
-def world_of(comm: MPI.Comm | None) -> World:
-    """Return the ranks of a communicator; without one, this process alone."""
-    if comm is None:
+    else:
         return World()
-    from dadmm.comm.mpi_world import MPIWorld
-
-    return MPIWorld(comm)
+    if rank > 0:  # one process prints the error
+        raise SystemExit(2)
+    raise ConfigError(reason)
 
 
 def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
@@ -249,26 +260,25 @@ class Checks:
     """
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._step = 0
-        self._failure, self._failed_at = DadmmError(), -1
+        self._world, self._step = world, 0
+        self._failure: tuple[int, DadmmError] | None = None  # and its step
         self._facts: dict[int, identity.Facts] = {}  # by step
 
     def run(self, step: Callable[[], T]) -> T:
         """Return ``step()``; None if this or an earlier step fails."""
         self._step += 1
-        if self._failed_at < 0:
+        if self._failure is None:
             try:
                 return step()
             except DadmmError as error:
-                self._failure, self._failed_at = error, self._step
+                self._failure = self._step, error
             except MemoryError as error:
                 reason = str(error).partition("\n")[0] or "none is left"
-                self._failed_at = self._step
-                self._failure = DadmmError(
+                told = (
                     f"there is not enough memory ({reason}); use fewer samples, "
                     "dimensions or nodes per host"
                 )
+                self._failure = self._step, DadmmError(told)
         return None  # type: ignore[return-value]
 
     def compare(self, facts: Callable[[], identity.Facts]) -> None:
@@ -277,34 +287,34 @@ class Checks:
         if found is not None:
             self._facts[self._step] = found
 
-    def gather(self, **own: Any) -> list[dict[str, Any]]:
+    def gather(self, **own: Any) -> list[Record]:
         """Return the record of each rank, which JSON can hold, on every rank.
 
         Raise a DadmmError on all ranks for the first step that failed, with the message
         of the lowest rank on which it did, or whose facts differ. Ranks send hashes of
         their facts, and the facts only if hashes differ.
         """
-        mine: dict[str, Any] = {"own": own}
-        if self._failed_at >= 0:
-            where = f"rank {self._world.rank}: " if self._world.rank else ""
-            message = f"{where}{self._failure}"
-            kind = type(self._failure).__name__
-            mine = {"failed_at": self._failed_at, "kind": kind, "message": message}
-        mine["hashes"] = {k: identity.digest(v) for k, v in self._facts.items()}
-        everyone = [json.loads(text) for text in self._world.texts(json.dumps(mine))]
+        world, (failed_at, failure) = self._world, self._failure or (0, None)
+        hashes = {k: identity.digest(v) for k, v in self._facts.items()}
+        mine: Record = {"own": own, "hashes": hashes}
+        if failure is not None:
+            message = f"rank {world.rank}: {failure}" if world.rank else str(failure)
+            mine = {"hashes": hashes, "failed_at": failed_at, "message": message}
+            mine["kind"] = type(failure).__name__
+        everyone = [json.loads(text) for text in world.texts(json.dumps(mine))]
         for step in range(1, self._step + 1):
-            failed = [them for them in everyone if them.get("failed_at") == step]
-            if failed:
-                message = failed[0]["message"]
-                if str(self._failure) == message:
-                    raise self._failure
-                raise getattr(errors, failed[0]["kind"], DadmmError)(message)
+            for them in everyone:
+                if them.get("failed_at") == step:
+                    if failure is not None and str(failure) == them["message"]:
+                        raise failure
+                    raise getattr(errors, them["kind"], DadmmError)(them["message"])
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
-                self._world.compare(self._facts[step])
+                texts = world.texts(json.dumps(dict(self._facts[step])))
+                identity.raise_difference([json.loads(text) for text in texts])
         return [them["own"] for them in everyone]
 
 
-def _as_bytes(text: str) -> NDArray[np.uint8]:
+def _as_bytes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), dtype=np.uint8)
 
 

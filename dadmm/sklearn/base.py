@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.comm.sending import Sending
-from dadmm.comm.world import World, collectively, world_of
+from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
@@ -117,7 +117,7 @@ class Consensus(BaseEstimator):
                 "this estimator is a copy without its communicator, as joblib makes "
                 "with n_jobs; set comm before fit, to None to fit these rows alone"
             )
-        world = world_of(self.comm)
+        world = World(self.comm)
         if world.size > 1 and _is_cross_validated():  # raise before ranks wait
             raise ProblemError(
                 "a cross-validation fits copies of this estimator, and splits the rows "
@@ -129,7 +129,9 @@ class Consensus(BaseEstimator):
         settings["the format of X"] = "sparse" if issparse(arrays[0]) else "dense"
         settings["the number of features"] = self.n_features_in_
         settings["the names of features"] = list(getattr(self, "feature_names_in_", ()))
-        world.compare({name: repr(value) for name, value in settings.items()})
+        checks = Checks(world)
+        checks.compare(lambda: {name: repr(value) for name, value in settings.items()})
+        checks.gather()
         if world.size > 1 and all(world.texts("yes" * _is_standardised(arrays[0]))):
             raise ProblemError(
                 "every rank has standardised all columns of X by itself, so a "

@@ -17,7 +17,7 @@ from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import Checks, World, collectively, world_of
+from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.classes import place_of
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
@@ -188,7 +188,7 @@ def solve(
     True
     """
     began, ranks = monotonic(), as_option(Ranks, comm)
-    comm, world = ranks.comm, world_of(ranks.comm)
+    comm, world = ranks.comm, World(ranks.comm)
     given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,

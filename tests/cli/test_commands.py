@@ -27,7 +27,7 @@ def test_a_command_is_named_as_it_was_started(place, start, run, monkeypatch):
 
 def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch):
     """Not all of them: the first one."""
-    monkeypatch.setitem(sys.modules, "dadmm.comm.mpi_world", None)
+    monkeypatch.setitem(sys.modules, "dadmm.comm.mpi_library", None)
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
     for words in (["run"], ["rnu"]):

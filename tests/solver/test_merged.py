@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dadmm import ProblemError, Topology
-from dadmm.comm.world import world_of
+from dadmm.comm.world import World
 from dadmm.graphs import topology
 from dadmm.problems import PPCA, metrics
 from dadmm.solver.merged import MergedKind, merged_axes
@@ -59,7 +59,7 @@ def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
     best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
 
     kind = MergedKind(problems)
-    kind.prepare(GRAPH, world_of(None), None)
+    kind.prepare(GRAPH, World(), None)
     duals = kind.duals
 
     (theta,) = {tuple(start) for start in kind.starts.values()}
@@ -126,7 +126,7 @@ def test_duals_strictness_and_curvature_have_their_closed_forms():
     n = sum(map(len, blocks))
 
     kind = MergedKind(problems)
-    kind.prepare(GRAPH, world_of(None), None)
+    kind.prepare(GRAPH, World(), None)
     duals = kind.duals
 
     start, within = kind.record, kind.within

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from mpi4py import MPI
 
-from dadmm.comm.mpi_world import MPIWorld
-from dadmm.comm.world import Checks, from_rank_0
+from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
 
-WORLD = MPIWorld(MPI.COMM_WORLD)
+WORLD = World(MPI.COMM_WORLD)
 RANK = WORLD.rank
 
 

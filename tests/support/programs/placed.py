@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from dadmm.cli.job import Job
 from dadmm.cli.progress import Signals
-from dadmm.comm.world import World, world_of
+from dadmm.comm.world import World
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import datasets
 from tests.support.runs import (
@@ -84,7 +84,7 @@ class Jobs:
         if not size and self.comm.rank == 0:
             world = World()
         elif self.comm.rank < size:
-            world = world_of(self.parts[size])
+            world = World(self.parts[size])
         if world is not None:
             argv = words.replace("FILE", f"place-{size or 1}.csv").split()
             with closing(Signals()) as signals, one_blas_thread():

@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from dadmm import Topology, datasets, problems, run
 from dadmm import sklearn as estimators
-from dadmm.comm.mpi_world import MPIWorld
+from dadmm.comm.world import World
 from dadmm.data import shard
 from tests.support.solving import solve
 
@@ -151,7 +151,7 @@ def planted(world: recording.Comm, blocks: list[np.ndarray]) -> Callable[[], Non
 
     def job() -> None:
         own, none = blocks[RANK], np.empty((0, 4))
-        MPIWorld(world).gather(own[:1] if RANK == 1 else none)
+        World(world).gather(own[:1] if RANK == 1 else none)
         centred = (own - own.mean(axis=0))[3]
         half = world.Split(RANK % 2, key=RANK)
         half.Ibcast(centred.astype(np.float32), root=0).Wait()
