@@ -50,8 +50,6 @@ ROOMS: dict[str, set[str]] = {room(module): set() for module in TREES}
 for module, found in IMPORTS.items():
     inner = {room(name) for name in found & TREES.keys()}
     ROOMS[room(module)] |= inner - {room(module)}
-        room(module)
-    }
 
 
 def test_imports_between_rooms_have_no_cycle():
