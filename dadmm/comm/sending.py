@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dadmm.comm.codec import Codec, Exact, codec_of
+from dadmm.comm.exchange import Hosted
 from dadmm.comm.wire import SLEEPY, Box
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers
 
 REVISIT = 10  # a sleeping edge carries a payload in one of this many of its turns
@@ -267,3 +269,24 @@ class Drop(Gate):
         arrived = turn.arrived & (np.concatenate(draws) >= self.probability)
         kept["lost"] += turn.arrived & ~arrived
         turn.arrived = arrived
+
+
+def make_gates(
+    nodes: Hosted, names: Integers, sending: Sending, schedule: Schedule | None
+) -> tuple[Gate, ...]:
+    """Return the gates of nodes with these original numbers."""
+    gates: list[Gate] = []
+    if schedule is not None:
+        active = schedule.active_edges(nodes.topology)
+        gates.append(Scheduled(active[:, nodes.arcs]))
+    if sending.send_every > 1:
+        period = 1 if schedule is None else schedule.period
+        gates.append(SendEvery(sending.send_every, period))
+    if sending.edge_sleep:
+        gates.append(Sleep(sending.edge_sleep, nodes.incidence))
+    if sending.censor:
+        gates.append(Censor(sending.censor, sending.censor_decay))
+    if sending.drop_probability:
+        seed, degrees = sending.drop_seed, nodes.incidence.degrees
+        gates.append(Drop(sending.drop_probability, seed, names, degrees))
+    return tuple(gates)
