@@ -23,10 +23,10 @@ Floats = NDArray[np.float64]
 SWEEPS = 4  # breadth-first searches that find a centre
 WORDS = 2**22  # of 64 sources each, for all edges together: 32 MB
 MOST_DENSE = 3_000  # nodes up to which neighbours are counted by a matrix product
-MOST_PATHS = 2e8  # paths of two edges that are counted one by one: some seconds
+MOST_PATHS = 2e8  # pairs of edges that are looked at: some seconds
 MOST_EXACT = 500  # nodes up to which all eigenvalues are computed, without scipy
 MOST_LANCZOS = 5_000  # nodes up to which the second one is computed
-CHUNK = 2**22  # paths that are counted together
+CHUNK = 2**22  # pairs that are looked at together
 
 
 def components(n_nodes: int, pairs: Integers) -> Integers:
@@ -164,22 +164,30 @@ def common_neighbours(topology: Topology, arcs: Integers) -> Floats:
         near[topology.sources, topology.indices] = 1.0
         own, row = np.unique(i, return_inverse=True)
         return np.asarray((near[own] @ near)[row, j], dtype=np.float64)
-    few = np.where(degrees[i] <= degrees[j], i, j)  # the end with fewer neighbours
-    many, counts = i + j - few, degrees[few]
-    if counts.sum() > MOST_PATHS:
+    # each edge begins at its end of lower degree, so no node begins very many
+    rank = np.empty(n, dtype=np.int64)
+    rank[np.argsort(degrees, kind="stable")] = np.arange(n)
+    lower, upper = rank[topology.sources], rank[topology.indices]
+    keys = np.sort((lower * n + upper)[lower < upper])
+    begin, end = np.divmod(keys, n)
+    # two edges that begin at one node, and an edge between their ends, are a triangle
+    pairs = np.searchsorted(begin, begin, side="right") - 1 - np.arange(len(keys))
+    if pairs.sum() > MOST_PATHS:
         return np.asarray(degrees[i] * degrees[j] / n)
-    keys = topology.sources * n + topology.indices
-    found, ends = np.zeros(len(arcs)), np.cumsum(counts)
-    marks = np.arange(CHUNK, counts.sum(), CHUNK)
-    for part in np.split(np.arange(len(arcs)), np.searchsorted(ends, marks)):
-        size = counts[part]
-        edge = np.repeat(np.arange(len(part)), size)
-        first = np.repeat(topology.indptr[few[part]] - np.cumsum(size) + size, size)
-        third = topology.indices[first + np.arange(len(edge))]
-        key = many[part][edge] * n + third
-        known = keys[np.minimum(np.searchsorted(keys, key), len(keys) - 1)] == key
-        found[part] = np.bincount(edge, known, minlength=len(part))
-    return found
+    found = np.zeros(len(keys))
+    marks = np.searchsorted(np.cumsum(pairs), np.arange(CHUNK, pairs.sum(), CHUNK))
+    for part in np.split(np.arange(len(keys)), marks):
+        first, size = np.repeat(part, pairs[part]), pairs[part]
+        second = first + 1 + np.arange(len(first))
+        second -= np.repeat(np.cumsum(size) - size, size)
+        key = end[first] * n + end[second]
+        third = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        known = keys[third] == key
+        for edge in first, second, third:
+            found += np.bincount(edge[known], minlength=len(keys))
+    i, j = rank[i], rank[j]
+    own = np.minimum(i, j) * n + np.maximum(i, j)
+    return np.asarray(found[np.searchsorted(keys, own)])
 
 
 def slowness(topology: Topology) -> float:

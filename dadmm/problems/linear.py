@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -243,22 +244,14 @@ class LeastSquares(LinearProblem):
 
     def _prepare(self) -> None:
         rows = triangular(np.column_stack([self._rows, self._target]))
-        self._rows, self._target = rows, target = rows[:, :-1], rows[:, -1]
-        r, p = rows.shape
-        self._padded, self._aim = np.zeros((p + 1, p)), np.zeros((1, p + 1))
-        self._padded[:r], self._aim[0, :r] = rows, target
-        left, values, right = np.linalg.svd(rows)
-        values[values <= EPS * max(self._n_rows, p) * values[0]] = 0.0
-        singular, turned = np.zeros(p), np.zeros(p + 1)
-        singular[: len(values)] = values
-        turned[:r] = target @ left
-        # A curvature of zero is replaced by the least positive number: added to a
-        # positive weight it is lost, and with weight 0 it avoids 0 / 0.
-        curvature = np.maximum(singular**2, TINY)
-        self._axes = np.ascontiguousarray(right.T)  # (..., p, p)
-        self._curvature = curvature[None]  # (..., 1, p)
-        self._pull = (singular * turned[:p])[None]  # (..., 1, p)
-        self._n_rows = r  # in other coordinates, the rows are these
+        self._rows, self._target = rows[:, :-1], rows[:, -1]
+        self._rounding = EPS * max(self._n_rows, self._rows.shape[1])
+        self._n_rows = len(rows)  # in other coordinates, the rows are these
+        vars(self).pop("_parabolas", None)
+
+    @cached_property
+    def _parabolas(self) -> Parabolas:
+        return Parabolas(*(part[0] for part in parabolas([self])))
 
     @property
     def equations(self) -> tuple[Matrix, Vector]:
@@ -277,8 +270,9 @@ class LeastSquares(LinearProblem):
         Its `prox` and `objectives` take and return arrays with a leading axis of n,
         and give the same bits as each problem alone.
         """
-        names = ("_axes", "_curvature", "_pull", "_padded", "_aim")
-        return stack_attributes(cls, problems, names)
+        stacked = stack_attributes(cls, problems, ())
+        stacked._parabolas = parabolas(problems)
+        return stacked
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (r, p) with F'F the Hessian of f."""
@@ -292,22 +286,58 @@ class LeastSquares(LinearProblem):
         self, theta: Vector, stats: None, centre: Vector, weight: Scalars
     ) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
+        axes, curvature, pull, *_ = self._parabolas
         weight = np.asarray(weight)[..., None, None]
-        row = centre[..., None, :] @ self._axes
+        row = centre[..., None, :] @ axes
         row *= weight
-        row += self._pull
-        row /= self._curvature + weight
-        return np.asarray((row @ self._axes.mT)[..., 0, :])
+        row += pull
+        row /= curvature + weight
+        return np.asarray((row @ axes.mT)[..., 0, :])
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
-        off = thetas @ self._padded.mT
-        off -= self._aim
+        off = thetas @ self._parabolas.rows.mT
+        off -= self._parabolas.target
         return np.asarray(0.5 * np.vecdot(off, off))
 
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient of f without absolute values, shape (p,)."""
         return np.asarray((self._rows @ theta - self._target) @ self._rows)
+
+
+class Parabolas(NamedTuple):
+    """Sums of squares, each as a sum of parabolas along its own axes."""
+
+    axes: Matrix  # (..., p, p)
+    curvature: Matrix  # (..., 1, p)
+    pull: Matrix  # (..., 1, p)
+    rows: Matrix  # (..., p + 1, p) with rows of zeros at the end
+    target: Matrix  # (..., 1, p + 1)
+
+
+@with_one_blas_thread
+def parabolas(problems: Sequence[LeastSquares]) -> Parabolas:
+    """Return the parabolas of n problems of p parameters, with a leading axis of n."""
+    groups: dict[tuple[int, float], list[int]] = {}
+    for k, own in enumerate(problems):
+        groups.setdefault((len(own._rows), own._rounding), []).append(k)
+    n, p = len(problems), problems[0].layout.size
+    shapes = (p, p), (1, p), (1, p), (p + 1, p), (1, p + 1)
+    found = Parabolas(*(np.zeros((n, *shape)) for shape in shapes))
+    for (r, rounding), group in groups.items():
+        rows = np.array([problems[k]._rows for k in group])
+        target = np.array([problems[k]._target for k in group])[:, None]
+        left, values, right = np.linalg.svd(rows)
+        values[values <= rounding * values[:, :1]] = 0.0
+        singular, turned = np.zeros((2, len(group), 1, p + 1))
+        singular[:, 0, : values.shape[1]], turned[..., :r] = values, target @ left
+        # A curvature of zero is replaced by the least positive number: added to a
+        # positive weight it is lost, and with weight 0 it avoids 0 / 0.
+        found.curvature[group] = np.maximum(singular[..., :p] ** 2, TINY)
+        found.pull[group] = (singular * turned)[..., :p]
+        found.axes[group] = right.mT
+        found.rows[group, :r], found.target[group, :, :r] = rows, target
+    return found
 
 
 @dataclass(eq=False, repr=False)

@@ -48,7 +48,6 @@ class RunConfig(Settings):
         builder.check_name(self.problem)
         penalty.check_name(self.scheme)
         self._check_suited()
-        self._check_coordinates()
         self._set_defaults()
         # the class of a scheme of one's own is imported when the run starts
         known = self.scheme if self.scheme in penalty.SCHEMES else "snap"
@@ -86,14 +85,11 @@ class RunConfig(Settings):
                 f"n_components must be {M} for {self.problem}, got "
                 f"{self.n_components!r}"
             )
-
-    def _check_coordinates(self) -> None:
         if not self.summaries:
             if self.coordinates in ("metric", "units"):
                 raise ConfigError(
-                    f"the coordinates {self.coordinates} need the summaries of all "
-                    f"nodes; leave out --coordinates {self.coordinates}, or "
-                    "--no-summaries"
+                    f"coordinates must be raw with --no-summaries, got "
+                    f"{self.coordinates}"
                 )
             self.coordinates = "raw"
         if self.init == "merged" and self.coordinates == "raw":
@@ -122,7 +118,8 @@ class RunConfig(Settings):
                 usual[name] = getattr(scheme, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
-            usual["n_components"] = self.traits.components
+            if takes(self.problem, "n_components"):
+                usual["n_components"] = self.traits.components
             defaults = builder.arguments(PROBLEMS[self.problem]).defaults
             for item in fields(self):
                 if item.metadata["argument"] in defaults:
@@ -209,30 +206,29 @@ class RunConfig(Settings):
     def from_toml(cls, path: str | Path) -> Table:
         """Return the settings of a TOML file, of the right types."""
         table = read_toml(path)
-        return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
+        return {k: flags.typed(k, v, str(path)) for k, v in table.items()}
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> CommandLine:
         """Return the checked content of a command line."""
-        given = flags.parse(cls, argv)
+        given = flags.parse(argv)
         config, dry = given.pop("config", None), given.pop("dry_run", False)
         resume, trust = given.pop("resume", None), given.pop("trust", False)
         run = None if resume is None else Path(resume)
-        if run is None:
-            file = None if config is None else flags.find_settings(config)
-        else:
+        file = None if config is None else flags.find_settings(config)
+        if run is not None:
+            barred = "--config" if file else "--overwrite" * given.get("overwrite", 0)
+            if barred:
+                raise ConfigError(
+                    f"{barred} cannot be used with --resume, which keeps the settings "
+                    f"and files of its run; leave out {barred}"
+                )
             file = run / "config.toml"
-            if config is not None:
-                raise ConfigError(
-                    "--resume uses the settings of its run; leave out --config"
-                )
-            if files.kind(file) == "none":
-                raise ConfigError(
-                    f"{run} has no config.toml, so it is not the folder of a run; give "
-                    "the folder that dadmm run names in its last lines"
-                )
             if files.kind(file) != "file":
-                raise ConfigError(f"{file} is not a regular file; restore it")
+                raise ConfigError(
+                    f"{run} is not the folder of a run: {file} is not a regular file; "
+                    "give the folder that dadmm run names in its last lines"
+                )
         table = {} if file is None else cls.from_toml(file)
         if run is not None and not table:
             raise ConfigError(
@@ -240,7 +236,7 @@ class RunConfig(Settings):
                 "file, or start a new run"
             )
         if not trust:
-            _check_harmless(table, given, str(file))
+            check_harmless(table, given, str(file))
         found = cls(**(table | given))
         if run is not None:
             found._check_resumed(cls(**table), run)
@@ -251,11 +247,6 @@ class RunConfig(Settings):
         if self.out is not None and Path(self.out) != run:
             raise ConfigError(
                 f"a run is resumed in its own folder, {run}; leave out --out"
-            )
-        if self.overwrite:
-            raise ConfigError(
-                "--overwrite cannot be used with --resume, which keeps the files of "
-                "the run; leave out --overwrite"
             )
         compared = {"nodes": self.nodes} if begun.nodes is not None else {}
         for name, now in (compared | self.deciding()).items():
@@ -288,7 +279,7 @@ class RunConfig(Settings):
         return "".join(f"{k} = {toml_value(v)}\n" for k, v in told.applied().items())
 
 
-def _check_harmless(table: Table, given: Table, file: str) -> None:
+def check_harmless(table: Table, given: Table, file: str) -> None:
     """Raise if a file has settings that only a command line may have."""
     for name in ("problem", "scheme"):
         place = table.get(name, "")

@@ -16,6 +16,7 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import from_text, from_toml
 from dadmm.core.version import __version__
+from dadmm.runs.settings import PROBLEM, Settings, takes
 
 COMMON = "most used"
 OF_TABLES = ("weight", "on_missing")  # that the short help has, too
@@ -40,11 +41,11 @@ def find_settings(name: str) -> Path:
     return PRESETS[name]
 
 
-def parse(settings: type, argv: Sequence[str]) -> Table:
+def parse(argv: Sequence[str]) -> Table:
     """Return the values of a command line by name, ``config`` and others included."""
-    parser = _parser(settings)
+    parser = _parser()
     if {"-h", "--help"} & {*argv}:
-        _shorten(parser, settings, argv)
+        _shorten(parser, argv)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
         flag = unknown[0].partition("=")[0]
@@ -59,8 +60,6 @@ def parse(settings: type, argv: Sequence[str]) -> Table:
 
 def in_flags(error: object) -> str:
     """Return an error of a command; a setting at its start is written as its flag."""
-    from dadmm.runs.settings import Settings
-
     said = r"must|cannot|is|needs|merged|matchings|keep|=|'"  # after the name
     first = re.match(rf"(\w+)(?= ({said}))", str(error))
     flags = {item.name: _flag(item) for item in fields(Settings)}
@@ -69,9 +68,9 @@ def in_flags(error: object) -> str:
     return flags[first[1]] + str(error)[first.end() :]
 
 
-def typed(settings: type, name: str, value: Any, source: str) -> Any:
+def typed(name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
-    types = {item.name: str(item.type) for item in fields(settings)}
+    types = {item.name: str(item.type) for item in fields(Settings)}
     if name not in types:
         hint = _closest(name, types, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
@@ -80,7 +79,7 @@ def typed(settings: type, name: str, value: Any, source: str) -> Any:
     return from_toml(f"{source}: {name}", value, types[name])
 
 
-def _parser(settings: type) -> Parser:
+def _parser() -> Parser:
     """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
         prog=program("run"),
@@ -91,7 +90,7 @@ def _parser(settings: type) -> Parser:
         add_help=False,
     )
     groups: Table = {}
-    for item in sorted(fields(settings), key=lambda item: not item.metadata["common"]):
+    for item in sorted(fields(Settings), key=lambda item: not item.metadata["common"]):
         topic = COMMON if item.metadata["common"] else item.metadata["group"]
         if topic not in groups:
             groups[topic] = parser.add_argument_group(topic)
@@ -100,7 +99,7 @@ def _parser(settings: type) -> Parser:
     groups[COMMON].add_argument(
         "--config", metavar="FILE", help=f"settings as TOML, or a preset: {found}"
     )
-    free = [_flag(item) for item in fields(settings) if item.metadata["resume"]]
+    free = [_flag(item) for item in fields(Settings) if item.metadata["resume"]]
     add = parser.add_argument_group("other").add_argument
     add("--resume", metavar="RUN", help="resume the run in this folder, with its "
         f"settings; these may change: {', '.join(free)}; the next resume keeps them",
@@ -120,15 +119,13 @@ def _parser(settings: type) -> Parser:
     return parser
 
 
-def _shorten(parser: Parser, settings: type, argv: Sequence[str]) -> None:
+def _shorten(parser: Parser, argv: Sequence[str]) -> None:
     """Leave out of the help what does not fit the problem and data of a command."""
-    from dadmm.runs.settings import PROBLEM, Settings, takes  # the base of `settings`
-
     words = dict(zip(argv, [*argv[1:], ""], strict=True))
     words |= dict(word.split("=", 1) for word in argv if "=" in word)
     run = Settings(problem=words.get("--problem", "ppca"), data=words.get("--data"))
     shown = {"config", "help", "help_all"}
-    for item in fields(settings):
+    for item in fields(Settings):
         facts = item.metadata
         usual = facts["common"] or facts["group"] == PROBLEM or item.name in OF_TABLES
         fits = not facts["argument"] or takes(run.problem, facts["argument"])
@@ -141,7 +138,7 @@ def _shorten(parser: Parser, settings: type, argv: Sequence[str]) -> None:
     for action in parser._actions:
         if action.dest not in shown:
             action.help = argparse.SUPPRESS
-    parser.epilog = f"--help-all has all {len(fields(settings))} settings."
+    parser.epilog = f"--help-all has all {len(fields(Settings))} settings."
 
 
 def _flag(item: Field[Any]) -> str:

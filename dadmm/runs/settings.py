@@ -203,7 +203,8 @@ class Settings:
         kind=SEED)
     n_components: int = setting(
         PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
-        applies=lambda run: takes(run.problem, "n_components"), kind=integer(1))
+        applies=lambda run: takes(run.problem, "n_components"), kind=integer(1),
+        only=SUBSPACES)
     zero_mean: bool = setting(
         PROBLEM, False, "fix the mean at zero (sfm: always)",
         applies=_of_problem("zero_mean"))

@@ -30,8 +30,7 @@ ENDINGS = {
     "output": "results could not be written",
 }
 OWN = ("status", "converged", "why", "reason", "iterations", "coordinates")
-TRAFFIC = ("messages", "bytes", "collectives", "collective_bytes")
-COORDINATES = {"metric": "in the metric", "units": "in units"}
+TRAFFIC = ("messages", "bytes", "collectives", "collective_bytes", "is_broadcast")
 ANGLES = {
     "angle_to_truth_degrees": "the true subspace",
     "angle_to_centralised_degrees": "the centralised solution",
@@ -45,6 +44,7 @@ SCORES = {
     "deviance_explained": "explained fraction of the deviance",
     "explained_variance": "explained fraction of the variance",
 }
+Lines = Iterator[tuple[str, str]]  # of the printed text: a name and words each
 
 
 class Named(NamedTuple):
@@ -64,7 +64,7 @@ class Summary(dict[str, Any]):
 
         ``spent`` has the seconds in total and in set-up, before the first iteration.
         """
-        found, bound = result.start, result.subspace_bound
+        found, bound, traffic = result.start, result.subspace_bound, result.traffic
         start: dict[str, Any] = {"init": result.ending.init}
         if found is not None:
             start |= {"angle_to_result_degrees": found.angle, "gap": found.gap}
@@ -72,10 +72,9 @@ class Summary(dict[str, Any]):
         subspace = None
         if bound is not None:
             subspace = {"within_degrees": known(bound.angle), "why_not": bound.why}
-        entries: dict[str, Any] = {name: getattr(result, name) for name in OWN}
-        entries |= {name: getattr(result.traffic, name) for name in TRAFFIC}
         return cls(
-            entries,
+            {name: getattr(result, name) for name in OWN}
+            | {name: getattr(traffic, name) for name in TRAFFIC},
             stopping=result.ending.summary(),  # the criterion met last, or not met
             waited_for=result.ending.words(result.reason == "converged"),
             penalties=_penalties(result),
@@ -86,10 +85,9 @@ class Summary(dict[str, Any]):
             consensus=_consensus(result, named),
             n_nodes=result.topology.n_nodes,
             lost_nodes=list(result.lost),
-            silent_messages=result.traffic.silent,  # a header without payload
-            lost_payloads=result.traffic.lost,
-            is_broadcast=result.traffic.is_broadcast,
-            tree_bytes=int(result.traffic.tree_bytes.sum()),  # of sums over a tree
+            silent_messages=traffic.silent,  # a header without payload
+            lost_payloads=traffic.lost,
+            tree_bytes=int(traffic.tree_bytes.sum()),  # of sums over a tree
             # since the run began or was resumed; phases: mean over the nodes
             seconds={
                 **spent,
@@ -100,14 +98,17 @@ class Summary(dict[str, Any]):
         )
 
     def text(self, config: RunConfig, folder: Path) -> str:
-        """Return what the run prints at its end.
-
-        The outcome comes first, then entries in two columns, then commands.
-        """
-        lines = [*self._ending(config)]
-        for name, words in self._entries(config):
-            lines.append(f"  {name:<12} {words}".rstrip())
-        return "\n".join(map(printable, [*lines, *self._commands(config, folder)]))
+        """Return what the run prints: the outcome, entries in two columns, commands."""
+        entries = [
+            f"  {name:<12} {words}".rstrip()
+            for part in (
+                self._problem(config), self._subspace(config), self._accuracy(),
+                self._coefficients(config), self._course(config),
+            )
+            for name, words in part
+        ]  # fmt: skip
+        lines = [*self._ending(config), *entries, *self._commands(config, folder)]
+        return "\n".join(map(printable, lines))
 
     def scores(self) -> dict[str, str]:
         """Return the names of scores on the rows of all nodes, and their values."""
@@ -129,80 +130,6 @@ class Summary(dict[str, Any]):
         if isinstance(positive, str):
             word = printable(positive, WIDEST)
             yield f"a positive coefficient raises the probability of {word}"
-
-    def _entries(self, config: RunConfig) -> Iterator[tuple[str, str]]:
-        """Yield what is known: the result, then how the run came to it."""
-        found, name = self["metrics"], self["coordinates"]
-        is_merged = self["start"]["init"] == "merged"
-        nodes, ranks = _many(self["n_nodes"], "node"), self.get("ranks", 1)
-        if 1 < ranks < self["n_nodes"]:
-            nodes += f" on {_many(ranks, 'rank')}"
-        yield (
-            "problem",
-            f"{config.problem} by {config.scheme} "
-            f"{COORDINATES.get(name, f'in {name} coordinates')} on {config.topology}, "
-            f"{nodes}; MPI: {self['mpi_library']}",
-        )
-        yield from self._rows()
-        for key, what in ANGLES.items():
-            if key in found:
-                yield "angle", f"{found[key]:.3f} degrees to {what}, at most"
-        if "missing" in found:
-            yield (
-                "missing",
-                f"{found['missing']:.1%} of the entries; imputed-*.npz have the "
-                "imputed samples of each node; there is no centralised solution",
-            )
-        elif config.has_subspace and not config.compares:
-            words = "not compared with the centralised solution"
-            yield "angle", f"{words} (use --compare-centralised)"
-        yield from self._subspace(config.n_components)
-        yield from self._accuracy()
-        if shown := [f"{name} {value}" for name, value in self.scores().items()]:
-            yield "score", f"{', '.join(shown)}, on these rows"
-        yield "agreement", self._consensus()
-        yield from self._coefficients(config)
-        if self["reason"] != "no_minimum":
-            yield "criteria", self["waited_for"].removeprefix("criterion ")
-        yield from self._penalties(config)
-        yield "messages", self._traffic()
-        if is_merged:
-            how = "confirmed the result" if self["status"] == "stationary" else (
-                "followed")  # fmt: skip
-            yield (
-                "set-up",
-                f"merged summaries of rows over a tree ({self['tree_bytes']:,} bytes "
-                f"of sums in set-up and at the end); "
-                f"{_many(self['iterations'], 'iteration')} {how}",
-            )
-        elif config.data is None and name == "units":
-            yield (
-                "set-up",
-                "a node sent to its neighbours sums for the units: number and sum of "
-                "its rows, squares about their mean, and what its best components "
-                "leave",
-            )
-        yield "seconds", self._seconds()
-        if (step := self["record_every"]) > config.record_every:
-            yield (
-                "history",
-                f"history.csv would have more than 50 MB, so it has every {step}th "
-                "iteration, with the bytes and seconds of those between",
-            )
-
-    def _commands(self, config: RunConfig, folder: Path) -> Iterator[str]:
-        yield f"results in {folder}"
-        page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
-        if page and not config.report and config.data is None and config.record_edges:
-            yield f"a page for your browser: {page} {quote(str(folder))}"
-        reason = self["reason"]
-        over = self["converged"] or reason == "no_minimum" or self["lost_nodes"]
-        if config.checkpoint and not over:
-            more = " --max-iter N" if reason == "max_iter" else ""
-            command = self._resume_command(config)
-            yield f"resume with: {command} {quote(str(folder))}{more}"
-        if self["advice"]:
-            yield self["advice"]
 
     def _ending(self, config: RunConfig) -> Iterator[str]:
         """Yield the outcome, and why it is not a better one."""
@@ -229,131 +156,39 @@ class Summary(dict[str, Any]):
         if lost := ", ".join(map(str, self["lost_nodes"])):
             yield f"WITHOUT the nodes that failed ({lost}) and their data"
 
-    def _seconds(self) -> str:
-        found = self["seconds"]
-        phases = [f"{phase} {found[phase]:.2f}" for phase in PHASES]
-        later = max(found["total"] - found["set_up"], 0.0)
-        loop = f"of it a node in the loop: {', '.join(phases)}"
-        return f"set-up {found['set_up']:.2f}, then {later:.2f}; {loop}"
+    def _commands(self, config: RunConfig, folder: Path) -> Iterator[str]:
+        """Yield where the results are, and which commands may follow."""
+        yield f"results in {folder}"
+        page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
+        if page and not config.report and config.data is None and config.record_edges:
+            yield f"a page for your browser: {page} {quote(str(folder))}"
+        reason = self["reason"]
+        over = self["converged"] or reason == "no_minimum" or self["lost_nodes"]
+        if config.checkpoint and not over:
+            given = {"problem": config.problem, "scheme": config.scheme}
+            own = "".join(f" --{k} {name}" for k, name in given.items() if ":" in name)
+            over_mpi = "one process" not in self["mpi_library"]
+            many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
+            usual = f"{many}{program('run')}{own} --resume"
+            command = os.environ.get("DADMM_RESUME_COMMAND") or usual
+            more = " --max-iter N" if reason == "max_iter" else ""
+            yield f"resume with: {command} {quote(str(folder))}{more}"
+        if self["advice"]:
+            yield self["advice"]
 
-    def _penalties(self, config: RunConfig) -> Iterator[tuple[str, str]]:
-        found, seconds = self["penalties"], self["seconds"]["curvature"]
-        if "eta" not in found:
-            return
-
-        def span(name: str) -> str:
-            least, most = (f"{value:.2g}" for value in found[name])
-            return least if least == most else f"{least} to {most}"
-
-        text = f"eta of {found['edges']:,} edge ends: {span('eta0')} at the start"
-        if found["eta"] == found["eta0"] and not config.scheme_class.is_constant:
-            text += ", and again at the end: the scheme has set them back"
-        else:
-            text += f", {span('eta')} at the end"
-        if "raised" in found:
-            text += (
-                f"; {found['changed']:,} changed; spent {span('spent')} of their "
-                f"budgets, {_many(found['raised'], 'budget')} raised, "
-                f"{found['used_up']:,} used up"
-            )
-        if found["guessed"]:
-            text += (
-                f"; no curvature was found for {found['guessed']:,} of them, whose eta "
-                "starts at 10"
-            )
-        if seconds >= 1.0:
-            text += (
-                f"; measuring curvatures for the first penalties took {seconds:.1f} s; "
-                "--eta0 with a number measures none"
-            )
-        yield "penalties", text
-
-    def _traffic(self) -> str:
-        outside, inside = self["outside_bytes"], self["bytes"]
-        text = f"{self['messages']:,} between neighbours, {inside:,} bytes"
-        if self["silent_messages"]:
-            text += f"; {self['silent_messages']:,} without payload"
-        if self["lost_payloads"]:
-            text += f"; {self['lost_payloads']:,} payloads lost"
-        if self["collectives"]:
-            own = self["collective_bytes"]
-            text += f"; {self['collectives']:,} collectives, {own:,} bytes"
-            inside += own
-        if self["outside_calls"]:
-            text += (
-                f"; set-up and end: {outside:,} bytes; "
-                f"{inside + outside:,} bytes in the whole run"
-            )
-        return text
-
-    def _consensus(self) -> str:
-        found = self["consensus"]
-        what = "the length of any part of theta"
-        if found["by"] == "coefficient":
-            what = "the size of any coefficient"
-            if self["status"] == "certified":
-                what += ", or of its bound if that is larger"
-        return (
-            f"nodes differ by at most {at_most(found['error'])} of {what} "
-            f"(worst: {found['where']})"
-        )
-
-    def _subspace(self, n_components: int) -> Iterator[tuple[str, str]]:
-        """Yield the lines about principal axes: of all rows, and those merged first."""
-        found, start = self["subspace"], self["start"]
-        rows = "the remaining rows" if self["lost_nodes"] else "all rows"
-        if found is not None and found["why_not"]:
-            what = f"no bound on the angle to the subspace of {rows}"
-            yield "angle", f"{what}: {found['why_not']}"
-        elif found is not None:
-            angle = least_angle(found["within_degrees"])
-            what = f"the principal subspace of {rows}"
-            yield "angle", f"{angle} degrees to {what}, at most of any node"
-        if start["init"] != "merged":
-            return
-        angle, rounds = start["angle_to_result_degrees"], start["rounds"]
-        completed = f"; {_many(rounds, 'round')} completed missing entries"
+    def _problem(self, config: RunConfig) -> Lines:
+        """Yield what was solved, and how many rows were used, dropped or filled."""
+        nodes, ranks = _many(self["n_nodes"], "node"), self.get("ranks", 1)
+        if 1 < ranks < self["n_nodes"]:
+            nodes += f" on {_many(ranks, 'rank')}"
+        name = self["coordinates"]
+        where = {"metric": "in the metric", "units": "in units"}
         yield (
-            "axes",
-            f"the merged axes are {angle:.2g} degrees from the result"
-            + completed * bool(rounds),
+            "problem",
+            f"{config.problem} by {config.scheme} "
+            f"{where.get(name, f'in {name} coordinates')} on {config.topology}, "
+            f"{nodes}; MPI: {self['mpi_library']}",
         )
-        if start["gap"] < LITTLE:
-            yield (
-                "axes",
-                f"components {n_components} and {n_components + 1} differ by "
-                f"{start['gap']:.1%} in variance, so the data hardly determine the "
-                "subspace",
-            )
-
-    def _accuracy(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines about the objective and the bound on its error."""
-        objective, found = self["objective"], self["certificate"] or {}
-        if objective is None:
-            return
-        if found.get("gap") is not None:
-            value, gap = with_bound(objective, found["gap"])
-            yield "objective", f"{value}, at most {gap} above the minimum"
-        elif found.get("within") and found["lower_by"] is not None:
-            value, gap = with_bound(objective, found["lower_by"])
-            yield (
-                "objective",
-                f"{value}; no point within {found['within']:.3g} of the solution is "
-                f"lower by more than {gap}",
-            )
-        else:
-            yield "objective", f"{objective:.6g}"
-        if n_open := found.get("open_directions"):
-            yield (
-                "open",
-                f"the data leave {_many(n_open, 'direction')} open; coefficients in "
-                f"{'it' if n_open == 1 else 'them'} have no bound",
-            )
-        if found.get("assumed"):
-            yield "assumed", "; ".join(found["assumed"])
-
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        """Yield how many rows the nodes have, and which were dropped or filled."""
         if counts := [*self.get("rows_by_node", {}).values()]:
             shown = ", ".join(f"{n:,}" for n in counts) + " by node"
             if len(counts) > 1 and len(set(counts)) == 1:
@@ -371,7 +206,75 @@ class Summary(dict[str, Any]):
                 more = ", ..." if len(gaps) > SHOWN else ""
                 yield "gaps", f"{total} with missing entries {what}: {words}{more}"
 
-    def _coefficients(self, config: RunConfig) -> Iterator[tuple[str, str]]:
+    def _subspace(self, config: RunConfig) -> Lines:
+        """Yield angles to other subspaces, and what is known of the merged axes."""
+        measured, found, start = self["metrics"], self["subspace"], self["start"]
+        for key, what in ANGLES.items():
+            if key in measured:
+                yield "angle", f"{measured[key]:.3f} degrees to {what}, at most"
+        if "missing" in measured:
+            yield (
+                "missing",
+                f"{measured['missing']:.1%} of the entries; imputed-*.npz have the "
+                "imputed samples of each node; there is no centralised solution",
+            )
+        rows = "the remaining rows" if self["lost_nodes"] else "all rows"
+        if found is not None and found["why_not"]:
+            what = f"no bound on the angle to the subspace of {rows}"
+            yield "angle", f"{what}: {found['why_not']}"
+        elif found is not None:
+            angle = least_angle(found["within_degrees"])
+            what = f"the principal subspace of {rows}"
+            yield "angle", f"{angle} degrees to {what}, at most of any node"
+        if start["init"] != "merged":
+            return
+        angle, rounds = start["angle_to_result_degrees"], start["rounds"]
+        completed = f"; {_many(rounds, 'round')} completed missing entries"
+        words = f"the merged axes are {angle:.2g} degrees from the result"
+        yield "axes", words + completed * bool(rounds)
+        if start["gap"] < LITTLE:
+            M = config.n_components
+            yield (
+                "axes",
+                f"components {M} and {M + 1} differ by {start['gap']:.1%} in variance, "
+                "so the data hardly determine the subspace",
+            )
+
+    def _accuracy(self) -> Lines:
+        """Yield the objective and the bound on its error, scores, and agreement."""
+        objective, found = self["objective"], self["certificate"] or {}
+        if objective is not None:
+            text = f"{objective:.6g}"
+            if found.get("gap") is not None:
+                value, gap = with_bound(objective, found["gap"])
+                text = f"{value}, at most {gap} above the minimum"
+            elif found.get("within") and found["lower_by"] is not None:
+                value, gap = with_bound(objective, found["lower_by"])
+                text = f"{value}; no point within {found['within']:.3g} of the "
+                text += f"solution is lower by more than {gap}"
+            yield "objective", text
+            if n_open := found.get("open_directions"):
+                yield (
+                    "open",
+                    f"the data leave {_many(n_open, 'direction')} open; coefficients "
+                    f"in {'it' if n_open == 1 else 'them'} have no bound",
+                )
+            if found.get("assumed"):
+                yield "assumed", "; ".join(found["assumed"])
+        if shown := [f"{name} {value}" for name, value in self.scores().items()]:
+            yield "score", f"{', '.join(shown)}, on these rows"
+        agreement, what = self["consensus"], "the length of any part of theta"
+        if agreement["by"] == "coefficient":
+            what = "the size of any coefficient"
+            if self["status"] == "certified":
+                what += ", or of its bound if that is larger"
+        yield (
+            "agreement",
+            f"nodes differ by at most {at_most(agreement['error'])} of {what} "
+            f"(worst: {agreement['where']})",
+        )
+
+    def _coefficients(self, config: RunConfig) -> Lines:
         """Yield a line per coefficient; of many, only the largest and the intercept.
 
         Lines on the errors of the computation, and on the penalty, follow.
@@ -379,77 +282,123 @@ class Summary(dict[str, Any]):
         values = shown = self.get("coefficients", {})
         if not shown:
             return
-        total, found = len(shown), self["certificate"] or {}
+        found, errors = self["certificate"] or {}, self.get("standard_errors", {})
         bounds = found["coefficients"] if found.get("radius") is not None else {}
-        errors, notes = self.get("standard_errors", {}), []
-        if errors:
-            notes.append("standard error")
+        is_certified = self["status"] == "certified"
+        notes = ["standard error"] if errors else []
         if not bounds:
             notes.append("mean over the nodes")
-            if self["status"] == "certified":
-                notes.append("only the objective has a bound")
-        title = f"{total}"
-        if total > SHOWN:
+            notes += ["only the objective has a bound"] * is_certified
+        title = f"{len(shown)}"
+        if len(shown) > SHOWN:
             nonzero = [name for name in shown if shown[name]] or list(shown)
             largest = sorted(nonzero, key=lambda name: -abs(shown[name]))[:LARGEST]
             kept = {*largest, "intercept"}
-            shown = {name: value for name, value in shown.items() if name in kept}
-            title = f"the largest of {total}"
+            shown = {name: value for name, value in values.items() if name in kept}
+            title = f"the largest of {len(values)}"
             notes.append("all are in summary.json")
-        title += f" ({'; '.join(notes)}):" if notes else ":"
-        yield "coefficients", title
-        words = {name: printable(name, WIDEST) for name in shown}
-        wide, lines = max(map(len, words.values())), {}
+        yield "coefficients", title + (f" ({'; '.join(notes)}):" if notes else ":")
+        rows = []
         for name, value in shown.items():
-            bound, text = bounds.get(name), f"{value:.6g}"
+            bound, error, text = bounds.get(name), errors.get(name), f"{value:.6g}"
             if bounds and bound is None:
                 text += " (open)"
             elif bound is not None and not errors:
                 text, _ = with_bound(value, bound)
-            lines[name] = f"{words[name]:<{wide}}  {text}"
-        wide = max(map(len, lines.values()))
-        for name, line in lines.items():
-            error = errors.get(name)
-            yield "", line if error is None else f"{line:<{wide}}  {error:.3g}"
+            last = "" if error is None else f"{error:.3g}"
+            rows.append((printable(name, WIDEST), text, last))
+        first, second, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+        for name, text, last in rows:
+            yield "", f"{name:<{first}}  {text:<{second}}  {last}"
         known_bounds = {name: x for name, x in bounds.items() if x is not None}
         if known_bounds:
-            yield (
-                "error",
-                computation_error(values, known_bounds, errors, self["status"]),
-            )
-        yield from self._shrinkage(config)
-        for line in self.comparison():
-            yield "", line
-
-    def _shrinkage(self, config: RunConfig) -> Iterator[tuple[str, str]]:
-        """Yield the penalty, and why coefficients have no standard errors."""
-        alpha, has_errors = self.get("alpha"), config.traits.has_errors
-        why = ""
-        if not self.get("standard_errors"):
-            if not has_errors:
+            error, of = worst_error(values, known_bounds, errors)
+            relation = "below" if error.endswith("%") else "at most"
+            how = "certified" if is_certified else "by its bound"
+            yield "error", f"of the computation: {relation} {error} {of}, {how}"
+        alpha, why = self.get("alpha"), ""  # why there are no standard errors
+        if not errors:
+            if not config.traits.has_errors:
                 why = f"{config.problem} has no standard errors"
             elif alpha:
-                why = (
-                    "it shrinks the coefficients, so they have no standard errors "
-                    "(--alpha 0 gives them)"
-                )
+                why = "it shrinks the coefficients, so they have no standard errors "
+                why += "(--alpha 0 gives them)"
             elif not self["converged"]:
                 why = "no standard errors, because the run has not converged"
         if alpha is not None:
             none = ", which is none" * (alpha == 0)
             yield "alpha", f"{alpha:g}{none}{f'; {why}' if why else ''}"
-        elif why and has_errors:
+        elif config.traits.has_errors and why:
             yield "", why
+        for line in self.comparison():
+            yield "", line
 
-    def _resume_command(self, config: RunConfig) -> str:
-        """Return the command that resumes a run; a launch command may name its own."""
-        if command := os.environ.get("DADMM_RESUME_COMMAND"):
-            return command
-        given = {"problem": config.problem, "scheme": config.scheme}
-        own = "".join(f" --{k} {name}" for k, name in given.items() if ":" in name)
-        over_mpi = "one process" not in self["mpi_library"]
-        many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
-        return f"{many}{program('run')}{own} --resume"
+    def _course(self, config: RunConfig) -> Lines:
+        """Yield how the run came to its result: criteria, penalties, bytes, seconds."""
+        if self["reason"] != "no_minimum":
+            yield "criteria", self["waited_for"].removeprefix("criterion ")
+        if "eta" in self["penalties"]:
+            yield "penalties", self._eta()
+        yield "messages", self._traffic()
+        if self["start"]["init"] == "merged":
+            yield (
+                "set-up",
+                f"merged summaries of rows over a tree ({self['tree_bytes']:,} bytes "
+                "of sums in set-up and at the end)",
+            )
+        found = self["seconds"]
+        phases = ", ".join(f"{phase} {found[phase]:.2f}" for phase in PHASES)
+        later = max(found["total"] - found["set_up"], 0.0)
+        yield (
+            "seconds",
+            f"set-up {found['set_up']:.2f}, then {later:.2f}; of it a node in the "
+            f"loop: {phases}",
+        )
+        if (step := self["record_every"]) > config.record_every:
+            yield (
+                "history",
+                f"history.csv would have more than 50 MB, so it has every {step}th "
+                "iteration, with the bytes and seconds of those between",
+            )
+
+    def _eta(self) -> str:
+        found, seconds = self["penalties"], self["seconds"]["curvature"]
+
+        def span(name: str) -> str:
+            least, most = (f"{value:.2g}" for value in found[name])
+            return least if least == most else f"{least} to {most}"
+
+        text = f"eta of {found['edges']:,} edge ends: {span('eta0')} at the start, "
+        text += f"{span('eta')} at the end"
+        if "raised" in found:
+            text += (
+                f"; {found['changed']:,} changed; spent {span('spent')} of their "
+                f"budgets, {_many(found['raised'], 'budget')} raised, "
+                f"{found['used_up']:,} used up"
+            )
+        if found["guessed"]:
+            text += f"; no curvature was found for {found['guessed']:,} of them, whose "
+            text += "eta starts at 10"
+        if seconds >= 1.0:
+            text += f"; measuring curvatures took {seconds:.1f} s, and --eta0 with a "
+            text += "number measures none"
+        return text
+
+    def _traffic(self) -> str:
+        outside, inside = self["outside_bytes"], self["bytes"]
+        text = f"{self['messages']:,} between neighbours, {inside:,} bytes"
+        if self["silent_messages"]:
+            text += f"; {self['silent_messages']:,} without payload"
+        if self["lost_payloads"]:
+            text += f"; {self['lost_payloads']:,} payloads lost"
+        if self["collectives"]:
+            own = self["collective_bytes"]
+            text += f"; {self['collectives']:,} collectives, {own:,} bytes"
+            inside += own
+        if self["outside_calls"]:
+            text += f"; set-up and end: {outside:,} bytes; "
+            text += f"{inside + outside:,} bytes in the whole run"
+        return text
 
 
 def _many(count: int, what: str) -> str:
@@ -479,29 +428,16 @@ def with_bound(value: float, bound: float) -> tuple[str, str]:
     return text, at_most(bound + abs(float(text) - value))
 
 
-def computation_error(
-    values: Mapping[str, float],
-    bounds: Mapping[str, float],
-    errors: Mapping[str, float | None],
-    status: str,
-) -> str:
-    """Return the line on the errors of the computation.
-
-    They are compared with the standard errors, or else with the coefficients. If one of
-    these may be zero, the line has the largest bound itself.
-    """
-    how = "certified" if status == "certified" else "by its bound"
-    value, of = worst_error(values, bounds, errors)
-    relation = "below" if value.endswith("%") else "at most"
-    return f"of the computation: {relation} {value} {of}, {how}"
-
-
 def worst_error(
     values: Mapping[str, float],
     bounds: Mapping[str, float],
     errors: Mapping[str, float | None],
 ) -> tuple[str, str]:
-    """Return the largest bound on an error, as a part or by itself, and of what."""
+    """Return the largest error of the computation, and of what it is a part.
+
+    Bounds are compared with the standard errors, or else with the coefficients. If one
+    of these may be zero, the error is the largest bound itself.
+    """
     what = "standard error" if errors else "coefficient"
     sizes = errors or {name: abs(value) for name, value in values.items()}
     ratios = [x / (sizes.get(name) or math.nan) for name, x in bounds.items()]

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from hashlib import sha256
 from importlib.resources import files
+from shlex import quote
 
+import numpy as np
 from plotly.offline import get_plotlyjs
 
+from dadmm.admm.clock import PHASES
+from dadmm.core.arguments import program
+from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
+from dadmm.runs.config import RunConfig
+from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
-from dadmm.show import about, convergence, cost, network, outcome, style
-from dadmm.show.html import embedded, paragraph, text
-from dadmm.show.page import Page
-from dadmm.show.panels import subject, title
+from dadmm.show import network, outcome, panels, style
+from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
+from dadmm.show.page import NONE, Page, details, facts, number, paragraph, table, text
+from dadmm.show.to_plotly import Json, packed
+from dadmm.timing import waiting
+from dadmm.timing.trace import Trace
 
-SECTIONS: dict[str, tuple[str, Callable[[Page], str]]] = {
-    "results": ("Results", outcome.results),
-    "convergence": ("Convergence", convergence.section),
-    "network": ("Network", network.section),
-    "cost": ("Traffic and time", cost.section),
-    "settings": ("Settings and versions", about.section),
-}
 SCRIPTS = ("plots.js", "network.js", "cursor.js")
 VERDICTS = {
     "certified": "The nodes agree, and the distance of the result from the solution "
@@ -34,11 +38,30 @@ VERDICTS = {
 }
 CURSOR = (
     '<div class="cursor js" role="group" aria-label="Iteration">'
-    '<button type="button" id="play" aria-pressed="false">Play</button>'
+    '<button type="button" id="play">Play</button>'
     '<label for="frame">Iteration</label>'
     '<input type="range" id="frame" min="0" max="0" value="0" step="1">'
-    '<output id="frame-words" for="frame"></output></div>'
+    '<output id="frame-words" for="frame"></output></div><div id="tip" hidden></div>'
 )
+AXES = (
+    '<div class="controls js"><label for="across">Over</label><select id="across">'
+    '<option value="">iterations</option><option value="log">iterations, '
+    'logarithmic</option><option value="bytes">bytes sent by all nodes</option>'
+    '<option value="seconds">seconds in the loop, mean over the nodes</option>'
+    "</select></div>"
+)
+NO_ROWS = (
+    "There are no rows of iterations. --record records them; it is the default up to "
+    "1,000 nodes. A run that is going may not have written any yet."
+)
+WORDS = (
+    "Solve is a node's own problem, exchange is messages and waiting, update is "
+    "multipliers and penalties, observe is callbacks and records. Bytes count the "
+    "messages between neighbours in the iterations, without opening messages."
+)
+FEW_ROWS, MOST_ROWS = 12, 30  # of a table, by iteration and by node
+MOST_HOSTS = 20
+LEFT_OUT = ("out", "overwrite", "quiet", "report")  # of the command
 
 
 def build(runs: Sequence[StoredRun], every: float = 0) -> str:
@@ -47,43 +70,55 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
     It loads itself again after ``every`` seconds, unless that is 0.
     """
     page = Page(runs)
-    first, parts, links = outcome.top(page), [], []
+    first, parts, links = outcome.top(page), "", ""
     for name, (words, section) in SECTIONS.items():
-        links.append(f'<li><a href="#{name}">{words}</a></li>')
-        parts.append(
+        links += f'<li><a href="#{name}">{words}</a></li>'
+        parts += (
             f'<section id="{name}" aria-labelledby="{name}-title">'
             f'<h2 id="{name}-title">{words}</h2>{section(page)}</section>'
         )
-    data = {
-        "figures": page.figures,
-        "network": page.network,
-        "costs": page.costs,
-        "colours": {name: style.page_colours(name) for name in ("light", "dark")},
-        "every": every,
-    }
+    data = {"figures": page.figures, "network": page.network, "costs": page.costs,
+            "every": every}  # fmt: skip
     # a script that cannot end its element early
-    plotly = get_plotlyjs().replace("</script", "<\\/script")
-    scripts = [plotly.replace("<!--", "<\\!--"), "".join(map(_file, SCRIPTS))]
+    plotly = get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    scripts = [plotly, "".join(map(_file, SCRIPTS))]
+    hashes = (b64encode(sha256(own.encode()).digest()).decode() for own in scripts)
+    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     badge = "" if page.is_comparison else outcome.badge(runs[0])
-    about_it = "" if page.is_comparison else _rule(runs[0])
+    rule = "" if page.is_comparison else _rule(runs[0])
     return (
         '<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'
+        # the browser loads nothing, and runs these scripts only
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{text(title(runs))}</title>"
-        f"<style>{style.stylesheet_colours()}{_file('page.css')}</style></head><body>"
+        f"<title>{text(panels.title(runs))}</title>"
+        f"<style>{style.stylesheet()}{_file('page.css')}</style></head><body>"
         '<a class="skip" href="#main">Skip to the report</a>'
-        f"<header><h1>{badge} {text(subject(runs))}</h1>{about_it}{first}"
-        f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>'
+        f"<header><h1>{badge} {text(panels.subject(runs))}</h1>{rule}{first}"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>'
         '<noscript><p class="note">JavaScript is off: there are no plots, and the '
         "network shows the last iteration.</p></noscript>"
-        f'{CURSOR if page.recorded else ""}<main id="main">{"".join(parts)}</main>'
+        f'{CURSOR if page.recorded else ""}<main id="main">{parts}</main>'
         f"<footer>Made by dadmm {text(__version__)}.</footer>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'
         + "".join(f"<script>{script}</script>" for script in scripts)
         + "</body></html>\n"
     )
+
+
+def embedded(content: Json) -> str:
+    """Return JSON that may stand in a script element, whatever its strings are."""
+    found = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        found = found.replace(char, f"\\u{ord(char):04x}")
+    return found
+
+
+def _file(name: str) -> str:
+    return files("dadmm.show").joinpath(name).read_text("utf-8")
 
 
 def _rule(run: StoredRun) -> str:
@@ -95,17 +130,157 @@ def _rule(run: StoredRun) -> str:
     return paragraph(f"{verdict}{reason} {rule}")
 
 
-def _file(name: str) -> str:
-    return files("dadmm.show").joinpath(name).read_text("utf-8")
+def _convergence(page: Page) -> str:
+    """Return objective, criteria of the stopping rule, and angles."""
+    runs = page.recorded
+    if not runs:
+        return paragraph(NO_ROWS)
+    found = panels.convergence(runs, MOST_POINTS)
+    longest = max(run.n_iterations for run in runs)
+    words = "Lines are medians over the nodes, bands reach from the smallest to the "
+    words += "largest node. "
+    words += said(len(thinned(longest, MOST_POINTS)), longest, "iterations")
+    for run in runs:  # bytes and seconds at the points of the curves
+        rows = thinned(run.n_iterations, MOST_POINTS)
+        costs = panels.cumulative(run)
+        page.costs.append({name: packed(own[rows]) for name, own in costs.items()})
+    tables = (_medians(page, found, k, run) for k, run in enumerate(runs))
+    drawn = page.legend(runs) + AXES + page.panels(found, "criteria")
+    return drawn + paragraph(words) + page.tables(tables)
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    """Return a policy by which a browser loads nothing and runs these scripts only."""
-    hashes = (
-        b64encode(sha256(script.encode()).digest()).decode() for script in scripts
-    )
-    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+def _medians(page: Page, found: Sequence[Panel], k: int, run: StoredRun) -> str:
+    """Return medians over the nodes at some iterations."""
+    curves = {
+        panel.title: mark
+        for panel in found
+        for mark in panel.marks
+        if isinstance(mark, Curve) and mark.run == k
+    }
+    if not curves:
+        return ""
+    t = next(iter(curves.values())).x
+    rows = [
+        [f"{t[row]:,}", *(number(float(curve.y[row])) for curve in curves.values())]
+        for row in thinned(len(t), FEW_ROWS)
+    ]
+    words = page.titled("medians over the nodes", run)
+    return table(["iteration", *curves], rows, words)
+
+
+def _cost(page: Page) -> str:
+    """Return traffic and time: bytes, phases, and who waited for whom."""
+    runs = page.recorded
+    if not runs:
+        return paragraph(NO_ROWS)
+    found, lines = panels.by_run(runs), list[str]()
+    if not page.is_comparison:
+        found, lines = _cost_of_run(runs[0])
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        page.panels(found)
+        + facts(lines)
+        + paragraph(WORDS)
+        + page.tables(_by_node(page, run) for run in runs)
     )
+
+
+def _cost_of_run(run: StoredRun) -> tuple[list[Panel], list[str]]:
+    """Return the panels of one run, and sentences on waiting."""
+    total = run.column("bytes").sum(axis=1, keepdims=True) / run.spans[:, None]
+    each = Panel("Bytes in each iteration", panels.ITERATION, Axis(from_zero=True),
+                 panels.spreads([total], [run], MOST_POINTS))  # fmt: skip
+    if np.ptp(total) == 0:
+        each = Panel(each.title, note=f"{total[0, 0]:,.0f}, the same in all")
+    found = [each, panels.phases(run), panels.sent(run)]
+    if run.is_going:
+        return found, ["Waiting times are estimated when the run ends."]
+    try:
+        waited = waiting.waiting(Trace.of(run))
+    except ConfigError as error:
+        return found, [f"Waiting times are not known: {error}."]
+    name, ends = "Who waited for whom (estimate)", ("Waited for", "Node")
+    found.append(panels.edge_map(name, run, waited.by_edge, "s", ends))
+    return found, waiting.table(waited).split("\n")
+
+
+def _by_node(page: Page, run: StoredRun) -> str:
+    """Return messages, bytes and seconds by node."""
+    sums = {name: run.column(name).sum(axis=0) for name in ("messages", "bytes")}
+    spent = [run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES]
+    order = np.argsort(-np.sum(spent, axis=0), kind="stable")[:MOST_ROWS]
+    rows = [
+        [f"node {i}", *(f"{own[i]:,.0f}" for own in sums.values()),
+         *(number(float(own[i]), 3) for own in spent)]
+        for i in order
+    ]  # fmt: skip
+    few = said(len(rows), len(spent[0]), "nodes")
+    words = page.titled(f"What a node sent, and its seconds by phase. {few}", run)
+    return table(["node", *sums, *PHASES], rows, words)
+
+
+def _about(page: Page) -> str:
+    """Return settings, versions and hosts, and the commands that repeat the runs."""
+    runs = page.runs
+    commands = "".join(
+        f"<h3>{text(page.titled('Repeat the run', run))}</h3>"
+        f'<pre class="command">{text(command(run))}</pre>'
+        for run in runs
+    )
+    if page.is_comparison:
+        commands = details("Commands that repeat the runs", commands)
+    names = [page.name(run) for run in runs] if page.is_comparison else ["value"]
+    applied = [run.config.applied() for run in runs]
+    keys = [
+        own.name for own in fields(RunConfig) if any(own.name in a for a in applied)
+    ]
+    rows = [[key, *(a.get(key, NONE) for a in applied)] for key in keys]
+    differ = [row for row in rows if len({str(word) for word in row[1:]}) > 1]
+    head, words = ["setting", *names], "Settings that applied"
+    found = [_facts(run) for run in runs]
+    known = list(dict.fromkeys(key for own in found for key in own))
+    about = [[key, *(own.get(key, NONE) for own in found)] for key in known]
+    return (
+        commands
+        + (table(head, differ, "Settings that differ") if differ else "")
+        + details(f"{len(rows)} settings applied", table(head, rows, words))
+        + details("Versions and hosts", table(["what", *names], about, "Versions"))
+    )
+
+
+def command(run: StoredRun) -> str:
+    """Return the command that repeats a run, in the folder where it was started."""
+    if run.config.data == IN_MEMORY:
+        return "dadmm.solve, with the problems of the Python program that saved it"
+    left_out = (*LEFT_OUT, "nodes") if run.over_mpi else LEFT_OUT
+    words = []
+    for name, value in run.config.chosen().items():
+        flag = "--" + name.replace("_", "-")
+        if name in left_out:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:  # a float has all of its digits
+            words += [flag, quote(str(value))]
+    start = f"mpiexec -n {run.config.nodes} " * run.over_mpi
+    return " ".join([start + program("run"), *words])
+
+
+def _facts(run: StoredRun) -> dict[str, str]:
+    """Return the folder, versions and hosts of a run."""
+    found = {"folder": str(run.folder)} | (run.summary.get("versions") or {})
+    if run.summary.get("mpi_library"):
+        found["MPI"] = run.summary["mpi_library"]
+    if hosts := run.summary.get("hosts"):
+        shown = [f"{name} ({count})" for name, count in hosts.items()][:MOST_HOSTS]
+        few = said(len(shown), len(hosts), "hosts")
+        found["hosts (processes)"] = f"{', '.join(shown)}. {few}".rstrip(". ")
+    return found
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Page], str]]] = {
+    "results": ("Results", outcome.results),
+    "convergence": ("Convergence", _convergence),
+    "network": ("Network", network.section),
+    "cost": ("Traffic and time", _cost),
+    "settings": ("Settings and versions", _about),
+}

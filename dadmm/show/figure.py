@@ -1,4 +1,4 @@
-"""The description of a figure: panels with axes, curves, bars, maps and marks.
+"""The description of a figure: panels with axes, curves, bars, maps and graphs.
 
 It knows no library: `to_matplotlib` and `to_plotly` draw what is here.
 """
@@ -44,6 +44,13 @@ class Curve:
     end: int | None = None  # place of the marker; by default the last
     run: int = 0  # number of the run, on a page
 
+    @property
+    def last(self) -> int:
+        """The place of the marker."""
+        known = np.flatnonzero(np.isfinite(self.y) & (self.y != 0))
+        last = int(known[-1]) if len(known) else 0
+        return last if self.end is None else self.end
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -69,7 +76,27 @@ class Map:
     unit: str
 
 
-Mark = Curve | Bundle | Bars | Map
+@dataclass(frozen=True)
+class Graph:
+    """A graph; the width and the colour of an edge show its value."""
+
+    places: Matrix  # (n_nodes, 2)
+    pairs: Integers  # (n_pairs, 2), each edge once
+    values: Vector  # of the pairs
+    scale: tuple[float, float]  # smallest and largest value of all graphs of a figure
+    names: Sequence[str] = ()  # of the nodes
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points with a colour by depth."""
+
+    x: Vector
+    y: Vector
+    depth: Vector
+
+
+Mark = Curve | Bundle | Bars | Map | Graph | Points
 
 
 @dataclass(frozen=True)
@@ -77,8 +104,8 @@ class Panel:
     """One plot of a figure."""
 
     title: str
-    x: Axis
-    y: Axis
+    x: Axis = Axis()
+    y: Axis = Axis()
     marks: Sequence[Mark] = ()
     level: tuple[float, str] | None = None  # a limit to mark, and its name
     moments: dict[str, float] = field(default_factory=dict)  # values of x, by name
@@ -86,11 +113,10 @@ class Panel:
 
     def limits(self) -> tuple[float, float] | None:
         """Return the ends of a logarithmic y axis, with room; None if it is not one."""
-        found = [np.zeros(0)]
+        found = [np.array([] if self.level is None else [self.level[0]])]
         for mark in self.marks:
             if isinstance(mark, Curve):
-                found += [own for own in (mark.y, mark.low, mark.high)
-                          if own is not None]  # fmt: skip
+                found += [v for v in (mark.y, mark.low, mark.high) if v is not None]
             elif isinstance(mark, Bundle):
                 found.append(mark.rows.ravel())
         every = np.concatenate(found)
@@ -98,8 +124,6 @@ class Panel:
         if not self.y.log or not len(every):
             return None
         low, high = float(every.min()), float(every.max())
-        if self.level is not None:
-            low, high = min(low, self.level[0]), max(high, self.level[0])
         room = max((high / low) ** 0.05, 1.05)
         return low / room, high * room
 
@@ -111,9 +135,8 @@ def byte_unit(most: float) -> tuple[float, str]:
 
 
 def is_wide(values: Vector) -> bool:
-    """Return whether numbers belong on a logarithmic axis."""
-    found = values[np.isfinite(values)]
-    return bool(len(found) and found.min() > 0 and found.max() > WIDE * found.min())
+    """Return whether positive numbers belong on a logarithmic axis."""
+    return bool(len(values) and values.max() > WIDE * values.min())
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -147,11 +170,6 @@ def thinned(n: int, most: int) -> Integers:
         return np.arange(n)
     places = (n - 1) * np.linspace(0, 1, most) ** 2
     return np.unique(places.round().astype(np.int64))
-
-
-def evenly(n: int, most: int) -> Integers:
-    """Return up to ``most`` of the numbers 0 to n - 1, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
 def said(shown: int, total: int, what: str) -> str:

@@ -1,28 +1,36 @@
-"""The section on the network over time, with its penalties and budgets."""
+"""The section on the network over time: its graph, penalties and budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers
 from dadmm.runs.stored import StoredRun
-from dadmm.show import svg, to_plotly
-from dadmm.show.figure import MOST_POINTS, Axis, Panel, evenly, said, thinned
+from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
 from dadmm.show.graph import pair_means, positions
-from dadmm.show.html import number, packed, paragraph, table
-from dadmm.show.page import Page
+from dadmm.show.page import Page, number, paragraph, table, text
 from dadmm.show.panels import penalty_medians
+from dadmm.show.style import N_LEVELS, SCHEME_STYLE
+from dadmm.show.to_plotly import Json, describe, packed
 
 MOST_FRAMES = 100
 MOST_EDGES = 1000  # of a drawn network
-MOST_NUMBERS = 40_000  # of all frames of a network, for each quantity
+MOST_NUMBERS = 20_000  # of all frames of a network, for each quantity
 MOST_NETWORKS = 8  # that are drawn
+MOST_NUMBERED, MOST_NODES = 60, 5000  # nodes with a number, and nodes that are drawn
 ROWS = 30  # of a table
+WIDE, MARGIN, THIN, THICK = 640.0, 26.0, 1.2, 8.0  # of a drawing and its edges
+ABOUT = (
+    "Width and colour of an edge are its penalty η, the mean of its two directions, as "
+    "it is after the iteration. "
+)
 NO_ROWS = "The edges were not recorded in every iteration; run with --record-edges."
+IDLE = "dotted: no payload in this iteration"
+OVER = "dashed: the budgets of both ends are used up"
 ASIDE = (
     '<div class="controls js"><label for="edge">Edge</label><select id="edge"></select>'
     '<label for="colour">Colour of nodes</label><select id="colour"></select></div>'
@@ -32,9 +40,11 @@ ASIDE = (
 )
 
 
-class Drawn(NamedTuple):
+@dataclass(frozen=True)
+class Drawn:
     """The network of a run as it is drawn."""
 
+    name: str  # of its element
     run: StoredRun
     pairs: Integers  # rows of the drawn edges, each once
     rows: Integers  # of the frames, in the columns of the run; empty without rows
@@ -47,37 +57,31 @@ def section(page: Page) -> str:
     if not found:
         return paragraph("The graph has one node and no edges.")
     longest = max(run.n_iterations for run in found)
-    drawn = [_choose(run, longest) for run in found[:MOST_NETWORKS]]
+    drawn = [_choose(k, run, longest) for k, run in enumerate(found[:MOST_NETWORKS])]
     every = np.concatenate([own.eta.ravel() for own in drawn])
-    every = every[np.isfinite(every) & (every > 0)]
-    scale = (float(every.min()), float(every.max())) if len(every) else (1.0, 1.0)
-    pictures = []
-    for k, own in enumerate(drawn):
-        edges = own.run.topology.edges[own.pairs]
-        picture = svg.graph(f"network-{k}", own.run.topology, positions(own.run), edges,
-                            own.eta[-1], scale)  # fmt: skip
-        words = page.name(own.run) if page.is_comparison else ""
-        figure = paragraph(words) + picture + paragraph(_ending(own))
-        pictures.append(f'<figure class="network">{figure}</figure>')
+    known = every[every > 0]
+    scale = (float(known.min()), float(known.max())) if len(known) else (1.0, 1.0)
     moving = [own for own in drawn if len(own.rows)]
     frames = sorted({int(t) for own in moving for t in own.run.iterations[own.rows]})
-    page.network = {
-        "frames": frames,
-        "scale": list(scale),
-        "runs": [_data(page, k, own) for k, own in enumerate(drawn) if own in moving],
-    }
-    several = "several" if len(drawn) > 1 else ""
-    legend = f'<ul class="legend" aria-label="Penalties">{svg.strength(scale)}</ul>'
+    page.network = {"frames": frames, "scale": list(scale),
+                    "runs": [_data(page, own) for own in moving]}  # fmt: skip
+    words = ABOUT + said(len(frames) or longest, longest, "iterations")
+    for own in drawn:
+        which = " (those whose penalty changes most)" if own.run.by_edge else ""
+        words += said(len(own.pairs), len(own.run.pairs), f"edges{which}")
+    pictures = "".join(_picture(page, own, scale) for own in drawn)
+    by_edge = [own.run for own in moving if own.run.by_edge]
     return (
-        paragraph(_words(found, drawn, len(frames), longest))
-        + f'<div class="beside {several}"><div class="networks">{"".join(pictures)}'
-        + f"</div><div>{legend * bool(len(every))}{_dashes(moving)}"
+        paragraph(words + said(len(drawn), len(found), "networks"))
+        + f'<div class="beside {"several" * (len(drawn) > 1)}">'
+        f'<div class="networks">{pictures}</div><div>'
+        + (_legend(scale, by_edge) if len(known) else "")
         + f"{ASIDE * bool(moving)}</div></div>"
-        + _curves(page, [own.run for own in moving if own.run.by_edge])
+        + (_curves(page, by_edge) if by_edge else "")
     )
 
 
-def _choose(run: StoredRun, longest: int) -> Drawn:
+def _choose(k: int, run: StoredRun, longest: int) -> Drawn:
     """Choose the edges and iterations of a run that are drawn."""
     graph, pairs = run.topology, run.pairs
     if run.by_edge:
@@ -86,140 +90,144 @@ def _choose(run: StoredRun, longest: int) -> Drawn:
         chosen = np.sort(np.argsort(-spread, kind="stable")[:MOST_EDGES])
         pairs, mean = pairs[chosen], mean[:, chosen]
     else:
-        pairs = pairs[evenly(len(pairs), MOST_EDGES)]
+        pairs = pairs[:: -(-len(pairs) // MOST_EDGES)]
         mean = np.full((1, len(pairs)), np.nan)
         if "eta" in run.arrays:
             both = run.array("eta", (len(graph.edges),))
             mean = 0.5 * (both[pairs] + both[graph.reverse[pairs]])[None]
-    if not run.has_rows:
-        return Drawn(run, pairs, np.empty(0, np.int64), mean)
-    most = int(np.clip(MOST_NUMBERS // len(pairs), 20, MOST_FRAMES))
-    rows = thinned(longest, most)
-    last = len(run.iterations) - 1
-    rows = np.unique(np.append(rows[rows < last], last))
-    return Drawn(run, pairs, rows, mean[rows] if run.by_edge else mean)
+    rows = np.empty(0, np.int64)
+    if run.has_rows:
+        rows = thinned(longest, min(max(MOST_NUMBERS // len(pairs), 20), MOST_FRAMES))
+        rows = np.append(rows[rows < run.n_iterations - 1], run.n_iterations - 1)
+    return Drawn(f"network-{k}", run, pairs, rows, mean[rows] if run.by_edge else mean)
 
 
-def _ending(own: Drawn) -> str:
-    """Return what a network shows before its slider is moved."""
-    if own.run.by_edge:
-        return f"iteration {own.run.iterations[-1]:,}"
-    if np.isnan(own.eta).any():
-        return "the graph; penalties are not known yet"
-    return f"penalties at the end. {NO_ROWS}"
+def _data(page: Page, own: Drawn) -> Json:
+    """Return the frames of a run as packed arrays, which `network.js` reads.
 
-
-def _words(
-    found: Sequence[StoredRun], drawn: Sequence[Drawn], n_frames: int, longest: int
-) -> str:
-    """Return what the section shows, and what it leaves out."""
-    words = "Width and colour of an edge are its penalty η, the mean of its two "
-    words += "directions, as it is after the iteration. "
-    words += said(n_frames or longest, longest, "iterations")
-    for own in drawn:
-        what = "edges (those whose penalty changes most)"
-        what = what if own.run.by_edge else "edges"
-        words += said(len(own.pairs), len(own.run.pairs), what)
-    return words + said(len(drawn), len(found), "networks")
-
-
-def _dashes(moving: Sequence[Drawn]) -> str:
-    """Return the meaning of dotted and dashed edges, if there are such."""
-    by_edge = [own.run for own in moving if own.run.by_edge]
-    items = ""
-    if any(not run.has_payload.all() for run in by_edge):
-        items += (
-            f"<li>{svg.edge_sample('level6 idle')} dotted: no payload in this "
-            "iteration (the edge sleeps, waits for its turn, or has no news)</li>"
-        )
-    spent = {run.config.scheme for run in by_edge
-             if run.has_budgets and (run.edge_column("used_up") > 0).any()}  # fmt: skip
-    if spent:
-        words = " and ".join(
-            "snap leaves the penalty about where it is" if scheme == "snap"
-            else f"{scheme} has set the penalty back to its start"
-            for scheme in sorted(spent)
-        )  # fmt: skip
-        items += (
-            f"<li>{svg.edge_sample('level6 over')} dashed: the budgets of both ends "
-            f"are used up, and {words}</li>"
-        )
-    return f'<ul class="legend">{items}</ul>' if items else ""
-
-
-def _data(page: Page, k: int, own: Drawn) -> dict[str, Any]:
-    """Return the frames of a run as packed arrays, which `network.js` reads."""
-    run, rows = own.run, own.rows
-    found: dict[str, Any] = {
-        "id": f"network-{k}",
+    Those of edges have the first direction of all drawn edges, then the second.
+    """
+    run, rows, edges = own.run, own.rows, own.run.topology.edges
+    found: Json = {
+        "id": own.name,
         "name": page.name(run),
         "look": page.look(run),
         "frames": packed(run.iterations[rows], "i4"),
-        "pairs": packed(run.topology.edges[own.pairs], "i4"),
+        "pairs": packed(edges[own.pairs], "i4"),
+        "nodes": {},
     }
-    n = run.topology.n_nodes
-    if n * len(rows) <= 5 * MOST_NUMBERS:
-        names = {"disagreement": "disagreement", "objective": "objective"}
-        if run.over_mpi:  # else no node waits
-            names["exchange_seconds"] = "seconds of exchange and waiting"
-        found["nodes"] = {
-            words: packed(run.column(name)[rows], "f4") for name, words in names.items()
-        }
-    return found | (_edge_data(own) if run.by_edge else {})
-
-
-def _edge_data(own: Drawn) -> dict[str, Any]:
-    """Return what is known of the drawn edges, as packed arrays."""
-    run, rows, pairs = own.run, own.rows, own.pairs
-    back = run.topology.reverse[pairs]
-    found: dict[str, Any] = {"eta": packed(own.eta, "f4")}
-    silent = ~run.has_payload[rows]
-    idle = silent[:, pairs] + 2 * silent[:, back].astype(np.uint8)
-    if idle.any():
-        found["idle"] = packed(idle, "u1")
-    if (run.eta[:, pairs] != run.eta[:, back]).any():
-        found["forth"] = packed(run.eta[rows][:, pairs], "f4")
-        found["back"] = packed(run.eta[rows][:, back], "f4")
-    if not run.has_budgets:
-        return found
-    used_up = run.edge_column("used_up")[rows] > 0
-    over = used_up[:, pairs] & used_up[:, back]
-    if over.any():
-        found["over"] = packed(over, "u1")
-    budgets = run.budgets
-    alike = budgets["spent"][:, pairs] == budgets["spent"][:, back]
-    ends = pairs if alike.all() else np.append(pairs, back)
-    for name, values in budgets.items():
-        found[name] = _few(values[rows][:, ends])
+    names = {"disagreement": "disagreement", "objective": "objective"}
+    if run.over_mpi:  # else no node waits
+        names["exchange_seconds"] = "seconds of exchange and waiting"
+    if run.topology.n_nodes * len(rows) <= 10 * MOST_NUMBERS:
+        for name, words in names.items():
+            found["nodes"][words] = packed(run.column(name)[rows], "f4")
+    if run.by_edge:
+        columns = {"eta": run.eta, "silent": ~run.has_payload}
+        if run.has_budgets:
+            columns |= run.budgets | {"used_up": run.edge_column("used_up") > 0}
+        ends = np.append(own.pairs, run.topology.reverse[own.pairs])
+        for name, values in columns.items():
+            kind = "u1" if values.dtype == bool else "f4"
+            found[name] = packed(values[rows][:, ends], kind)
     return found
 
 
-def _few(values: Matrix) -> dict[str, Any]:
-    """Return an array of few different numbers as places in a list; else as it is."""
-    levels, places = np.unique(values, return_inverse=True)
-    if len(levels) > 256:
-        return packed(values, "f4")
-    return packed(places.reshape(values.shape), "u1") | {"levels": levels.tolist()}
+def _picture(page: Page, own: Drawn, scale: tuple[float, float]) -> str:
+    """Return the graph of a run as it is at its end, with its caption."""
+    ending = f"penalties at the end. {NO_ROWS}"
+    if own.run.by_edge:
+        ending = f"iteration {own.run.iterations[-1]:,}"
+    elif np.isnan(own.eta).any():
+        ending = "the graph; penalties are not known yet"
+    words = page.name(own.run) if page.is_comparison else ""
+    return (
+        f'<figure class="network">{paragraph(words)}{_graph(own, scale)}'
+        f"{paragraph(ending)}</figure>"
+    )
+
+
+def _graph(own: Drawn, scale: tuple[float, float]) -> str:
+    """Return the drawing of a graph: edges, and nodes with their numbers and names."""
+    topology, places, n_pairs = own.run.topology, positions(own.run), len(own.pairs)
+    low, span = places.min(axis=0), np.ptp(places, axis=0)
+    unit = (WIDE - 2 * MARGIN) / max(float(span[0]), float(span[1]) / 0.85, 1e-9)
+    high = span[1] * unit + 2 * MARGIN
+    x = (WIDE - span[0] * unit) / 2 + (places[:, 0] - low[0]) * unit
+    y = high - MARGIN - (places[:, 1] - low[1]) * unit
+    thick = float(np.clip(50 / n_pairs**0.5, 2.5, THICK))
+    pairs = topology.edges[own.pairs].tolist()
+    lines, hits, nodes = [], [], []
+    for k, ((i, j), eta) in enumerate(zip(pairs, own.eta[-1].tolist(), strict=True)):
+        ends = f'x1="{x[i]:.1f}" y1="{y[i]:.1f}" x2="{x[j]:.1f}" y2="{y[j]:.1f}"'
+        look = _edge_look(eta, scale, thick)
+        lines.append(f"<line {ends} {look}/>")
+        hits.append(f'<line {ends} data-edge="{k}"/>')
+    n = topology.n_nodes
+    is_numbered, r = n <= MOST_NUMBERED, 11 if n <= MOST_NUMBERED else 4
+    shown = range(n) if n <= MOST_NODES else sorted({i for pair in pairs for i in pair})
+    for i in shown:
+        at, name = f'x="{x[i]:.1f}"', text(topology.names[i]) if topology.names else ""
+        words = f'<text {at} y="{y[i] + 4:.1f}">{i}</text>'
+        words += f'<text {at} y="{y[i] + 24:.1f}">{name}</text>' if name else ""
+        nodes.append(
+            f'<g data-node="{i}" data-name="{name or i}"><circle cx="{x[i]:.1f}" '
+            f'cy="{y[i]:.1f}" r="{r}"/>{words if is_numbered else ""}</g>'
+        )
+    return (
+        f'<svg class="graph" id="{own.name}" viewBox="0 0 {WIDE:.0f} {high:.0f}" '
+        f'tabindex="0" role="img" aria-label="Graph of {n} nodes and '
+        f'{len(own.run.pairs)} edges" data-thick="{thick:.2f}">'
+        '<line class="halo" visibility="hidden"/>'
+        f'<g class="edges">{"".join(lines)}</g><g class="hits">{"".join(hits)}</g>'
+        f'<g class="nodes">{"".join(nodes)}</g></svg>'
+    )
+
+
+def _edge_look(eta: float, scale: tuple[float, float], thick: float) -> str:
+    """Return the attributes of an edge, as `network.js` sets them in other frames."""
+    low, high = scale
+    if not eta > 0:
+        return 'class="edge plain" stroke-width="1.5"'
+    share = 0.5 if high <= low else float(np.log(eta / low) / np.log(high / low))
+    level, width = round(share * (N_LEVELS - 1)), THIN + (thick - THIN) * share
+    return f'class="edge level{level}" stroke-width="{width:.2f}"'
+
+
+def _legend(scale: tuple[float, float], runs: Sequence[StoredRun]) -> str:
+    """Return the scale of the penalties, and what dotted and dashed edges are."""
+    low, high = scale
+    samples = {
+        f"{eta:.3g}": _edge_look(eta, scale, THICK)
+        for eta in (np.geomspace(low, high, 5).tolist() if high > low else [low])
+    }
+    if any(not run.has_payload.all() for run in runs):
+        samples[IDLE] = 'class="edge level6 idle" stroke-width="4"'
+    if any((run.edge_column("used_up") > 0).any() for run in runs if run.has_budgets):
+        samples[OVER] = 'class="edge level6 over" stroke-width="4"'
+    items = "".join(
+        '<li><svg width="34" height="14" aria-hidden="true"><line x1="1" y1="7" '
+        f'x2="33" y2="7" {look}/></svg> {words}</li>'
+        for words, look in samples.items()
+    )
+    return f'<ul class="legend" aria-label="Penalties">{items}</ul>'
 
 
 def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
     """Return penalties and budgets over time, to which `network.js` adds an edge."""
-    if not runs:
-        return ""
-    panel = penalty_medians(runs, MOST_POINTS)
-    figure, plots = to_plotly.describe(panel), ""
+    panel, budget = penalty_medians(runs, MOST_POINTS), ""
     words = "Bands hold the edges of a run, thin lines are their medians"
-    if not page.is_comparison:
+    if not page.is_comparison:  # the script draws the edges
         words = "Thin lines are the drawn edges, the black line is their median"
-        line = figure["data"][2]  # the script draws the edges instead of the band
-        line["line"]["color"], line["name"] = "@text", "median"
-        figure["data"] = [line]
+        (curve,) = (mark for mark in panel.marks if isinstance(mark, Curve))
+        median = replace(curve, name="median", look=SCHEME_STYLE["fixed"], low=None)
+        panel = replace(panel, marks=[median])
         if runs[0].has_budgets:
             title = "Budget of the chosen edge"
-            words += f". A budget is in {_unit(runs[0])}"
-            empty = to_plotly.describe(Panel(title, panel.x, Axis(from_zero=True)))
-            plots = page.plot(title, empty, "iterations", "budget")
-    plots = page.plot(panel.title, figure, "iterations", "eta") + plots
+            words += f". {_unit(runs[0])}"
+            empty = describe(Panel(title, panel.x, Axis(from_zero=True)))
+            budget = page.plot(title, empty, "iterations", "budget")
+    plots = page.plot(panel.title, describe(panel), "iterations", "eta") + budget
     return (
         page.legend(runs)
         + f'<div class="panels halves js">{plots}</div>'
@@ -229,10 +237,9 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
 
 
 def _unit(run: StoredRun) -> str:
-    """Return the unit of the budgets of a run."""
-    if run.config.scheme == "snap":
-        return "bits, each of which doubles or halves a penalty"
-    return "sums of |tau|"
+    """Return a sentence on the unit of the budgets of a run."""
+    bits = "bits, each of which doubles or halves a penalty"
+    return f"A budget is in {bits if run.config.scheme == 'snap' else 'sums of |tau|'}"
 
 
 def _table(page: Page, run: StoredRun) -> str:
@@ -241,15 +248,12 @@ def _table(page: Page, run: StoredRun) -> str:
     words = "The largest penalties after the last iteration. "
     if run.has_budgets:
         columns |= {name: values[-1] for name, values in run.budgets.items()}
-        words += f"Budgets are in {_unit(run)}. "
-    ends, word = np.arange(len(edges)), "to"
-    if all(np.array_equal(c, c[run.topology.reverse]) for c in columns.values()):
-        ends, word = run.pairs, "\N{EN DASH}"
-    order = ends[np.argsort(-run.eta[-1, ends], kind="stable")[:ROWS]]
+        words += f"{_unit(run)}. "
+    order = np.argsort(-run.eta[-1], kind="stable")[:ROWS]
     rows = [
-        [f"{edges[e, 0]} {word} {edges[e, 1]}",
+        [f"{edges[e, 0]} to {edges[e, 1]}",
          *(number(float(values[e])) for values in columns.values())]
         for e in order
     ]  # fmt: skip
-    few = said(len(rows), len(ends), "edges")
+    few = said(len(rows), len(edges), "directed edges")
     return table(["edge", *columns], rows, page.titled(words + few, run))

@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dadmm.admm.clock import PHASES
 from dadmm.admm.rule import CRITERIA
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.runs import settings
 from dadmm.runs.stored import StoredRun
-from dadmm.show import style
+from dadmm.show import graph, style
 from dadmm.show.figure import (
     MOST_NODES,
     Axis,
     Bars,
     Bundle,
     Curve,
+    Graph,
     Map,
+    Mark,
     Panel,
+    Points,
     byte_unit,
     is_wide,
     quantiles,
     said,
     thinned,
 )
-from dadmm.show.graph import widest
 
 ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
@@ -44,13 +46,6 @@ TITLES = {
     "dual": "Dual residual",
     "disagreement": "Disagreement",
     "residual": "Residual",
-}
-# columns besides the objective that a stopping rule tests; "" for several rules
-LENGTHS = {
-    "optimality": ("disagreement", "residual"),
-    "residuals": ("primal", "dual"),
-    "objective": ("primal", "dual"),
-    "": ("primal", "dual"),
 }
 SHARED = ("problem", "scheme", "topology", "nodes")  # settings of runs of any problem
 ITERATION = Axis("Iteration")
@@ -70,20 +65,27 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
     differ = [
         name
         for name in given[0]
-        if name in DECIDE & telling
-        and name not in without
+        if name in (DECIDE & telling) - set(without)
         and len({repr(own[name]) for own in given}) > 1
     ]
     if "problem" in differ:  # settings of a problem follow from it
         differ = [name for name in differ if name in SHARED]
-    names = [", ".join(_word(name, chosen[name]) for name in differ
-                       if chosen[name] is None or name in run.config.applied())
-             for run, chosen in zip(runs, given, strict=True)]  # fmt: skip
-    if without or len(set(names)) == len(names):
-        return names if differ or without else [runs[0].folder.name]
-    folders = [str(run.folder) for run in runs]
-    return [f"{name} ({folder})" if name else folder
-            for name, folder in zip(names, folders, strict=True)]  # fmt: skip
+    names = [
+        ", ".join(
+            _word(name, own[name])
+            for name in differ
+            if own[name] is None or name in run.config.applied()
+        )
+        for run, own in zip(runs, given, strict=True)
+    ]
+    if without or len(set(names)) == len(names) > 1:
+        return names
+    if len(runs) == 1:
+        return [runs[0].folder.name]
+    return [
+        f"{name} ({run.folder})" if name else str(run.folder)
+        for name, run in zip(names, runs, strict=True)
+    ]
 
 
 def looks(runs: Sequence[StoredRun]) -> list[style.Look]:
@@ -91,13 +93,13 @@ def looks(runs: Sequence[StoredRun]) -> list[style.Look]:
     return style.looks([run.config.scheme for run in runs], labels(runs, SEEDS))
 
 
-def _word(name: str, value: Any) -> str:
-    if name in ("scheme", "problem"):
-        return str(value)
+def _word(name: str, value: object) -> str:
     if value is None:
         return f"default {name}"
+    if name in ("scheme", "problem"):
+        return str(value)
     if name == "topology":
-        return Path(value).stem
+        return Path(str(value)).stem
     value = f"{value:g}" if isinstance(value, float) else value
     return f"{value} nodes" if name == "nodes" else f"{name} = {value}"
 
@@ -105,21 +107,18 @@ def _word(name: str, value: Any) -> str:
 def subject(runs: Sequence[StoredRun]) -> str:
     """Return what the runs have in common: problem, scheme, graph and nodes."""
     facts = [
-        {
-            "": run.config.traits.title or run.config.problem.replace("_", " "),
-            "by ": run.config.scheme,
-            "on ": Path(run.config.topology).stem,
-        }
+        (
+            run.config.traits.title or run.config.problem.replace("_", " "),
+            f" by {run.config.scheme}",
+            f" on {Path(run.config.topology).stem}",
+            f", {(n := run.topology.n_nodes)} node" + "s" * (n > 1),
+        )
         for run in runs
     ]
-    common = [f"{k}{v}" for k, v in facts[0].items() if all(s[k] == v for s in facts)]
-    counts = {run.topology.n_nodes for run in runs}
-    words = " ".join(common or ["runs of different problems"])
-    if words.startswith(("by ", "on ")):
-        words = f"different problems {words}"
-    if len(counts) == 1:
-        n = counts.pop()
-        words += f", {n} node" + "s" * (n > 1)
+    first, *more = (
+        own[0] if len(set(own)) == 1 else "" for own in zip(*facts, strict=True)
+    )
+    words = "".join([first or "different problems", *more])
     return words[0].upper() + words[1:]
 
 
@@ -128,8 +127,7 @@ def title(runs: Sequence[StoredRun]) -> str:
     words = subject(runs)
     if len(runs) == 1:
         ending = runs[0].summary.get("status", "ended")
-        count = runs[0].summary.get("iterations")
-        count = len(runs[0].column("primal")) if count is None else count
+        count = runs[0].summary.get("iterations", runs[0].n_iterations)
         words += f", {ending} after {count} iterations"
     return words
 
@@ -142,35 +140,18 @@ def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
         for name, text in ANGLES.items()
         if all(name in run.history for run in runs)
     }
-    limits = any(name.endswith("/ limit") for name in quantities)
-    tolerances = {run.config.tolerance for run in runs}
-    tolerance = tolerances.pop() if len(tolerances) == 1 and not limits else 0.0
     ends = endings(runs[0]) if len(runs) == 1 else {}
     found = []
     for name, values in quantities.items():
-        level = LIMIT if name.endswith("/ limit") else None
-        if name == CHANGE and tolerance > 0:
-            level = (tolerance, f"tolerance {tolerance:g}")
-        found.append(_over_time(name, values, runs, most, level, ends))
-    return [panel for panel in found if panel.note != "unknown"]
-
-
-def _over_time(
-    name: str,
-    values: Sequence[Matrix],
-    runs: Sequence[StoredRun],
-    most: int,
-    level: tuple[float, str] | None = None,
-    ends: dict[str, float] | None = None,
-) -> Panel:
-    """Return a quantity over the iterations, on a logarithmic axis."""
-    every = np.concatenate([own.ravel() for own in values])
-    axis = Axis(log=True, unit="°" if "degrees" in name else "")
-    if not ((every > 0) & (every < np.inf)).any():
-        note = "always zero" if (every == 0).any() else "unknown"
-        return Panel(name, ITERATION, axis, note=note)
-    curves = spreads(values, runs, most)
-    return Panel(name, ITERATION, axis, curves, level, ends or {})
+        every = np.concatenate([own.ravel() for own in values])
+        if ((every > 0) & (every < np.inf)).any():
+            axis = Axis(log=True, unit="°" if "degrees" in name else "")
+            level = LIMIT if name.endswith("/ limit") else None
+            curves = spreads(values, runs, most)
+            found.append(Panel(name, ITERATION, axis, curves, level, ends))
+        elif (every == 0).any():
+            found.append(Panel(name, note="always zero"))
+    return found
 
 
 def spreads(
@@ -181,15 +162,15 @@ def spreads(
     Numbers that are not positive are left out, unless all numbers are zero.
     """
     found: list[Curve] = []
-    for own, run, name, look in zip(
-        values, runs, labels(runs), looks(runs), strict=True
-    ):
+    named = zip(values, runs, labels(runs), looks(runs), strict=True)
+    for k, (own, run, name, look) in enumerate(named):
         rows = thinned(len(own), most)
-        kept = np.where((own[rows] > 0) & (own[rows] < np.inf), own[rows], np.nan)
+        own = own[rows]
+        kept = np.where((own > 0) & (own < np.inf), own, np.nan)
         low, middle, high = quantiles(kept, (0, 0.5, 1), 1)
-        middle = np.where((own[rows] == 0).all(axis=1), 0.0, middle)
-        x, has_band = run.iterations[rows], own.shape[1] > 1
-        curve = Curve(name, x, middle, look, run=len(found))
+        middle = np.where((own == 0).all(axis=1), 0.0, middle)
+        curve = Curve(name, run.iterations[rows], middle, look, run=k)
+        has_band = own.shape[1] > 1
         found.append(replace(curve, low=low, high=high) if has_band else curve)
     return found
 
@@ -204,24 +185,22 @@ def _distance(run: StoredRun) -> Matrix:
 def criteria(runs: Sequence[StoredRun]) -> dict[str, list[Matrix]]:
     """Return the criteria of the stopping rules, by title and run.
 
-    A criterion is divided by its limit, if all runs have recorded it and have limits;
-    else it is the quantity itself.
+    A criterion is divided by its limit if all runs have limits.
     """
-    found: dict[str, list[Matrix]] = {}
     rules = {run.config.stopping for run in runs}
-    rule = rules.pop() if len(rules) == 1 else ""
-    known = all("objective_over_limit" in run.history for run in runs)
-    if not known or any(run.config.tolerance == 0 for run in runs):
-        found[CHANGE] = [_change(run.column("objective")) for run in runs]
-        for name in LENGTHS["" if not known else rule]:
-            found[TITLES[name]] = [run.column(name) for run in runs]
-        return found
-    found[f"{CHANGE} / limit"] = [_objective(run) for run in runs]
-    for name, length in zip(CRITERIA[1:], LENGTHS[rule], strict=True):
-        if rule == "objective":
+    lengths = ("primal", "dual")
+    if rules == {"optimality"}:
+        lengths = ("disagreement", "residual")
+    if any(run.config.tolerance == 0 for run in runs):
+        changes = {CHANGE: [_change(run.column("objective")) for run in runs]}
+        return changes | {
+            TITLES[name]: [run.column(name) for run in runs] for name in lengths
+        }
+    found = {f"{CHANGE} / limit": [_objective(run) for run in runs]}
+    for name, length in zip(CRITERIA[1:], lengths, strict=True):
+        column, text = f"{name}_over_limit", f"{TITLES[length]} / limit"
+        if rules == {"objective"}:
             column, text = length, f"{TITLES[length]} (not a criterion)"
-        else:
-            column, text = f"{name}_over_limit", f"{TITLES[length]} / limit"
         found[text] = [run.column(column) for run in runs]
     return found
 
@@ -246,7 +225,7 @@ def endings(run: StoredRun) -> dict[str, float]:
     found, end = lowered(run), int(run.iterations[-1])
     last = run.summary.get("stopping")
     if not last or not {"last_unmet", "in_a_row", "delay"} <= last.keys():
-        return found  # a run of another version, or one that goes on
+        return found  # of a run that goes on, or whose summary is damaged
     if run.summary.get("reason") != "converged":
         return found | {f"ended: iteration {end}": end}
     met, wait = last["last_unmet"] + 1, last["in_a_row"] + last["delay"] - 1
@@ -262,8 +241,7 @@ def lowered(run: StoredRun) -> dict[str, float]:
     A run lowers its tolerance when its nodes meet a looser one. The limit of each node
     then falls by one factor.
     """
-    names = {"disagreement", "disagreement_over_limit"}
-    if not names <= run.history.keys() or run.config.stopping != "optimality":
+    if run.config.stopping != "optimality":
         return {}
     with np.errstate(all="ignore"):
         limit = run.column("disagreement") / run.column("disagreement_over_limit")
@@ -278,26 +256,24 @@ def lowered(run: StoredRun) -> dict[str, float]:
 
 def costs(runs: Sequence[StoredRun]) -> list[Panel]:
     """Return the largest criterion against bytes and against seconds."""
-    quantities = criteria(runs)
-    over = {k: v for k, v in quantities.items() if k.endswith("/ limit")}
+    over = [v for name, v in criteria(runs).items() if name.endswith("/ limit")]
     name = "Largest criterion / limit" if over else "Largest disagreement"
-    used = over or {name: [run.column("disagreement") for run in runs]}
-    panels, sizes = [], [cumulative(run) for run in runs]
-    most = max(float(own["bytes"][-1]) for own in sizes)
-    size, unit = byte_unit(most)
+    used = over or [[run.column("disagreement") for run in runs]]
+    sizes = [cumulative(run) for run in runs]
+    size, unit = byte_unit(max(float(own["bytes"][-1]) for own in sizes))
+    panels = []
     for key, label, scale in (
         ("bytes", f"Sent by all nodes ({unit})", size),
         ("seconds", "Seconds of the loop, mean over the nodes", 1.0),
     ):
         curves = []
         for k, (text, look) in enumerate(zip(labels(runs), looks(runs), strict=True)):
-            worst = np.array([values[k] for values in used.values()])
-            worst = quantiles(worst.swapaxes(0, 1).reshape(worst.shape[1], -1), [1], 1)
-            y = np.where((worst[0] > 0) & (worst[0] < np.inf), worst[0], np.nan)
-            curves.append(Curve(text, sizes[k][key] / scale, y, look, run=k))
-        axis = Axis(label, from_zero=True)
-        level = LIMIT if over else None
-        panels.append(Panel(name, axis, Axis(log=True), curves, level))
+            every = np.hstack([values[k] for values in used])
+            (worst,) = quantiles(every, [1], 1)
+            y = np.where((worst > 0) & (worst < np.inf), worst, np.nan)
+            curves.append(Curve(text, sizes[k][key] / scale, y, look))
+        x, level = Axis(label, from_zero=True), LIMIT if over else None
+        panels.append(Panel(name, x, Axis(log=True), curves, level))
     return panels
 
 
@@ -310,17 +286,16 @@ def cumulative(run: StoredRun) -> dict[str, Vector]:
     }
 
 
-def penalties(run: StoredRun, n_named: int = 4) -> Panel:
+def penalties(run: StoredRun, name: str = "", n_named: int = 4) -> Panel:
     """Return the penalty of every directed edge over the iterations."""
     names = {
         f"{i}→{j}": e
-        for e in widest(run.eta, n_named)
+        for e in graph.widest(run.eta, n_named)
         for i, j in [run.topology.edges[e].tolist()]
     }
     middle = Curve("median", run.iterations, np.median(run.eta, axis=1),
                    {"color": style.BLACK, "linewidth": 2}, steps=True)  # fmt: skip
-    marks = [Bundle(run.iterations, run.eta, names), middle]
-    return _of_penalties("Penalty of each directed edge", marks, [run])
+    return _of_penalties(name, [Bundle(run.iterations, run.eta, names), middle], [run])
 
 
 def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
@@ -330,7 +305,7 @@ def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
     return _of_penalties("Penalty η of the edges", found, runs)
 
 
-def _of_penalties(name: str, marks: Sequence[Any], runs: Sequence[StoredRun]) -> Panel:
+def _of_penalties(name: str, marks: Sequence[Mark], runs: Sequence[StoredRun]) -> Panel:
     """Return a panel of penalties, with the axes that their ranges need."""
     longest = max(run.n_iterations for run in runs)
     every = np.concatenate([run.eta.ravel() for run in runs])
@@ -341,24 +316,55 @@ def _of_penalties(name: str, marks: Sequence[Any], runs: Sequence[StoredRun]) ->
     return Panel(name, x, Axis("Penalty η", log=is_wide(every)), marks, level)
 
 
+def networks(runs: Sequence[StoredRun], at: Sequence[int] = ()) -> list[list[Panel]]:
+    """Return the graph of each run at some iterations, with the penalties."""
+    frames = [_frames(run, at) for run in runs]
+    every = np.concatenate([values for own in frames for values in own.values()])
+    scale = float(every.min()), float(every.max())
+    found = []
+    for run, name, own in zip(runs, labels(runs), frames, strict=True):
+        drawn = graph.positions(run), run.topology.edges[run.pairs]
+        row: list[Panel] = []
+        for t, values in own.items():
+            least, most = (f"{value:.3g}" for value in (values.min(), values.max()))
+            words = f"η = {least}" if least == most else f"η {least} to {most}"
+            first = f"{name}\n" if len(runs) > 1 and not row else ""
+            mark = Graph(*drawn, values, scale, run.topology.names)
+            row.append(Panel(f"{first}Iteration {t}", Axis(words), marks=[mark]))
+        found.append(row)
+    return found
+
+
+def _frames(run: StoredRun, at: Sequence[int]) -> dict[int, Vector]:
+    """Return the penalties of the edges at some iterations."""
+    mean, known = graph.pair_means(run), run.iterations.tolist()
+    for t in at:
+        if t not in known:
+            raise ConfigError(
+                f"the run in {run.folder} has rows of {len(known)} iterations up to "
+                f"{known[-1]}, and none of {t}; choose others with --at"
+            )
+    rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
+    return {known[k]: mean[k] for k in rows}
+
+
 def edge_map(
     name: str, run: StoredRun, values: Vector | None, unit: str, ends: tuple[str, str]
 ) -> Panel:
     """Return a map of a number by directed edge, or a sentence if there is none."""
-    x, y = (Axis(end) for end in ends)
     n, edges = run.topology.n_nodes, run.topology.edges
     if values is None or not len(values):
-        return Panel(name, x, y, note="not known")
+        return Panel(name, note="not known")
     if np.ptp(values) == 0:
         note = f"{values[0]:,.6g} {unit} on each of {len(values):,} directed edges"
-        return Panel(name, x, y, note=note)
+        return Panel(name, note=note)
     if n > MOST_NODES:
         least, middle, largest = (f"{q:,.4g}" for q in np.quantile(values, (0, 0.5, 1)))
         note = f"{least} to {largest} {unit} by directed edge, median {middle}"
-        return Panel(name, x, y, note=note)
+        return Panel(name, note=note)
     matrix = np.full((n, n), np.nan)
     matrix[tuple(edges.T)] = values
-    return Panel(name, x, y, [Map(matrix, unit)])
+    return Panel(name, Axis(ends[0]), Axis(ends[1]), [Map(matrix, unit)])
 
 
 def sent(run: StoredRun) -> Panel:
@@ -385,22 +391,33 @@ def phases(run: StoredRun) -> Panel:
 def by_run(runs: Sequence[StoredRun]) -> list[Panel]:
     """Return bytes and seconds of several runs."""
     names = Axis(names=tuple(labels(runs)))
-    total = [float(run.column("bytes").sum()) for run in runs]
-    size, unit = byte_unit(max(total))
+    total = np.array([run.column("bytes").sum() for run in runs])
+    size, unit = byte_unit(float(total.max()))
     spent = {
-        phase: np.array([run.column(f"{phase}_seconds").sum(axis=0).mean()
-                         for run in runs])
+        phase: np.array(
+            [run.column(f"{phase}_seconds").sum(axis=0).mean() for run in runs]
+        )
         for phase in PHASES
-    }  # fmt: skip
+    }
+    sums = "Sent by all nodes in all iterations", "Time by phase, mean over the nodes"
     return [
-        Panel("Sent by all nodes in all iterations", names, Axis(unit),
-              [Bars({"sent": np.array(total) / size})]),
-        Panel("Time by phase, mean over the nodes", names, Axis("Seconds"),
-              [Bars(spent)]),
-    ]  # fmt: skip
+        Panel(sums[0], names, Axis(unit), [Bars({"sent": total / size})]),
+        Panel(sums[1], names, Axis("Seconds"), [Bars(spent)]),
+    ]
 
 
-def structure_frame(run: StoredRun) -> str:
-    """Return whether lengths and angles of a structure are known."""
+def structure(run: StoredRun) -> tuple[str, Matrix]:
+    """Return the title and the centred points (N, 3) of structure from motion."""
     metric = bool(run.array("metric", ()))
-    return "metric" if metric else "affine: too few different views"
+    frame = "metric" if metric else "affine: too few different views"
+    points = run.array("structure", (None, 3))
+    return f"Structure ({frame})", points - points.mean(axis=0)
+
+
+def views(points: Matrix) -> list[Panel]:
+    """Return 3-D points (N, 3) from the front and from above."""
+    x, y, depth = points[np.argsort(-points[:, 2], kind="stable")].T  # near ones on top
+    return [
+        Panel("Front", Axis("x"), Axis("y"), [Points(x, y, depth)]),
+        Panel("Above", Axis("x"), Axis("depth z"), [Points(x, depth, depth)]),
+    ]

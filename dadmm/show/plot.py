@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import StoredRun, run_folders
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 KINDS = ("convergence", "cost", "eta", "network", "traffic", "structure")
 BY_EDGE = ("eta", "network")
@@ -26,24 +28,15 @@ FORMATS = ("png", "svg", "pdf")
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line and return its exit code."""
     parser = Parser(prog=program("plot"), description="Draw runs.")
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN", help="folder of a run, or of several"
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", help="folder of the figures (default: the first RUN)"
-    )
-    parser.add_argument(
-        "--kind", choices=("all", *KINDS), default="all",
-        help="what to draw (default: all that the run has)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--at", type=_iterations, default=[], metavar="1,10,50",
-        help="iterations of the network figure (default: up to four, chosen by change)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
-        help=f"one or several of {', '.join(FORMATS)} (default: png,svg)",
-    )  # fmt: skip
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
+    add("--out", metavar="DIR", help="folder of the figures (default: the first RUN)")
+    add("--kind", choices=("all", *KINDS), default="all",
+        help="what to draw (default: all that the run has)")  # fmt: skip
+    add("--at", type=_iterations, default=[], metavar="1,10,50", help="iterations of "
+        "the network figure (default: up to four, chosen by change)")  # fmt: skip
+    add("--format", type=_formats, default=["png", "svg"], metavar="png,svg",
+        help=f"one or several of {', '.join(FORMATS)} (default: png,svg)")  # fmt: skip
     try:
         return draw(parser.parse_args(argv))
     except DadmmError as error:
@@ -87,7 +80,7 @@ def draw(given: argparse.Namespace) -> int:
             figure = draw_figure(kind, runs, given.at)
         except Missing as error:
             if given.kind != "all":
-                raise ConfigError(str(error)) from None
+                raise
             if kind in BY_EDGE:
                 print(f"dadmm: no {kind}: {error}", file=sys.stderr)
             continue
@@ -102,63 +95,38 @@ class Missing(ConfigError):
     """What a figure needs and a run does not have."""
 
 
-def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Any:
+def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Figure:
     """Return one figure of matplotlib."""
     from dadmm.show import panels, to_matplotlib
 
-    words = panels.title(runs)
-    if kind in BY_EDGE:
-        for run in runs:
-            if not run.by_edge:
-                why = "has no edges.csv; run it again with --record-edges"
-                why = why if len(run.topology.edges) else "has one node and no edges"
-                raise Missing(f"the run in {run.folder} {why}")
+    words, draw = panels.title(runs), to_matplotlib.draw
+    for run in runs if kind in BY_EDGE else ():
+        if not run.by_edge:
+            why = "has no edges.csv; run it again with --record-edges"
+            why = why if len(run.topology.edges) else "has one node and no edges"
+            raise Missing(f"the run in {run.folder} {why}")
     if kind == "convergence":
-        return to_matplotlib.draw(words, panels.convergence(runs))
+        return draw(words, panels.convergence(runs))
     if kind == "cost":
-        return to_matplotlib.draw(f"Cost of accuracy\n{words}", panels.costs(runs), 4.4)
+        return draw(f"Cost of accuracy\n{words}", panels.costs(runs), 4.4)
     if kind == "eta":
-        if len(runs) == 1:
-            found = [replace(panels.penalties(runs[0]), title="")]
-        else:  # edges that have a name in one panel only would confuse
-            names = panels.labels(runs)
-            found = [replace(panels.penalties(run, 0), title=name)
-                     for run, name in zip(runs, names, strict=True)]  # fmt: skip
-        words = f"Penalty of each directed edge\n{words}"
-        return to_matplotlib.draw(words, found, 5.4)
+        found = [panels.penalties(runs[0])]
+        if len(runs) > 1:  # edges that have a name in one panel only would confuse
+            named = zip(runs, panels.labels(runs), strict=True)
+            found = [panels.penalties(run, name, 0) for run, name in named]
+        return draw(f"Penalty of each directed edge\n{words}", found, 5.4)
     if kind == "network":
-        names = panels.labels(runs)
-        drawn = {k: _network(run, at) for k, run in zip(names, runs, strict=True)}
-        return to_matplotlib.draw_networks(f"Effective network\n{words}", drawn)
+        graphs = panels.networks(runs, at)
+        return to_matplotlib.draw_networks(f"Effective network\n{words}", graphs)
     if kind == "traffic":
-        found = panels.by_run(runs)
-        if len(runs) == 1:
-            found = [panels.sent(runs[0]), panels.phases(runs[0])]
-        return to_matplotlib.draw(f"Traffic and time\n{words}", found, 4.4)
+        found = [panels.sent(runs[0]), panels.phases(runs[0])]
+        found = found if len(runs) == 1 else panels.by_run(runs)
+        return draw(f"Traffic and time\n{words}", found, 4.4)
     if len(runs) > 1:
         raise Missing("structures are drawn one at a time; give one run")
     if "structure" not in runs[0].arrays:
         raise Missing(
             f"the run in {runs[0].folder} has no structure; use --problem sfm"
         )
-    frame = panels.structure_frame(runs[0])
-    points = runs[0].array("structure", (None, 3))
-    return to_matplotlib.points3d(points, f"Structure ({frame})")
-
-
-def _network(run: StoredRun, at: Sequence[int]) -> Any:
-    """Return the graph of a run at some iterations."""
-    from dadmm.show import graph
-    from dadmm.show.to_matplotlib import Network
-
-    mean, known = graph.pair_means(run), run.iterations.tolist()
-    for t in at:
-        if t not in known:
-            raise ConfigError(
-                f"the run in {run.folder} has rows of {len(known)} iterations up to "
-                f"{known[-1]}, and none of {t}; choose others with --at"
-            )
-    rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
-    frames = {known[k]: mean[k] for k in rows}
-    drawn = run.topology.edges[run.pairs]
-    return Network(graph.positions(run), drawn, frames, run.topology.names)
+    name, points = panels.structure(runs[0])
+    return draw(name, panels.views(points), 4.4)

@@ -3,60 +3,45 @@
 
 const page = JSON.parse(document.getElementById("data").textContent);
 const find = (name) => document.getElementById(name);
-const dark = matchMedia("(prefers-color-scheme: dark)");
 const root = document.documentElement;
 const across = find("across");  // what the criteria are drawn over
 const ARRAYS = { f4: Float32Array, f8: Float64Array, i4: Int32Array, u1: Uint8Array };
+const LEVELS = 9;  // colours of penalties, as in style.py
 const PRINTED = 330;  // width of a printed plot, two of which fit on a sheet
 const CONFIG = {
   displaylogo: false,
   responsive: true,
   plotlyServerURL: "",  // nothing is sent anywhere
-  showSendToCloud: false,
   modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d"],
 };
 
 // Return an array for the description of one; plotly reads matrices by itself.
-function unpacked(value) {
-  const { dtype, bdata, levels } = value;
-  const bytes = Uint8Array.from(atob(bdata), (char) => char.charCodeAt(0));
-  if (levels) return Float64Array.from(bytes, (place) => levels[place]);
-  return new ARRAYS[dtype](bytes.buffer);
+function unpacked({ dtype, bdata }) {
+  return new ARRAYS[dtype](Uint8Array.from(atob(bdata), (char) => char.charCodeAt(0)).buffer);
 }
 
-for (const figure of page.figures) {
-  for (const trace of figure.data) {
-    for (const name of ["x", "y"]) {
-      if (trace.type === undefined && trace[name].bdata) trace[name] = unpacked(trace[name]);
-    }
+for (const trace of page.figures.flatMap((figure) => figure.data)) {
+  for (const name of ["x", "y"]) {
+    if (trace.type === undefined && trace[name].bdata) trace[name] = unpacked(trace[name]);
   }
 }
-page.costs = page.costs.map((own) => Object.fromEntries(
-  Object.entries(own).map(([name, value]) => [name, unpacked(value)])));
+for (const own of page.costs) {
+  for (const name of Object.keys(own)) own[name] = unpacked(own[name]);
+}
 
-// Return a copy in which "@name" and "@name/opacity" are colours.
+// Return a copy in which "@name", or "@name/opacity" with two hexadecimal digits, are colours.
 function themed(value) {
+  const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  if (value === "@scale") {
+    return Array.from({ length: LEVELS }, (_, k) => [k / (LEVELS - 1), colour(`level${k}`)]);
+  }
   if (typeof value === "string" && value.startsWith("@")) {
     const [name, opacity] = value.slice(1).split("/");
-    const found = page.colours[dark.matches ? "dark" : "light"][name];
-    if (opacity === undefined) return found;
-    const parts = [1, 3, 5].map((k) => parseInt(found.slice(k, k + 2), 16));
-    return `rgba(${parts.join(",")},${opacity})`;
+    return colour(name) + (opacity || "");
   }
   if (Array.isArray(value)) return value.map(themed);
-  if (value !== null && typeof value === "object" && !ArrayBuffer.isView(value)) {
-    const pairs = Object.entries(value).map(([key, inner]) => [key, themed(inner)]);
-    return Object.fromEntries(pairs);
-  }
-  return value;
-}
-
-function axis(given) {
-  const usual = {
-    automargin: true, color: "@text", gridcolor: "@grid", linecolor: "@axis",
-    zeroline: false, ticks: "outside", tickcolor: "@axis", nticks: 7,
-  };
-  return { ...usual, ...given };
+  if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, themed(inner)]));
 }
 
 // What a figure is drawn over: "", "log", "bytes" or "seconds".
@@ -64,18 +49,21 @@ function over(figure) {
   return figure.kind === "criteria" && across ? across.value : "";
 }
 
+function axis(given) {
+  return {
+    automargin: true, color: "@text", gridcolor: "@grid", linecolor: "@axis",
+    zeroline: false, ticks: "outside", tickcolor: "@axis", nticks: 7, ...given,
+  };
+}
+
 function timeAxis(figure) {
-  const spike = { showspikes: true, spikemode: "across", spikethickness: 1,
-    spikedash: "dot", spikecolor: "@axis" };
-  const found = { ...axis(figure.layout.xaxis), ...spike };
-  if (over(figure) === "bytes") found.title = { text: "Bytes" };
-  if (over(figure) === "seconds") found.title = { text: "Seconds" };
+  const found = { ...axis(figure.layout.xaxis), showspikes: true, spikemode: "across",
+    spikethickness: 1, spikedash: "dot", spikecolor: "@axis" };
+  const title = { bytes: "Bytes", seconds: "Seconds" }[over(figure)];
+  if (title) found.title = { text: title };
   if (over(figure) === "log") found.type = "log";
   if (found.type !== "log") return found;
-  const ticks = [];
-  for (let power = 0; power < 10; power++) {
-    for (const step of [1, 2, 5]) ticks.push(step * 10 ** power);
-  }
+  const ticks = Array.from({ length: 30 }, (_, k) => [1, 2, 5][k % 3] * 10 ** Math.floor(k / 3));
   return { ...found, tickvals: ticks, ticktext: ticks.map(String) };
 }
 
@@ -100,8 +88,8 @@ function layout(figure) {
     ...given,
     shapes,
     annotations,
-    xaxis: figure.kind ? timeAxis(figure) : axis(given.xaxis || {}),
-    yaxis: axis(given.yaxis || {}),
+    xaxis: figure.kind ? timeAxis(figure) : axis(given.xaxis),
+    yaxis: axis(given.yaxis),
   });
 }
 
@@ -113,10 +101,9 @@ function place(figure, run, t) {
 }
 
 function draw(figure) {
-  const data = figure.data.map((trace) => {
-    if (!["bytes", "seconds"].includes(over(figure))) return trace;
-    return { ...trace, x: Array.from(trace.x, (t) => place(figure, trace.meta.run, t)) };
-  });
+  if (!figure.data.length) return;
+  const data = figure.data.map((trace) => (["bytes", "seconds"].includes(over(figure))
+    ? { ...trace, x: Array.from(trace.x, (t) => place(figure, trace.meta.run, t)) } : trace));
   Plotly.react(figure.id, themed(data), layout(figure), CONFIG);
 }
 
@@ -157,58 +144,38 @@ function tell(figure, t) {
   }));
 }
 
-// Turn a camera about the vertical axis, or tilt it.
-function turn(button) {
-  const plot = find("plot-solid");
-  const camera = (plot.layout.scene || {}).camera || {};
+// Turn the structure about its vertical axis, by 15 degrees.
+function turn(sign) {
+  const camera = (find("plot-solid").layout.scene || {}).camera || {};
   const { x, y, z } = camera.eye || { x: 1.25, y: 1.25, z: 1.25 };
-  const flat = Math.hypot(x, y), size = Math.hypot(flat, z), step = Math.PI / 12;
-  const sides = { left: -step, right: step }, tilts = { up: step, down: -step };
-  const around = Math.atan2(y, x) + (sides[button.dataset.turn] || 0);
-  let tilt = Math.atan2(z, flat) + (tilts[button.dataset.turn] || 0);
-  tilt = Math.max(-1.5, Math.min(1.5, tilt));
-  Plotly.relayout(plot, { "scene.camera.eye": {
-    x: size * Math.cos(tilt) * Math.cos(around),
-    y: size * Math.cos(tilt) * Math.sin(around),
-    z: size * Math.sin(tilt),
-  } });
+  const angle = Math.atan2(y, x) + (sign * Math.PI) / 12, size = Math.hypot(x, y);
+  const eye = { x: size * Math.cos(angle), y: size * Math.sin(angle), z };
+  Plotly.relayout("plot-solid", { "scene.camera.eye": eye });
 }
 
 // Sort the rows of a table by a column, numbers as numbers.
 function sort(head) {
-  const body = head.closest("table").tBodies[0], k = head.cellIndex;
-  const up = head.ariaSort !== "ascending";
-  const key = (row) => {
-    const words = row.cells[k].textContent, value = parseFloat(words.replace(/,/g, ""));
-    return Number.isNaN(value) ? words : value;
-  };
-  const order = (a, b) => (typeof a === typeof b ? (a < b ? -1 : a > b) : typeof a === "string" ? 1 : -1);
-  const rows = [...body.rows].sort((a, b) => (up ? 1 : -1) * order(key(a), key(b)));
+  const body = head.closest("table").tBodies[0];
+  const sign = head.ariaSort === "ascending" ? -1 : 1;
+  const key = (row) => row.cells[head.cellIndex].textContent.replace(/,/g, "");
+  const order = (a, b) => parseFloat(a) - parseFloat(b) || a.localeCompare(b);
+  const rows = [...body.rows].sort((a, b) => sign * order(key(a), key(b)));
   for (const other of head.parentElement.cells) other.ariaSort = null;
-  head.ariaSort = up ? "ascending" : "descending";
+  head.ariaSort = sign > 0 ? "ascending" : "descending";
   body.append(...rows);
 }
 
-function start() {
-  root.classList.add("scripted");
-  const canvas = document.createElement("canvas");
-  if (!canvas.getContext("webgl2") && !canvas.getContext("webgl")) {
-    page.figures = page.figures.filter((figure) => figure.id !== "plot-solid");
-    if (find("plot-solid")) find("plot-solid").textContent = "This browser has no WebGL.";
-  }
-  page.figures.filter((figure) => figure.data.length).forEach(draw);
-  dark.addEventListener("change", () => page.figures.forEach(draw));
-  document.querySelectorAll("button[data-turn]").forEach((button) => {
-    button.addEventListener("click", () => turn(button));
-  });
-  document.querySelectorAll(".sortable th[scope=col]").forEach((head) => {
-    head.tabIndex = 0;
-    head.addEventListener("click", () => sort(head));
-    head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(head); });
-  });
-  const resize = (size) => page.figures.forEach(({ id }) => Plotly.relayout(id, size));
-  addEventListener("beforeprint", () => resize({ width: PRINTED, autosize: false }));
-  addEventListener("afterprint", () => resize({ width: null, autosize: true }));
+root.classList.add("scripted");
+page.figures.forEach(draw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.figures.forEach(draw));
+for (const button of document.querySelectorAll("button[data-turn]")) {
+  button.addEventListener("click", () => turn(Number(button.dataset.turn)));
 }
-
-start();
+for (const head of document.querySelectorAll(".sortable th[scope=col]")) {
+  head.tabIndex = 0;
+  head.addEventListener("click", () => sort(head));
+  head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(head); });
+}
+const resize = (size) => page.figures.forEach(({ id }) => Plotly.relayout(id, size));
+addEventListener("beforeprint", () => resize({ width: PRINTED, autosize: false }));
+addEventListener("afterprint", () => resize({ width: null, autosize: true }));

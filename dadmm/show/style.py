@@ -68,65 +68,53 @@ LEVELS = {
              "#9dd93b", "#d0e11c", "#fde725"),
 }  # fmt: skip
 N_LEVELS = len(LEVELS["light"])
-MARKERS = {
-    "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond",
-    "v": "triangle-down", "P": "cross", "d": "diamond-tall", "*": "star", "X": "x",
+MARKERS = {  # the names of plotly, and letters for a legend
+    "o": ("circle", "●"), "s": ("square", "■"), "^": ("triangle-up", "▲"),
+    "D": ("diamond", "◆"), "v": ("triangle-down", "▼"), "P": ("cross", "✚"),
+    "d": ("diamond-tall", "♦"), "*": ("star", "★"), "X": ("x", "✖"),
 }  # fmt: skip
-LINES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+LINES = {"-": "solid", "--": "9px,5px", "-.": "9px,4px,2px,4px", ":": "2px,3px"}
 
 
 def looks(schemes: list[str], methods: list[str]) -> list[Look]:
     """Return a look for each run, no two alike: colour by method, dash by its turn.
 
-    A method is what the label of a run says, without seeds. Where each run has a scheme
-    of its own, it has the look of the scheme.
+    A method is what the label of a run says, without seeds. Its colour is that of its
+    scheme, if no other method has the scheme.
     """
-    styled = SCHEME_STYLE.keys() >= set(schemes)  # not by a class of one's own
-    if styled and len(set(schemes)) == len(schemes):
-        return [SCHEME_STYLE[scheme] for scheme in schemes]
     known = list(dict.fromkeys(methods))
     pairs = set(zip(schemes, methods, strict=True))
-    own = styled and len(pairs) == len(known) == len(set(schemes))
+    own = SCHEME_STYLE.keys() >= set(schemes) and len(pairs) == len(set(schemes))
     most = max(methods.count(method) for method in known)
-    found, turns = [], dict.fromkeys(known, 0)
-    for scheme, method in zip(schemes, methods, strict=True):
-        k = known.index(method)
+    found: list[Look] = []
+    for place, (scheme, method) in enumerate(zip(schemes, methods, strict=True)):
+        turn, k = methods[:place].count(method), known.index(method)
+        if own and most == 1:
+            found.append(SCHEME_STYLE[scheme])
+            continue
+        turn += 0 if own else most * (k // len(CYCLE))
         base = SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
-        turn = turns[method] + (0 if own else most * (k // len(CYCLE)))
-        found.append(base | {"linestyle": _dash(turn)})
-        turns[method] += 1
+        dash = DASHES[turn] if turn < len(DASHES) else (0, (2 + turn, 1.5, 1, 1.5))
+        found.append(base | {"linestyle": dash})
     return found
-
-
-def _dash(turn: int) -> Any:
-    """Return a dash that no other turn has."""
-    return DASHES[turn] if turn < len(DASHES) else (0, (2 + turn, 1.5, 1, 1.5))
 
 
 def plotly_look(look: Look) -> dict[str, str]:
     """Return colour, dash and marker of a curve as `plots.js` and plotly name them."""
     line = look["linestyle"]
-    dash = LINES[line] if isinstance(line, str) else ""
-    dash = dash or ",".join(f"{2 * length:g}px" for length in line[1])
-    colour = f"@{NAMES[look['color']]}"
-    return {"colour": colour, "dash": dash, "marker": MARKERS[look["marker"]]}
+    dash = LINES.get(line) or ",".join(f"{2 * length:g}px" for length in line[1])
+    marker, letter = MARKERS[look["marker"]]
+    colour = NAMES[look["color"]]
+    return {"colour": colour, "dash": dash, "marker": marker, "letter": letter}
 
 
-def page_colours(name: str) -> dict[str, Any]:
-    """Return the colours of a light or a dark page by name, with the scales."""
-    plain, steps = (DARK if name == "dark" else LIGHT), LEVELS[name]
-    scale = [[k / (N_LEVELS - 1), step] for k, step in enumerate(steps)]
-    return plain | {"levels": list(steps), "scale": scale}
-
-
-def stylesheet_colours() -> str:
+def stylesheet() -> str:
     """Return the colours as CSS variables; a media query chooses the dark page."""
-
-    def variables(name: str) -> str:
-        levels = {f"level{k}": step for k, step in enumerate(LEVELS[name])}
-        plain = (DARK if name == "dark" else LIGHT) | levels
-        return "".join(f"--{key}:{value};" for key, value in plain.items())
-
+    light, dark = (
+        "".join(f"--{name}:{value};" for name, value in plain.items())
+        + "".join(f"--level{k}:{step};" for k, step in enumerate(LEVELS[theme]))
+        for theme, plain in (("light", LIGHT), ("dark", DARK))
+    )
     strokes = "".join(f".level{k}{{stroke:var(--level{k})}}" for k in range(N_LEVELS))
-    dark = f"@media (prefers-color-scheme: dark){{:root{{{variables('dark')}}}}}"
-    return f":root{{{variables('light')}}}\n{dark}\n{strokes}\n"
+    media = "@media (prefers-color-scheme: dark)"
+    return f":root{{{light}}}\n{media}{{:root{{{dark}}}}}\n{strokes}\n"

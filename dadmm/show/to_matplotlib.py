@@ -6,20 +6,23 @@ None opens a window or changes matplotlib's global state.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
 from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis as Side
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from dadmm.core import files
 from dadmm.core.documents import writing
@@ -31,27 +34,22 @@ from dadmm.show.figure import (
     Bars,
     Bundle,
     Curve,
+    Graph,
     Map,
     Panel,
+    Points,
     byte_unit,
     log_ticks,
 )
-from dadmm.show.style import (
-    BLACK,
-    BLUE,
-    CYCLE,
-    GREY,
-    ORANGE,
-    SKY,
-    STYLE,
-    Look,
-)
+from dadmm.show.style import BLACK, BLUE, CYCLE, GREY, ORANGE, SKY, STYLE, Look
 
 STRENGTH = ListedColormap(colormaps["viridis_r"](np.linspace(0.08, 1, 256)))
 LOAD = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.7, 256)))
 FILLS = ((BLUE, ""), (ORANGE, "////"), (SKY, "...."), ("0.85", ""))
-DOTTED = {"color": GREY, "linewidth": 1, "linestyle": ":"}
+DOTTED: Look = {"color": GREY, "linewidth": 1, "linestyle": ":"}
+MOST_NUMBERED = 40  # nodes that have room for their numbers
 BAND = "smallest to largest node"
+Handles = dict[str, Artist]  # of a legend, by name
 P = ParamSpec("P")
 
 
@@ -94,13 +92,49 @@ def draw(title: str, panels: Sequence[Panel], width: float = 3.5) -> Figure:
     size = (max(5.4, columns * width), rows * 2.8 + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(_plain(title))
-    grid = figure.subplots(rows, columns, squeeze=False)
-    handles: dict[str, Any] = {}
-    for axis, panel in zip(grid.flat, panels, strict=False):
-        _draw_panel(figure, axis, panel, handles)
-    for axis in grid.flat[len(panels) :]:
+    cells = figure.subplots(rows, columns, squeeze=False).flat
+    handles: Handles = {}
+    for axis, panel in zip(cells, panels, strict=False):
+        _draw_panel(axis, panel, handles)
+    free = cells[len(panels) :]
+    for axis in free:
         axis.axis("off")
-    _legend(figure, list(grid.flat[len(panels) :]), handles)
+    if handles and len(free):
+        free[0].legend(handles.values(), handles, loc="center", fontsize=9)
+    elif handles:
+        inches = 0.49 + 0.067 * max(map(len, handles))  # of a column
+        count = max(1, min(len(handles), int(size[0] / inches)))
+        figure.legend(handles.values(), handles, loc="outside lower center",
+                      ncols=count)  # fmt: skip
+    return figure
+
+
+@styled
+def draw_networks(title: str, rows: Sequence[Sequence[Panel]]) -> Figure:
+    """Draw graphs, a row per run, with the scale of their edges below."""
+    graphs = [mark for row in rows for panel in row for mark in panel.marks
+              if isinstance(mark, Graph)]  # fmt: skip
+    spans = [np.ptp(mark.places, axis=0) + 0.2 for mark in graphs]
+    tall = min(max(float(y / x) for x, y in spans), 1.3)
+    columns, wide = max(map(len, rows)), 2.6 if tall > 0.7 else 3.2
+    high = wide * max(tall, 0.3) + (0.7 if len(rows) > 1 else 0.45)
+    size = (max(wide * columns, 5.2), high * len(rows) + 1.2)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(_plain(title))
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for cells, row in zip(axes, rows, strict=True):
+        for axis, panel in zip(cells, row, strict=False):
+            _draw_panel(axis, panel, {})
+        for axis in cells[len(row) :]:
+            axis.set_visible(False)
+    colours = _colours(graphs[0])
+    bar = figure.colorbar(colours, ax=axes, location="bottom", aspect=45, fraction=0.05,
+                          shrink=min(1.0, 4.5 / size[0]), pad=0.03)  # fmt: skip
+    bar.set_label("Penalty η of an edge, the mean of its two directions")
+    if isinstance(colours.norm, LogNorm):
+        log_ticks_of(bar.ax.xaxis, *graphs[0].scale)
+    else:
+        bar.ax.locator_params(axis="x", nbins=5, min_n_ticks=3)
     return figure
 
 
@@ -109,43 +143,50 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _draw_panel(figure: Figure, axis: Any, panel: Panel, handles: Look) -> None:
+def _draw_panel(axis: Axes, panel: Panel, handles: Handles) -> None:
     axis.set_title(_plain(panel.title), loc="left")
     if panel.note:
         axis.text(
             0.5, 0.5, panel.note, ha="center", wrap=True, transform=axis.transAxes
         )
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
+        _without_axes(axis)
         return
     axis.set(xlabel=panel.x.label, ylabel=_plain(panel.y.label))
     axis.grid(visible=not isinstance(panel.marks[0], Map))
-    curves = [mark for mark in panel.marks if isinstance(mark, Curve)]
+    n_curves = sum(isinstance(mark, Curve) for mark in panel.marks)
     for mark in panel.marks:
-        if isinstance(mark, Curve):
-            _draw_curve(axis, mark, 0.22 if len(curves) == 1 else 0.12, handles)
-        elif isinstance(mark, Bundle):
-            _draw_bundle(axis, mark, handles)
-        elif isinstance(mark, Bars):
-            _draw_bars(axis, mark, panel.x, handles)
-        else:
-            _draw_map(figure, axis, mark)
+        match mark:
+            case Curve():
+                _draw_curve(axis, mark, 0.22 if n_curves == 1 else 0.12, handles)
+            case Bundle():
+                _draw_bundle(axis, mark, handles)
+            case Bars():
+                _draw_bars(axis, mark, panel.x, handles)
+            case Map():
+                _draw_map(axis, mark)
+            case Graph():
+                _draw_graph(axis, mark)
+            case Points():
+                size = max(3, min(14, 3000 / len(mark.x)))
+                axis.scatter(mark.x, mark.y, size, mark.depth, cmap="cividis_r")
+                axis.set_aspect("equal", adjustable="datalim")
     if panel.level is not None:
         handles[panel.level[1]] = axis.axhline(panel.level[0], **DOTTED)
     dashes = ((0, (1, 3)), "--", "-")
     for k, (name, x) in enumerate(reversed(panel.moments.items())):
         dash = {"linestyle": dashes[max(2 - k, 0)]}
         handles[name] = axis.axvline(x, **DOTTED | dash)
-    _scale(axis, panel)
+    if isinstance(panel.marks[0], Curve | Bundle):
+        _scale(axis, panel)
 
 
-def _scale(axis: Any, panel: Panel) -> None:
+def _scale(axis: Axes, panel: Panel) -> None:
     """Set the scales and at least three ticks of both axes."""
     limits = panel.limits()
     if limits is not None:
         axis.set_ylim(limits)
         log_axis(axis, panel.y.unit)
-    elif isinstance(panel.marks[0], Curve | Bundle):
+    else:
         axis.locator_params(axis="y", nbins=6, min_n_ticks=3)
         axis.ticklabel_format(axis="y", useOffset=False)
     if panel.x.log:
@@ -154,27 +195,26 @@ def _scale(axis: Any, panel: Panel) -> None:
         log_ticks_of(axis.xaxis, *axis.get_xlim())
     elif panel.x.from_zero:
         axis.set_xlim(left=0)
-    elif not panel.x.names and isinstance(panel.marks[0], Curve | Bundle):
+    else:
         axis.locator_params(axis="x", nbins=6, min_n_ticks=3, integer=True)
 
 
-def _draw_curve(axis: Any, curve: Curve, alpha: float, handles: Look) -> None:
+def _draw_curve(axis: Axes, curve: Curve, alpha: float, handles: Handles) -> None:
     look: Look = {"marker": "", "linestyle": "-"} | curve.look
-    where: Any = {"drawstyle": "steps-post"} if curve.steps else {}
     if curve.low is not None and curve.high is not None:
-        step = "post" if curve.steps else None
-        axis.fill_between(curve.x, curve.low, curve.high, color=look["color"],
-                          alpha=alpha, linewidth=0, step=step)  # fmt: skip
+        band: Look = {"color": look["color"], "alpha": alpha, "linewidth": 0}
+        band["step"] = "post" if curve.steps else None
+        axis.fill_between(curve.x, curve.low, curve.high, **band)
         handles[BAND] = Patch(color=GREY, alpha=0.4, linewidth=0)
-    known = np.flatnonzero(np.isfinite(curve.y) & (curve.y != 0))
-    mark = [known[-1] if len(known) else 0] if curve.end is None else [curve.end]
-    over = 2.0 if look["linestyle"] == "-" else 2.1  # dashes over solid lines
-    edge = {"markeredgecolor": "white", "markeredgewidth": 0.4}
-    axis.plot(curve.x, curve.y, markevery=mark, zorder=over, **edge, **look, **where)
+    axis.plot(
+        curve.x, curve.y, markevery=[curve.last], markeredgecolor="white",
+        markeredgewidth=0.4, drawstyle="steps-post" if curve.steps else "default",
+        zorder=2.0 if look["linestyle"] == "-" else 2.1, **look,
+    )  # fmt: skip
     handles[_plain(curve.name)] = Line2D([], [], **look)
 
 
-def _draw_bundle(axis: Any, bundle: Bundle, handles: Look) -> None:
+def _draw_bundle(axis: Axes, bundle: Bundle, handles: Handles) -> None:
     """Draw all lines in grey, and the chosen ones in colour."""
     faint = max(0.12, min(0.8, 40 / bundle.rows.shape[1]))
     light = [_corners(bundle.x, column) for column in bundle.rows.T]
@@ -184,8 +224,7 @@ def _draw_bundle(axis: Any, bundle: Bundle, handles: Look) -> None:
     handles["one directed edge"] = Line2D([], [], color="0.5", linewidth=0.6)
     for style, (name, k) in zip(CYCLE, bundle.chosen.items(), strict=False):
         look = style | {"marker": "", "linewidth": 1.0}
-        axis.plot(*_corners(bundle.x, bundle.rows[:, k]).T, **look)
-        handles[name] = Line2D([], [], **look)
+        (handles[name],) = axis.plot(*_corners(bundle.x, bundle.rows[:, k]).T, **look)
     axis.set_xlim(bundle.x[0], max(bundle.x[-1], bundle.x[0] + 1))
     least, most = bundle.rows.min(), bundle.rows.max()
     room = 0.05 * (most - least) or 0.1 * most
@@ -196,40 +235,34 @@ def _corners(t: Vector | Integers, values: Vector) -> Matrix:
     """Return the steps of a curve, (points, 2), without its flat stretches."""
     moves = np.flatnonzero(np.diff(values)) + 1
     x = np.concatenate([t[:1], np.repeat(t[moves], 2), t[-1:]])
-    points: Matrix = np.column_stack(
-        [x, np.repeat(values[np.concatenate([[0], moves])], 2)]
-    )
+    y = np.repeat(values[np.concatenate([[0], moves])], 2)
+    points: Matrix = np.column_stack([x, y])
     return points
 
 
-def _draw_bars(axis: Any, bars: Bars, x: Axis, handles: Look) -> None:
-    bottom: Any = 0.0
+def _draw_bars(axis: Axes, bars: Bars, x: Axis, handles: Handles) -> None:
+    bottom = np.zeros(len(x.names))
     for (name, values), (colour, hatch) in zip(bars.parts.items(), FILLS, strict=False):
-        drawn = axis.bar(
-            range(len(values)), values, bottom=bottom, color=colour, hatch=hatch,
-            edgecolor="white", linewidth=0,
-        )  # fmt: skip
+        drawn = axis.bar(range(len(values)), values, bottom=bottom, color=colour,
+                         hatch=hatch, edgecolor="white", linewidth=0)  # fmt: skip
         if len(bars.parts) > 1:
-            handles[name] = drawn
+            handles[name] = drawn[0]
         bottom = bottom + values
-    many = -(-len(x.names) // 10) if max(map(len, x.names)) < 4 else 1
-    places = np.arange(0, len(x.names), many)
-    turned = {"rotation": 30, "ha": "right"} if many == 1 and len(x.names) > 2 else {}
-    if max(map(len, x.names)) < 4:
-        turned = {}
-    axis.set_xticks(places, [_plain(x.names[k]) for k in places], **turned)
+    short = max(map(len, x.names)) < 4  # the numbers of nodes
+    ticks = range(0, len(x.names), -(-len(x.names) // 10) if short else 1)
+    turned: Look = {"rotation": 30, "ha": "right"}
+    turned = {} if short or len(x.names) < 3 else turned
+    axis.set_xticks(ticks, [_plain(x.names[k]) for k in ticks], **turned)
     axis.grid(visible=False, axis="x")
 
 
-def _draw_map(figure: Figure, axis: Any, map_: Map) -> None:
+def _draw_map(axis: Axes, map_: Map) -> None:
     """Draw a matrix from node i to node j."""
-    most = float(np.nanmax(map_.values, initial=0))
+    most = float(np.nanmax(map_.values, initial=1e-12))
     size, unit = byte_unit(most) if map_.unit == "bytes" else (1.0, map_.unit)
-    image = axis.pcolormesh(
-        map_.values / size, cmap=LOAD, vmin=0, vmax=max(most, 1e-12) / size,
-        edgecolor="white", linewidth=0.4,
-    )  # fmt: skip
-    figure.colorbar(image, ax=axis, label=unit, shrink=0.85)
+    image = axis.pcolormesh(map_.values / size, cmap=LOAD, vmin=0, vmax=most / size,
+                            edgecolor="white", linewidth=0.4)  # fmt: skip
+    axis.figure.colorbar(image, ax=axis, label=unit, shrink=0.85)
     axis.set(aspect="equal")
     axis.invert_yaxis()
     n = len(map_.values)
@@ -240,159 +273,63 @@ def _draw_map(figure: Figure, axis: Any, map_: Map) -> None:
     axis.spines[:].set_visible(True)
 
 
-def _legend(figure: Figure, free: Sequence[Any], handles: Mapping[str, Any]) -> None:
-    """Draw the legend in a free cell of the grid, or below the panels."""
-    if not handles:
-        return
-    if free:
-        free[0].legend(handles.values(), handles, loc="center", fontsize=9)
-    else:
-        width = 0.49 + 0.067 * max(map(len, handles), default=0)  # inches, of a column
-        figure.legend(
-            handles.values(), handles, loc="outside lower center",
-            ncols=max(1, min(len(handles), int(figure.get_figwidth() / width))),
-        )  # fmt: skip
-
-
-def log_axis(axis: Any, unit: str = "") -> None:
-    """Make the y axis logarithmic, with plain numbers if it has few decades."""
-    axis.set_yscale("log", nonpositive="mask")
-    low, high = axis.get_ylim()
-    if high / low > 1e3:
-        axis.yaxis.set_major_locator(LogLocator(numticks=7))
-        if unit:
-            axis.yaxis.set_major_formatter("{x:g}" + unit)
-        axis.yaxis.set_minor_locator(NullLocator())
-    else:
-        log_ticks_of(axis.yaxis, low, high, unit)
-
-
-def log_ticks_of(side: Any, low: float, high: float, unit: str = "") -> None:
-    """Set the ticks of one side of a logarithmic plot."""
-    ticks = [tick for tick in log_ticks(low, high) if low <= tick <= high]
-    side.set_major_locator(FixedLocator(ticks))
-    side.set_major_formatter("{x:g}" + unit)
-    side.set_minor_locator(NullLocator())
-    side.set_minor_formatter(NullFormatter())
-
-
-class Network(NamedTuple):
-    """The penalties of a graph's edges at some iterations of a run."""
-
-    places: Matrix  # (n_nodes, 2)
-    pairs: np.ndarray  # (n_pairs, 2), each edge once
-    frames: Mapping[int, Vector]  # by iteration: the penalty of each pair
-    names: Sequence[str] = ()  # of the nodes, if they have any
-
-
-@styled
-def draw_networks(title: str, runs: Mapping[str, Network]) -> Figure:
-    """Draw graphs at some iterations, a row per run.
-
-    The width and the colour of an edge show its penalty, on one scale for all.
-    """
-    columns = max(len(run.frames) for run in runs.values())
-    shapes = [np.ptp(run.places, axis=0) + 0.2 for run in runs.values()]
-    wide = 2.6 if max(y / x for x, y in shapes) > 0.7 else 3.2
-    heights = [wide * min(max(y / x, 0.3), 1.3) + 0.45 for x, y in shapes]
-    size = (max(wide * columns, 5.2), sum(heights) + 1.2)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(_plain(title))
-    axes = figure.subplots(len(runs), columns, squeeze=False, height_ratios=heights)
-    every = np.concatenate([v for run in runs.values() for v in run.frames.values()])
-    low, high = float(every.min()), float(every.max())
-    if high <= low:
-        low, high = low / 1.2, high * 1.2
-    is_log = high > WIDE * low
-    norm = (LogNorm if is_log else Normalize)(low, high)
-    colours = ScalarMappable(norm, STRENGTH)
-    for row, (name, run) in zip(axes, runs.items(), strict=True):
-        row[0].set_ylabel(_plain(name) if len(runs) > 1 else "")
-        for axis in row[len(run.frames) :]:
-            axis.set_visible(False)
-        for axis, (t, values) in zip(row, run.frames.items(), strict=False):
-            _draw_graph(axis, run, values, colours)
-            axis.set_title(f"Iteration {t}")
-            ends = (f"{value:.3g}" for value in (values.min(), values.max()))
-            least, most = ends
-            axis.set_xlabel(f"η = {least}" if least == most else f"η {least} to {most}")
-    bar = figure.colorbar(
-        colours, ax=axes, location="bottom", aspect=45, fraction=0.05,
-        shrink=min(1.0, 4.5 / figure.get_figwidth()), pad=0.03,
-    )  # fmt: skip
-    bar.set_label("Penalty η of an edge, the mean of its two directions")
-    if is_log:
-        log_ticks_of(bar.ax.xaxis, low, high)
-    else:
-        bar.ax.locator_params(axis="x", nbins=5, min_n_ticks=3)
-    return figure
-
-
-def _draw_graph(
-    axis: Any, run: Network, values: Vector, colours: ScalarMappable
-) -> None:
-    """Draw one graph, with edges of large penalty on top."""
-    order = np.argsort(values, kind="stable")
+def _draw_graph(axis: Axes, graph: Graph) -> None:
+    """Draw one graph, with edges of large value on top."""
+    order, colours = np.argsort(graph.values, kind="stable"), _colours(graph)
+    values = graph.values[order]
     thick = min(4.0, 26 / max(len(values), 1) ** 0.5)  # else a complete graph is a disc
-    strength = np.asarray(colours.norm(values[order]))
-    lines = LineCollection(
-        run.places[run.pairs[order]], colors=colours.to_rgba(values[order]),
-        linewidths=0.3 + (thick - 0.3) * strength,
-    )  # fmt: skip
-    axis.add_collection(lines)
-    draw_nodes(axis, run.places, run.names)
+    widths = 0.3 + (thick - 0.3) * np.asarray(colours.norm(values))
+    lines = list(graph.places[graph.pairs[order]])
+    axis.add_collection(
+        LineCollection(lines, colors=colours.to_rgba(values), linewidths=widths)
+    )
+    draw_nodes(axis, graph.places, graph.names)
 
 
-def draw_nodes(axis: Any, places: Matrix, names: Sequence[str] = ()) -> None:
+def _colours(graph: Graph) -> ScalarMappable:
+    """Return the colours of the values of edges."""
+    low, high = graph.scale
+    if high > WIDE * low:
+        return ScalarMappable(LogNorm(low, high), STRENGTH)
+    room = 0.0 if high > low else 0.2 * low
+    return ScalarMappable(Normalize(low - room, high + room), STRENGTH)
+
+
+def draw_nodes(axis: Axes, places: Matrix, names: Sequence[str] = ()) -> None:
     """Draw the nodes of a graph at their places, without axes."""
-    many = len(places) > 40
-    axis.scatter(
-        *places.T, s=18 if many else 95, color="white", edgecolor=BLACK,
-        linewidth=0.8, zorder=3,
-    )  # fmt: skip
-    for i, place in enumerate(places):
-        if not many:
-            axis.text(*place, str(i), ha="center", va="center", fontsize=6, zorder=4)
-        if names and not many:
-            axis.annotate(
-                _plain(names[i]), place, (0, -7), textcoords="offset points",
-                ha="center", va="top", fontsize=6, zorder=4,
-            )  # fmt: skip
+    few = len(places) <= MOST_NUMBERED
+    axis.scatter(places[:, 0], places[:, 1], 95 if few else 18, color="white",
+                 edgecolor=BLACK, linewidth=0.8, zorder=3)  # fmt: skip
+    look: Look = {"ha": "center", "fontsize": 6, "zorder": 4}
+    for i, (x, y) in enumerate(places if few else ()):
+        axis.text(x, y, str(i), va="center", **look)
+        if names:
+            axis.annotate(_plain(names[i]), (x, y), (0, -7), va="top",
+                          textcoords="offset points", **look)  # fmt: skip
     axis.set_aspect("equal")
     low, high = places.min(axis=0), places.max(axis=0)
     span = high - low
     margin = np.maximum(0.1 * max(span.max(), 1e-9), 0.15 * span.max() - span / 2)
-    x, y = np.column_stack([low, high]) + np.outer(margin, [-1, 1])
-    axis.set(xticks=[], yticks=[], xlim=x, ylim=y)
+    xlim, ylim = np.column_stack([low, high]) + np.outer(margin, [-1, 1])
+    axis.set(xlim=xlim, ylim=ylim)
+    _without_axes(axis)
+
+
+def _without_axes(axis: Axes) -> None:
+    axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)
 
 
-@styled
-def points3d(structure: Matrix, title: str) -> Figure:
-    """Draw 3-D points (N, 3) in an oblique, a front and a top view."""
-    points = np.asarray(structure, dtype=float)
-    points = points - points.mean(axis=0)
-    points = points[np.argsort(-points[:, 2], kind="stable")]  # the near ones on top
-    reach = 1.08 * np.abs(points).max()
-    x, y, depth = points.T
-    look = {"c": depth, "cmap": "cividis_r", "s": max(3, min(14, 3000 / len(x)))}
-    figure = Figure(figsize=(9.6, 3.5), layout="constrained")
-    figure.suptitle(title)
-    solid = figure.add_subplot(1, 3, 1, projection="3d")
-    solid.scatter(x, depth, y, depthshade=False, **look)
-    solid.view_init(elev=22, azim=-60)
-    solid.set(xlabel="x", ylabel="z", zlabel="y", title="Oblique")
-    solid.set_aspect("equal")
-    solid.locator_params(nbins=3)
-    solid.tick_params(labelsize=6, pad=-1)
-    for k, (name, up, vertical) in enumerate(
-        (("Front", y, "y"), ("Above", depth, "z"))
-    ):
-        flat = figure.add_subplot(1, 3, k + 2)
-        drawn = flat.scatter(x, up, **look)
-        flat.set(xlabel="x", ylabel=vertical, title=name)
-        flat.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-        flat.locator_params(nbins=5)
-        flat.grid()
-    figure.colorbar(drawn, ax=figure.axes[1:], label="Depth z", shrink=0.8)
-    return figure
+def log_axis(axis: Axes, unit: str = "") -> None:
+    """Make the y axis logarithmic, with plain numbers if it has few decades."""
+    axis.set_yscale("log", nonpositive="mask")
+    log_ticks_of(axis.yaxis, *axis.get_ylim(), unit)
+
+
+def log_ticks_of(side: Side, low: float, high: float, unit: str = "") -> None:
+    """Set the ticks of one side of a logarithmic plot."""
+    ticks = [tick for tick in log_ticks(low, high) if low <= tick <= high]
+    side.set_major_locator(FixedLocator(ticks))
+    side.set_minor_locator(NullLocator())
+    if unit or high <= 1e3 * low:
+        side.set_major_formatter("{x:g}" + unit)

@@ -6,25 +6,44 @@ page.
 
 from __future__ import annotations
 
+from base64 import b64encode
+from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from dadmm.core.errors import printable
 from dadmm.core.layout import Vector
 from dadmm.show.figure import Axis, Bars, Curve, Map, Panel, log_ticks
-from dadmm.show.html import packed, text
 from dadmm.show.style import plotly_look
 
+TYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u1": "|u1"}
 FILLS = (("@blue", ""), ("@orange", "/"), ("@sky", "."), ("@pale", "x"))
 FEW = 12  # nodes or runs that have a tick each
-Figure = dict[str, Any]
+Json = dict[str, Any]
 
 
-def describe(panel: Panel) -> Figure:
+def text(words: object) -> str:
+    """Return words as HTML text, with control characters made visible."""
+    return escape(printable(str(words)))
+
+
+def packed(values: ArrayLike, kind: str = "f8") -> Json:
+    """Return an array as plotly and the scripts read it: base64 of its bytes."""
+    array = np.ascontiguousarray(values, dtype=TYPES[kind])
+    found: Json = {"dtype": kind, "bdata": b64encode(array.tobytes()).decode()}
+    if array.ndim > 1:
+        found["shape"] = ",".join(map(str, array.shape))
+    return found
+
+
+def describe(panel: Panel) -> Json:
     """Return the data and the layout of a panel."""
-    data: list[Figure] = []
+    data: list[Json] = []
     only = sum(isinstance(mark, Curve) for mark in panel.marks) == 1
-    layout: Figure = {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
+    x, y = _axis(panel.x), _axis(panel.y)
+    layout: Json = {"xaxis": x, "yaxis": y}
     for mark in panel.marks:
         if isinstance(mark, Curve):
             data += _curve(mark, only)
@@ -34,24 +53,24 @@ def describe(panel: Panel) -> Figure:
                        "showlegend": len(mark.parts) > 1}  # fmt: skip
         elif isinstance(mark, Map):
             data.append(_map(mark, panel))
-            few = _few_ticks(len(mark.values))
-            layout["xaxis"] |= {"showgrid": False, "constrain": "domain"} | few
-            layout["yaxis"] |= {"showgrid": False, "scaleanchor": "x",
-                                "autorange": "reversed"} | few  # fmt: skip
+            few = {"showgrid": False} | _few_ticks(len(mark.values))
+            x |= {"constrain": "domain"} | few
+            y |= {"scaleanchor": "x", "autorange": "reversed"} | few
     if (limits := panel.limits()) is not None:
-        layout["yaxis"] |= _log_axis(*limits)
-    layout["shapes"] = (
-        [] if panel.level is None else [_line("y", panel.level[0], "dot")]
-    )
+        ticks, is_long = log_ticks(*limits), limits[1] > 1e3 * limits[0]
+        words = [f"10<sup>{round(np.log10(tick))}</sup>" if is_long else f"{tick:g}"
+                 for tick in ticks]  # fmt: skip
+        y |= {"range": np.log10(limits).tolist(), "tickvals": ticks, "ticktext": words}
+    shapes = [] if panel.level is None else [_line("y", panel.level[0], "dot")]
     dashes = ("dot", "dash", "solid")
-    for k, x in enumerate(reversed(panel.moments.values())):
-        layout["shapes"].append(_line("x", x, dashes[max(2 - k, 0)]))
-    layout["annotations"] = [_note(name, x) for name, x in panel.moments.items()]
-    return {"data": data, "layout": layout}
+    for k, at in enumerate(reversed(panel.moments.values())):
+        shapes.append(_line("x", at, dashes[max(2 - k, 0)]))
+    notes = [_note(name, at) for name, at in panel.moments.items()]
+    return {"data": data, "layout": layout | {"shapes": shapes, "annotations": notes}}
 
 
-def _axis(axis: Axis) -> Figure:
-    found: Figure = {"title": {"text": text(axis.label)}} if axis.label else {}
+def _axis(axis: Axis) -> Json:
+    found: Json = {"title": {"text": text(axis.label)}} if axis.label else {}
     if axis.from_zero:
         found["rangemode"] = "tozero"
     if axis.log:
@@ -61,59 +80,44 @@ def _axis(axis: Axis) -> Figure:
     return found
 
 
-def _few_ticks(count: int) -> Figure:
+def _few_ticks(count: int) -> Json:
     """Return an axis that has a tick for each of a few things."""
     return {"dtick": 1} if count <= FEW else {}
 
 
-def _log_axis(low: float, high: float) -> Figure:
-    ticks = log_ticks(low, high)
-    if high > 1e3 * low:
-        words = [f"10<sup>{round(np.log10(tick))}</sup>" for tick in ticks]
-    else:
-        words = [f"{tick:g}" for tick in ticks]
-    ends = [float(np.log10(low)), float(np.log10(high))]
-    return {"range": ends, "tickvals": ticks, "ticktext": words}
-
-
-def _curve(curve: Curve, only: bool) -> list[Figure]:
+def _curve(curve: Curve, only: bool) -> list[Json]:
     """Return the traces of a curve: a band, a line, and a marker at the end."""
-    look, x = plotly_look(curve.look), packed(curve.x, "f8")
-    shape = "hv" if curve.steps else "linear"
-    found: list[Figure] = []
+    look, x = plotly_look(curve.look), packed(curve.x)
+    colour, shape = f"@{look['colour']}", "hv" if curve.steps else "linear"
+    found: list[Json] = []
     if curve.low is not None and curve.high is not None:
-        unseen: Figure = {"mode": "lines", "line": {"width": 0, "shape": shape}}
-        shade = f"{look['colour']}/{0.22 if only else 0.12}"
-        found += [
-            {"x": x, "y": packed(_shown(curve.low), "f4"), **unseen},
-            {"x": x, "y": packed(_shown(curve.high), "f4"), **unseen,
-             "fill": "tonexty", "fillcolor": shade},
-        ]  # fmt: skip
-    line = {"color": look["colour"], "dash": "solid" if only else look["dash"],
-            "width": 2, "shape": shape}  # fmt: skip
-    found.append({"x": x, "y": packed(curve.y), "name": text(curve.name),
-                  "mode": "lines", "line": line})  # fmt: skip
-    known = np.flatnonzero(np.isfinite(curve.y) & (curve.y != 0))
-    if len(known):
-        end = {"x": [float(curve.x[known[-1]])], "y": [float(curve.y[known[-1]])]}
-        mark = {"symbol": look["marker"], "size": 9, "color": look["colour"]}
-        found.append({**end, "mode": "markers", "marker": mark})
+        unseen: Json = {"x": x, "line": {"width": 0, "shape": shape}}
+        shade = {"fill": "tonexty", "fillcolor": f"{colour}/{'38' if only else '1f'}"}
+        found.append(unseen | {"y": packed(_finite(curve.low), "f4")})
+        found.append(unseen | {"y": packed(_finite(curve.high), "f4")} | shade)
+    dash = "solid" if only else look["dash"]
+    line = {"color": colour, "dash": dash, "width": 2, "shape": shape}
+    found.append({"x": x, "y": packed(curve.y), "name": text(curve.name), "line": line})
+    found = [own | {"mode": "lines"} for own in found]
+    if np.isfinite(y := float(curve.y[curve.last])):
+        mark = {"symbol": look["marker"], "size": 9, "color": colour}
+        end = {"x": [float(curve.x[curve.last])], "y": [y]}
+        found.append(end | {"mode": "markers", "marker": mark})
     return [own | {"hoverinfo": "none", "meta": {"run": curve.run}} for own in found]
 
 
-def _shown(values: Vector) -> Vector:
+def _finite(values: Vector) -> Vector:
     """Return numbers that a browser draws on any axis: no infinite ones."""
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _bars(bars: Bars, x: Axis) -> list[Figure]:
-    names = [text(name) for name in x.names]
+def _bars(bars: Bars, x: Axis) -> list[Json]:
+    names, look = [text(name) for name in x.names], {"size": 6, "fillmode": "overlay"}
+    look |= {"fgcolor": "@text", "fgopacity": 0.5}
     return [
         {
             "type": "bar", "name": name, "x": names, "y": packed(values, "f4"),
-            "marker": {"color": colour, "pattern": {
-                "shape": shape, "size": 6, "fillmode": "overlay", "fgcolor": "@text",
-                "fgopacity": 0.5}},
+            "marker": {"color": colour, "pattern": look | {"shape": shape}},
             "hovertemplate": "%{y:.3g}",
         }
         for (name, values), (colour, shape) in zip(
@@ -121,18 +125,18 @@ def _bars(bars: Bars, x: Axis) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _map(mark: Map, panel: Panel) -> Figure:
+def _map(mark: Map, panel: Panel) -> Json:
     ends = f"{panel.y.label.lower()} %{{y}}, {panel.x.label.lower()} %{{x}}"
     return {
         "type": "heatmap", "z": packed(mark.values, "f4"), "zmin": 0,
-        "zmax": float(max(np.nanmax(mark.values, initial=0.0), 1e-12)),
+        "zmax": float(np.nanmax(mark.values, initial=1e-12)),
         "colorscale": "@scale", "hoverongaps": False, "xgap": 1, "ygap": 1,
         "hovertemplate": f"{ends}: %{{z:.4s}} {mark.unit}<extra></extra>",
         "colorbar": {"title": {"text": mark.unit}, "thickness": 14},
     }  # fmt: skip
 
 
-def _line(axis: str, at: float, dash: str) -> Figure:
+def _line(axis: str, at: float, dash: str) -> Json:
     """Return a line over the whole plot, at a value of an axis."""
     other = "x" if axis == "y" else "y"
     ends = {f"{axis}0": at, f"{axis}1": at, f"{other}0": 0, f"{other}1": 1}
@@ -140,10 +144,10 @@ def _line(axis: str, at: float, dash: str) -> Figure:
     return {"type": "line", f"{other}ref": "paper", **ends, "line": look}
 
 
-def _note(name: str, x: float) -> Figure:
+def _note(name: str, x: float) -> Json:
     """Return the name of a moment, along its line."""
     return {
         "x": x, "y": 1, "yref": "paper", "text": name.partition(":")[0],
         "textangle": -90, "xanchor": "right", "yanchor": "top", "showarrow": False,
-        "font": {"size": 11, "color": "@muted"}, "bgcolor": "@paper/0.8",
+        "font": {"size": 11, "color": "@muted"}, "bgcolor": "@paper/cc",
     }  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from dadmm import run
 from dadmm.core.errors import ConfigError
 from dadmm.runs.stored import StoredRun, read_summary
-from dadmm.show import about, outcome, panels
+from dadmm.show import document, outcome, panels
 from dadmm.show.page import Page
 
 BAD = ["null", "-1", "1.06", "-1.06", '"x"', "[]", "[null]", "{}", '{"a": []}', "true",
@@ -79,7 +79,7 @@ def use(run: StoredRun) -> None:
         outcome.badge(run)
         outcome.top(page)
         outcome.results(page)
-    about._facts(run)
+    document._facts(run)
     panels.endings(run)
     panels.title([run])
 

@@ -24,9 +24,8 @@ from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run as read
 from dadmm.show import panels
-from dadmm.show.about import command
-from dadmm.show.html import embedded
-from dadmm.show.style import page_colours
+from dadmm.show.document import command, embedded
+from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unpacked
 from tests.support.runs import refused
 
@@ -44,8 +43,10 @@ def written(*words: object) -> Parsed:
 
 def themed(value):
     """Return a figure with colours instead of their names, as `plots.js` does."""
+    if value == "@scale":
+        return [[0, LIGHT["paper"]], [1, LIGHT["blue"]]]
     if isinstance(value, str) and value.startswith("@"):
-        return page_colours("light")[value[1:].partition("/")[0]]
+        return LIGHT[value[1:].partition("/")[0]]
     if isinstance(value, dict):
         return {key: themed(inner) for key, inner in value.items()}
     return [themed(inner) for inner in value] if isinstance(value, list) else value
@@ -143,28 +144,21 @@ def test_data_cannot_end_their_script():
 
 
 @pytest.mark.parametrize("scheme", ["snap", "nap"])
-def test_a_dashed_edge_has_used_up_the_budgets_of_both_ends(tmp_path, scheme):
+def test_the_network_has_the_budgets_of_both_directions(tmp_path, scheme):
     flags = ("--scheme", scheme, "--budget0", "0.5", "--max-iter", "90")
     folder = make_run(tmp_path / "a", *flags, "--tolerance", "0")
     found, page = read(folder), written(folder, tmp_path / "a.html")
     (own,) = page.data["network"]["runs"]
-    back = found.topology.reverse[found.pairs]
+    ends = np.append(found.pairs, found.topology.reverse[found.pairs])
     rows = np.array(page.data["network"]["frames"]) - 1
-    gone = found.edge_column("used_up")[rows] > 0
 
-    np.testing.assert_array_equal(
-        unpacked(own["over"]) > 0, gone[:, found.pairs] & gone[:, back]
-    )
-    both = scheme == "nap"  # whose ends have budgets of their own
-    edges = np.append(found.pairs, back) if both else found.pairs
-    for name in ("spent", "budget", "raised"):
+    for name in ("used_up", "spent", "budget", "raised"):
         values = found.edge_column(name)[rows]
         if name == "spent":
             values = np.minimum(values, found.edge_column("budget")[rows])
-        shown = unpacked(own[name])
-        np.testing.assert_allclose(shown, values[:, edges], rtol=1e-6)
-        assert ("th", name) in page.texts
-    assert unpacked(own["raised"]).any()
+        np.testing.assert_allclose(unpacked(own[name]), values[:, ends], rtol=1e-6)
+        assert unpacked(own[name]).any()
+    assert ("th", "raised") in page.texts
 
 
 def test_every_figure_is_one_of_plotly(page):
@@ -188,18 +182,16 @@ def test_convergence_is_that_of_the_rows(runs, page):
 
 
 @pytest.mark.parametrize(("name", "least"), [("nap", 16), ("turns", 0)])
-def test_the_network_has_the_penalties_and_idle_edges(runs, tmp_path, name, least):
-    """An edge is idle that sends a header only, or out of its turn nothing."""
+def test_the_network_has_the_penalties_and_silent_edges(runs, tmp_path, name, least):
+    """An edge is silent that sends a header only, or out of its turn nothing."""
     found, page = read(runs[name]), written(runs[name], tmp_path / "a.html")
     (own,) = page.data["network"]["runs"]
     assert page.data["network"]["frames"] == list(range(1, 13))
-    pairs, back = found.pairs, found.topology.reverse[found.pairs]
-    mean = 0.5 * (found.eta[:, pairs] + found.eta[:, back])
-    np.testing.assert_allclose(unpacked(own["eta"]), mean, rtol=1e-6)
-    silent = found.edge_column("bytes") == least
+    ends = np.append(found.pairs, found.topology.reverse[found.pairs])
+    np.testing.assert_allclose(unpacked(own["eta"]), found.eta[:, ends], rtol=1e-6)
+    silent = (found.edge_column("bytes") == least)[:, ends]
     assert silent.any()
-    idle = silent[:, pairs] + 2 * silent[:, back]
-    np.testing.assert_array_equal(unpacked(own["idle"]), idle)
+    np.testing.assert_array_equal(unpacked(own["silent"]), silent)
     shown = unpacked(own["nodes"]["disagreement"])
     np.testing.assert_allclose(shown, found.column("disagreement"), rtol=1e-6)
 

@@ -201,15 +201,15 @@ def test_a_sweep_is_an_array(slurm):
     run = [*sweep, "grid.toml", "--out", "runs/grid", "--at-most", 2]
     more = {"DADMM_PYTHON": sys.executable}
     first = slurm.call(*run, **more)
-    job = re.search(r"job (\d+): 4 of 4 runs, 2 at a time", first.stderr)[1]
+    job = re.search(r"job (\d+): 4 of 4 runs", first.stderr)[1]
     assert "ArrayTaskThrottle=2" in slurm.call("scontrol", "show", "job", job).stdout
     assert "are in the queue" in slurm.call(*run, **more).stderr
     slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job).stdout, job)
-    done = slurm.call(*sweep, "collect", "runs/grid", **more)
+    done = slurm.call(*sweep, "runs/grid", **more)
     assert "4 runs: 4 not converged" in done.stderr, done
 
     shutil.rmtree(slurm.folder / "runs/grid/scheme=vp,seed=0")
-    lacking = slurm.call(*sweep, "collect", "runs/grid", **more)
+    lacking = slurm.call(*sweep, "runs/grid", **more)
     assert lacking.stdout.split() == ["missing", "runs/grid/scheme=vp,seed=0"]
     again = slurm.call(*run, **more).stderr
     job = re.search(r"job (\d+): 1 of 4 runs", again)[1]

@@ -77,5 +77,4 @@ def unpacked(packed: dict) -> np.ndarray:
     """Return an array of a page's data."""
     array = np.frombuffer(b64decode(packed["bdata"]), "<" + packed["dtype"])
     shape = packed.get("shape")
-    array = array if shape is None else array.reshape([*map(int, shape.split(","))])
-    return np.array(packed["levels"])[array] if "levels" in packed else array
+    return array if shape is None else array.reshape([*map(int, shape.split(","))])

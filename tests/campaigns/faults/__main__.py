@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from tests.campaigns.faults import cases, fuzz, judge
 from tests.campaigns.faults.inputs import KINDS as INPUTS
 from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
 from tests.campaigns.faults.strikes import PRIVATE
-from tests.campaigns.faults.watched import Watched
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
@@ -36,12 +35,11 @@ COLUMNS = (
     "story",
 )  # fmt: skip
 FAILURES = (*judge.FAILURES, *fuzz.FAILURES)
-NOT_PRIVATE = "no mount namespace of our own: unshare --mount is not allowed"
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
-def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--inputs", action="store_true", help="bad inputs, not faults")
@@ -56,16 +54,16 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--per-rank", type=int, default=1, help="nodes of each rank")
     add("--keep", action="store_true", help="keep the folders of all cases")
     add("--table", type=Path, help="print the table of this results.csv, and end")
-    chosen = parser.parse_args(argv)
+    chosen = parser.parse_args()
     known = [*(INPUTS if chosen.inputs else cases.KINDS)]
     kinds = chosen.kinds.split(",") if chosen.kinds else known
-    first = chosen.seed * (1 if chosen.inputs else 100_000)
-    steps = len(kinds) if chosen.inputs else 1
+    first, each = chosen.seed * 100_000, 1
+    if chosen.inputs:
+        first, each = chosen.seed, len(kinds)
     names = [
-        f"{kinds[k % len(kinds)]}:{first + k // steps}" for k in range(chosen.cases)
+        f"{kinds[k % len(kinds)]}:{first + k // each}" for k in range(chosen.cases)
     ]
-    if chosen.only:
-        names = chosen.only.split(",")
+    names = chosen.only.split(",") if chosen.only else names
     chosen.pairs = [tuple(name.split(":")) for name in names]
     if unknown := {kind for kind, _ in chosen.pairs} - {*INPUTS, *cases.KINDS}:
         parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(known)}")
@@ -91,19 +89,16 @@ def play(work: tuple[str, int, argparse.Namespace]) -> Row:
 
 def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Row:
     name = "openmpi" if case.kind == "loss" else chosen.mpi  # which needs ULFM
-    mpi = find_mpi(name)
+    mpi, why = find_mpi(name), ""
     if mpi is None:
-        place = f"DADMM_MPIEXEC, beside {sys.executable}, in DADMM_{name.upper()} or in"
-        verdict = judge.Verdict(
-            judge.SKIPPED, 0, 0, f"no {name} in {place} .venv-{name}"
-        )
+        place = f"DADMM_MPIEXEC, beside {sys.executable}, in DADMM_{name.upper()}"
+        why = f"no {name} in {place} or in .venv-{name}"
     elif case.kind in ("full_disk", "readonly") and not os.environ.get(PRIVATE):
-        verdict = judge.Verdict(judge.SKIPPED, 0, 0, NOT_PRIVATE)
-    else:
-        kind = Watched if case.kind in cases.WATCHED else judge.Play
-        verdict = kind(case, mpi, folder, NAME, chosen.pace).verdict()
-    saving = " ".join(case.saving)
-    most = f"{case.max_iter} iterations at most"
+        why = "no mount namespace of our own: unshare --mount is not allowed"
+    verdict = judge.Verdict(judge.SKIPPED, story=why)
+    if mpi is not None and not why:
+        verdict = judge.Play(case, mpi, folder, NAME, chosen.pace).verdict()
+    most, saving = f"{case.max_iter} iterations at most", " ".join(case.saving)
     run = f"{case.nodes} nodes, {case.words}, {most}, {saving}"
     return verdict._asdict() | {"mpi": name, "ranks": case.ranks, "run": run}
 
@@ -114,7 +109,9 @@ def obey_the_pool() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
 
 
-def play_all(due: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Row]:
+def play_all(
+    due: list[tuple[str, int, argparse.Namespace]], jobs: int
+) -> Iterator[Row]:
     """Play cases, several at a time if asked; yield their rows as they come."""
     if jobs == 1:
         yield from map(play, due)
@@ -125,7 +122,7 @@ def play_all(due: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Row]:
         pool.join()
 
 
-def read(path: Path) -> list[dict[str, str]]:
+def read(path: Path) -> list[Row]:
     """Return the rows of a results file; none if there is no such file."""
     if not path.exists():
         return []
@@ -142,12 +139,11 @@ def append(path: Path, row: Row) -> None:
         writer.writerow(row)
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: list[Row]) -> str:
     """Return the table of a campaign in Markdown, one line per MPI and kind."""
     counts: dict[tuple[str, ...], Counter[str]] = {}
     for row in rows:
-        place = row.get("mpi", ""), row["kind"]
-        counts.setdefault(place, Counter())[row["outcome"]] += 1
+        counts.setdefault((row["mpi"], row["kind"]), Counter())[row["outcome"]] += 1
     total: Counter[str] = sum(counts.values(), Counter())
     of_inputs = any(kind in INPUTS for _, kind in counts)
     shown = fuzz.OUTCOMES if of_inputs else judge.OUTCOMES
@@ -164,8 +160,8 @@ def table(rows: Iterable[Row]) -> str:
     return f"{text}\n\nNot counted: {', '.join(idle)}." if idle else text
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments_of(argv)
+def main() -> int:
+    chosen = parse_arguments()
     if chosen.table:
         print(table(read(chosen.table)))
         return 0
@@ -199,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def in_private() -> None:
+def go_private() -> None:
     """Go on in a mount namespace of our own, if that is allowed."""
     if os.environ.get(PRIVATE) is not None or shutil.which("unshare") is None:
         return
@@ -217,6 +213,6 @@ def in_private() -> None:
 
 if __name__ == "__main__":
     if "--inputs" not in sys.argv:
-        in_private()
+        go_private()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     sys.exit(main())

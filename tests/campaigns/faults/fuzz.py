@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -23,17 +23,14 @@ os.environ["MPLBACKEND"] = "Agg"
 
 from launch import commands, mpi  # noqa: E402
 from launch.console import run_command  # noqa: E402
-from launch.mpi import Runtime  # noqa: E402
 from tests.campaigns.faults.inputs import draw, make_templates  # noqa: E402
 from tests.support.runs import contents  # noqa: E402
 
-COMMANDS = ("run", "predict", "plot", "report", "replay", "waiting", "calibrate")
-LOADED = (
+LOADED = (  # by the commands; processes share their memory
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
-    "dadmm.cli.models", "dadmm.runs.summary", "dadmm.cli.results", "dadmm.cli.privacy",
-    "dadmm.show.to_matplotlib", "dadmm.runs.stored", "xml.etree.ElementTree",
-    "dadmm.show.report", "launch.diagnosis", "launch.sweep",
-    *(f"dadmm.{name}" for name in COMMANDS),
+    "dadmm.run", "dadmm.cli.models", "dadmm.cli.results", "dadmm.predict", "dadmm.plot",
+    "dadmm.report", "dadmm.replay", "dadmm.waiting", "dadmm.calibrate",
+    "dadmm.show.to_matplotlib", "launch.diagnosis", "dadmm.cli.sweep",
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded
 CPU_SECONDS, SECONDS = 20, 300  # that a case may take
@@ -54,16 +51,13 @@ class Ended(NamedTuple):
     err: str
 
 
-def judge(
-    ended: Ended, touched: Sequence[str], strict: bool = False, error: str = ERROR
-) -> str:
+def judge(ended: Ended, touched: list[str], strict: bool, error: str) -> str:
     """Return the outcome of a case: refused, accepted, or how it broke the rule.
 
     The sentence of an error begins with ``error``.
     """
     lines = ended.err.splitlines()
-    errors = [line for line in lines if line.startswith(error) and ended.code]
-    errors += [line for line in lines if line.startswith(ERROR) and not ended.code]
+    errors = [line for line in lines if line.startswith(error if ended.code else ERROR)]
     if ended.code in (None, -signal.SIGXCPU, -signal.SIGKILL):
         return HANG
     if "Traceback" in ended.err + ended.out:
@@ -93,7 +87,7 @@ def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
         os.chdir(work)
         os.environ["TMPDIR"] = str(work)
         if command == "launch":
-            own = Runtime(sys.executable, "", dict(os.environ))
+            own = mpi.Runtime(sys.executable, "", dict(os.environ))
             mpi.prepare = lambda *_, **options: own
             return run_command(getattr(commands, argv[0]), argv[1:])
         return int(import_module(f"dadmm.{command}").main(argv))
@@ -105,7 +99,7 @@ def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
     outcome = judge(ended, touched, "--strict" in argv, error)
     words = repr(" ".join([f"dadmm.{command}", *argv]))[:300]
     story = "; ".join([f"code {ended.code}", *touched, ended.err[-3000:].strip()])
-    return {"outcome": outcome, "run": words, "story": story}
+    return {"outcome": outcome, "mpi": "", "run": words, "story": story}
 
 
 def snapshot(home: Path) -> dict[str, object]:
@@ -122,26 +116,20 @@ def in_process(start: Callable[[], int], home: Path) -> Ended:
     if pid == 0:
         _be_child(start, home)
     handle = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        late = not poll.poll(1000 * SECONDS)
-        if late:
-            os.kill(pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    finally:
-        os.close(handle)
-    out, err = (
-        (home / name).read_text("utf-8", "replace") for name in ("out.txt", "err.txt")
-    )
-    return Ended(None if late else code, out, err)
+    late = not select.select([handle], [], [], SECONDS)[0]
+    os.close(handle)
+    if late:
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    names = ("out.txt", "err.txt")
+    texts = ((home / name).read_text("utf-8", "replace") for name in names)
+    return Ended(None if late else code, *texts)
 
 
 def _be_child(start: Callable[[], int], home: Path) -> NoReturn:
     code = 1
     try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in ((1, "out.txt"), (2, "err.txt")):
             os.dup2(os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
         # the streams of a worker of the pool, or of pytest, may be others
@@ -164,16 +152,11 @@ def _be_child(start: Callable[[], int], home: Path) -> NoReturn:
         os._exit(code)
 
 
-def load() -> None:
-    """Load what the commands load, so that a case starts at once."""
-    for name in LOADED:
-        import_module(name)
-    gc.freeze()  # processes share the memory of modules
-
-
 def prepare(root: Path) -> None:
     """Load what the cases need, and write the files that they damage."""
-    load()
+    for name in LOADED:
+        import_module(name)
+    gc.freeze()
     templates = root / "templates"
     if templates.exists():
         return

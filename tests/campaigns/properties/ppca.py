@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 import dadmm
 from dadmm.problems import PPCA
-from tests.campaigns.properties.cases import GRAPHS, SCHEMES, SENDING, graph
+from tests.campaigns.properties.cases import SCHEMES, SENDING, Draw, Settings
 from tests.campaigns.properties.statements import STATUSES, command_line
 from tests.support.pooled import EPS
 from tests.support.runs import summary_of
@@ -31,166 +31,129 @@ DIFFER = re.compile(r"components \d+ and \d+ differ by (\S+)% in variance")
 
 
 @dataclass
-class PPCACase:
-    """Rows by node, a graph, and settings of `dadmm.solve`."""
+class PPCACase(Settings):
+    """PPCA with M components."""
 
-    seed: int
-    X: np.ndarray  # (n, D)
-    nodes: np.ndarray  # (n,) node of each row
-    topology: dadmm.Topology
     M: int
     zero_mean: bool
     init: str | None
-    scheme: str
-    tolerance: float
-    max_iter: int
-    sending: dict[str, Any]
-    coordinates: str
-    words: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
-        n, D = self.X.shape
-        words = [
-            f"case {self.seed}: ppca, {n} rows, {D} columns, {self.M} components",
-            *self.words, "zero mean" * self.zero_mean,
-            f"{self.topology.n_nodes} nodes", self.scheme,
-            f"init {self.init}" * (self.init is not None),
-            f"tolerance {self.tolerance:g}", f"max_iter {self.max_iter}",
-            ", ".join(f"{k}={v}" for k, v in self.sending.items()),
-            "raw" * (self.coordinates == "raw"),
-        ]  # fmt: skip
-        return ", ".join(filter(None, words))
+    def problems(self) -> list[Any]:
+        return [PPCA(X, self.M, zero_mean=self.zero_mean) for X in self.own(self.X)]
 
-    def solve(self) -> dadmm.Result:
-        """Solve the case in one process."""
-        own = [self.X[self.nodes == i] for i in range(self.topology.n_nodes)]
-        return dadmm.solve(
-            [PPCA(rows, self.M, zero_mean=self.zero_mean) for rows in own],
-            self.topology, scheme=self.scheme, init=self.init,
-            coordinates=self.coordinates,
-            stopping=dadmm.Stopping(tolerance=self.tolerance, max_iter=self.max_iter),
-            sending=dadmm.Sending(**self.sending), seed=self.seed, record=False,
-        )  # fmt: skip
+    def solve(self, **more: Any) -> dadmm.Result:
+        return super().solve(init=self.init, seed=self.seed, **more)
 
 
 def draw(seed: int, max_iter: int = 1000) -> PPCACase:
     """Return the case of a seed."""
-    rng = np.random.default_rng([17, seed])
-    words: list[str] = []
-
-    def pick(options: Any) -> Any:
-        return options[int(rng.integers(len(options)))]
-
-    def chance(probability: float) -> bool:
-        return bool(rng.random() < probability)
-
-    D = int(rng.integers(2, 21 if chance(0.6) else 45))
+    by = Draw(17, seed)
+    rng = by.rng
+    D = int(rng.integers(2, 21 if by.chance(0.6) else 45))
     M = int(rng.integers(1, min(D, 6)))
-    n_nodes = 1 if chance(0.05) else int(rng.integers(2, 13))
-    topology = graph(pick(GRAPHS), n_nodes, rng, words)
-    counts = row_counts(D, n_nodes, rng, words)
-    X = rng.normal(size=(counts.sum(), D)) * deviations(D, M, rng, words)
-    if chance(0.5):
+    topology = by.graph()
+    n_nodes = topology.n_nodes
+    counts = row_counts(by, D, n_nodes)
+    X = rng.normal(size=(counts.sum(), D)) * deviations(by, D, M)
+    if by.chance(0.5):
         X = X @ np.linalg.qr(rng.normal(size=(D, D)))[0]
-        words.append("turned")
-    if chance(0.1):
+        by.note("turned")
+    if by.chance(0.1):
         X = X * rng.standard_t(2, (len(X), 1))
-        words.append("heavy tails")
-    X = columns(X, rng, words)
-    if chance(0.3):  # nodes differ
+        by.note("heavy tails")
+    X = columns(by, X)
+    if by.chance(0.3):  # nodes differ
         X = X[np.argsort(X[:, rng.integers(D)], kind="stable")]
-        words.append("sorted rows")
+        by.note("sorted rows")
     nodes = np.repeat(np.arange(n_nodes), counts)
-    if chance(0.15):
+    if by.chance(0.15):
         X = X + X.std(axis=0) * rng.normal(size=(n_nodes, D))[nodes]
-        words.append("nodes with means of their own")
-    zero_mean = chance(0.15)
-    if chance(0.4) and not zero_mean:
-        size = 10.0 ** rng.uniform(0, 5)
+        by.note("nodes with means of their own")
+    zero_mean = by.chance(0.15)
+    if by.chance(0.4) and not zero_mean:
+        size = by.power(0, 5)
         X = X + X.std() * np.round(size * rng.normal(size=D))
-        words.append(f"shifted by {size:.0e}")
-    if chance(0.4):
-        unit = 10.0 ** rng.uniform(-6, 6)
+        by.note(f"shifted by {size:.0e}")
+    if by.chance(0.4):
+        unit = by.power(-6, 6)
         X = unit * X
-        words.append(f"in units of {unit:.0e}")
-    snap, raw = chance(0.8), chance(0.05)
+        by.note(f"in units of {unit:.0e}")
+    snap, raw = by.chance(0.8), by.chance(0.05)
     inits = [None, None, "shared", "independent"]
     inits += ["merged"] if not snap and not raw else []
+    init = by.pick(inits)
+    by.note(f"{M} components, init {init}, zero mean {zero_mean}")
     return PPCACase(
-        seed, X, nodes, topology, M, zero_mean,
-        init=pick(inits),
-        scheme="snap" if snap else pick(SCHEMES),
-        tolerance=float(f"{10.0 ** rng.uniform(-6, -3):.2g}") if chance(0.4) else 1e-3,
-        max_iter=int(rng.integers(1, 30)) if chance(0.15) else max_iter,
-        sending=pick(SENDING) if chance(0.1) else {},
-        coordinates="raw" if raw else "auto", words=words,
+        seed, X, nodes, topology,
+        scheme="snap" if snap else by.pick(SCHEMES),
+        tolerance=by.tolerance(0.4, -3),
+        max_iter=int(rng.integers(1, 30)) if by.chance(0.15) else max_iter,
+        sending=by.pick(SENDING) if by.chance(0.1) else {},
+        coordinates="raw" if raw else "auto",
+        words=by.words, M=M, zero_mean=zero_mean, init=init,
     )  # fmt: skip
 
 
-def row_counts(
-    D: int, n_nodes: int, rng: np.random.Generator, words: list[str]
-) -> np.ndarray:
+def row_counts(by: Draw, D: int, n_nodes: int) -> np.ndarray:
     """Return the number of rows of each node."""
-    choice = rng.random()
+    rng, choice = by.rng, by.rng.random()
     if choice < 0.6:
         counts = rng.integers(D + 1, 4 * D + 10, n_nodes)
     elif choice < 0.8:
-        words.append("at most D rows at each node")
+        by.note("at most D rows at each node")
         counts = rng.integers(2, max(D, 3) + 1, n_nodes)
     else:
-        words.append("few rows at each node")
+        by.note("few rows at each node")
         counts = rng.integers(1, 4, n_nodes)
-    if rng.random() < 0.15:
-        words.append("one row at node 0")
+    if by.chance(0.15):
+        by.note("one row at node 0")
         counts[0] = 1
     counts[-1] += max(0, 3 - counts.sum())
     return np.asarray(counts)
 
 
-def deviations(
-    D: int, M: int, rng: np.random.Generator, words: list[str]
-) -> np.ndarray:
+def deviations(by: Draw, D: int, M: int) -> np.ndarray:
     """Return standard deviations (D,), with or without a gap after M of them."""
-    choice, k = rng.random(), np.arange(D)
+    choice, k = by.rng.random(), np.arange(D)
     if choice < 0.1:
-        words.append("no gap")
+        by.note("no gap")
         return np.ones(D)
     if choice < 0.4:
-        ratio, noise = 1.0 + 10.0 ** rng.uniform(-2, 1), 10.0 ** rng.uniform(-1, 1)
-        words.append(f"a gap of {ratio:.3g}")
+        ratio, noise = 1.0 + by.power(-2, 1), by.power(-1, 1)
+        by.note(f"a gap of {ratio:.3g}")
         return noise * np.where(k < M, ratio, 1.0)
     if choice < 0.5:
-        noise = 10.0 ** rng.uniform(-7, -2)
-        words.append(f"noise {noise:.0e}")
-        return np.where(k < M, rng.uniform(0.5, 2.0, D), noise)
+        noise = by.power(-7, -2)
+        by.note(f"noise {noise:.0e}")
+        return np.where(k < M, by.rng.uniform(0.5, 2.0, D), noise)
     if choice < 0.75:
-        ratio = rng.uniform(1.05, 3.0)
-        words.append(f"deviations fall by {ratio:.3g}")
+        ratio = by.rng.uniform(1.05, 3.0)
+        by.note(f"deviations fall by {ratio:.3g}")
         return np.asarray(ratio**-k)
-    words.append("deviations of all sizes")
-    return np.asarray(10.0 ** rng.uniform(-2, 2, D))
+    by.note("deviations of all sizes")
+    return np.asarray(10.0 ** by.rng.uniform(-2, 2, D))
 
 
-def columns(X: np.ndarray, rng: np.random.Generator, words: list[str]) -> np.ndarray:
+def columns(by: Draw, X: np.ndarray) -> np.ndarray:
     """Make columns constant, nearly dependent, or of other units, sometimes."""
-    D, choice = X.shape[1], rng.random()
+    rng, D, choice = by.rng, X.shape[1], by.rng.random()
     i, j = rng.permutation(D)[:2]
     if choice < 0.08:
         X[:, i] = rng.choice([0.0, 1.0, -3.0, 1024.0])
-        words.append("a constant column")
+        by.note("a constant column")
     elif choice < 0.16:
         X[:, i] = X[:, j]
-        words.append("a duplicate column")
+        by.note("a duplicate column")
     elif choice < 0.26:
-        size = 10.0 ** rng.uniform(-7, -1)
+        size = by.power(-7, -1)
         X[:, i] = X[:, j] + size * X[:, j].std() * rng.normal(size=len(X))
-        words.append(f"a column within {size:.0e} of another")
+        by.note(f"a column within {size:.0e} of another")
     elif choice < 0.36:
         X = X * 10.0 ** rng.uniform(-3, 3, D)
-        words.append("columns in mixed units")
+        by.note("columns in mixed units")
     elif choice < 0.44:
         X = np.round(3.0 * X)
-        words.append("integers")
+        by.note("integers")
     return X
 
 
