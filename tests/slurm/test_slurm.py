@@ -20,7 +20,7 @@ import pytest
 
 from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
-from tests.support.runs import assert_same_arrays
+from tests.support.runs import SINCE_RESUME, assert_same_arrays
 
 pytestmark = pytest.mark.slow
 
@@ -247,7 +247,9 @@ def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
     said = slurm.succeed(job)
     assert "dadmm: resuming runs/killed after iteration" in said
-    assert_same_arrays(slurm.folder / "runs/killed/result.npz", expected(4, *SLOW))
+    assert_same_arrays(
+        slurm.folder / "runs/killed/result.npz", expected(4, *SLOW), SINCE_RESUME
+    )
 
 
 def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
@@ -262,7 +264,7 @@ def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
     said = slurm.succeed(done.stdout.split()[-1])
     assert f"dadmm: resuming runs/slurm-{job} after iteration" in said
     result = slurm.folder / f"runs/slurm-{job}/result.npz"
-    assert_same_arrays(result, expected(4, *SLOW))
+    assert_same_arrays(result, expected(4, *SLOW), SINCE_RESUME)
 
 
 def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
@@ -279,7 +281,7 @@ def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
     said = slurm.succeed(job)
     assert "dadmm: resuming runs/twenty after iteration" in said
     assert "dadmm: stationary after" in said.splitlines()[-1]
-    assert_same_arrays(result, expected(20, *TWENTY))
+    assert_same_arrays(result, expected(20, *TWENTY), SINCE_RESUME)
 
 
 def test_a_job_may_be_requeued(slurm, limited, expected):
@@ -290,4 +292,4 @@ def test_a_job_may_be_requeued(slurm, limited, expected):
     said = slurm.succeed(job)
     assert "dadmm: resuming runs/four after iteration" in said
     result = slurm.folder / "runs/four/result.npz"
-    assert_same_arrays(result, expected(4, *SLOW))
+    assert_same_arrays(result, expected(4, *SLOW), SINCE_RESUME)
