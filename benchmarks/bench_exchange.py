@@ -112,7 +112,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     add = parser.add_argument
     add("--ranks", type=int, nargs="+", default=RANKS, help="of each job")
-    add("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS)
+    add("--graphs", nargs="*", choices=GRAPHS, default=GRAPHS)
     add("--sizes", type=int, nargs="+", default=SIZES, help="bytes of a message")
     add("--rounds", type=int, default=ROUNDS, help="blocks of each transport")
     add("--csv", type=Path, default=RESULTS / "exchange.csv", help="file for the rows")

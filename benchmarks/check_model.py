@@ -13,8 +13,6 @@ to ten minutes each.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import dataclasses
 import sys
 import tempfile
@@ -44,7 +42,7 @@ from dadmm.timing.trace import Trace
 
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
 HEAD = ("network", "network share", "measured, s", "predicted, s", "off by")
-SIZES = (800, 3200, 12800)  # bytes, of the ping-pong
+SIZES = "800 3200 12800"  # bytes, of the ping-pong
 
 
 class Setting(NamedTuple):
@@ -96,8 +94,8 @@ def base(setting: Setting, folder: Path) -> Network:
     wires had besides the payload.
     """
     rows = folder / "pingpong.csv"
-    program = (sys.executable, "-m", "benchmarks.check_model", "--pingpong", str(rows))
-    emulate(setting, True, *program, command=True)
+    words = f"-m benchmarks.bench_exchange --csv {rows} --sizes {SIZES} --graphs"
+    emulate(setting, True, sys.executable, *words.split(), command=True)
     links = calibrate.calibrated(calibrate.read(rows)).links
     found = []
     for iterations in (10, 60):
@@ -123,37 +121,6 @@ def limited(base: Network, setting: Setting) -> Network:
         return found
     burst = max(2 * FRAME, int(setting.rate / 8 * 2e-3))  # as in emulation.bridge
     return dataclasses.replace(found, egress=setting.rate / 8, burst=float(burst))
-
-
-def pingpong(file: str, repeats: int = 60) -> None:
-    """Write half round trips of messages from rank 0 to its neighbour and a far one."""
-    from mpi4py import MPI
-
-    from dadmm.comm.mpi_library import poll, wait_sleeping
-
-    comm = MPI.COMM_WORLD
-    names = comm.allgather(MPI.Get_processor_name())
-    peers = {"lan": comm.size - 1} | ({"host": 1} if names[1] == names[0] else {})
-    rows = []
-    for kind, peer in peers.items():
-        for size in SIZES:
-            wait_sleeping(comm.Ibarrier())
-            if comm.rank not in (0, peer):
-                continue
-            other = peer if comm.rank == 0 else 0
-            out, box = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-            send, receive = comm.Send_init(out, other), comm.Recv_init(box, other)
-            for k in range(repeats + 5):
-                start = perf_counter()
-                for request in (send, receive)[:: 1 if comm.rank == 0 else -1]:
-                    request.Start()
-                    poll([request])
-                if k >= 5:  # the first ones connect
-                    rows.append((kind, size, (perf_counter() - start) / 2))
-    wait_sleeping(comm.Ibarrier())
-    if comm.rank == 0:
-        with open(file, "w", newline="") as out_file:
-            csv.writer(out_file).writerows([("class", "bytes", "seconds"), *rows])
 
 
 def compare(setting: Setting, network: Network, folder: Path, number: int) -> dict:
@@ -224,11 +191,7 @@ def main() -> int:
     parser.add_argument("--networks", nargs="+", choices=names, default=names)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS / "model.csv")
-    parser.add_argument("--pingpong", metavar="FILE", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.pingpong:
-        pingpong(given.pingpong)
-        return 0
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         try:

@@ -13,9 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import dadmm
-from benchmarks.shared.cases import CLOSE
 from benchmarks.shared.commands import parser_of
-from benchmarks.shared.trials import Arrival
+from dadmm.cli.trials import Arrival
 from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
 from dadmm.show.style import BLUE, GREY, ORANGE, VERMILLION
@@ -23,6 +22,7 @@ from dadmm.show.to_matplotlib import save, styled
 from dadmm.solver.options import grouped
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000
+CLOSE = 1e-6  # relative distance from the optimum
 GRAPHS = {"complete": (BLUE, "-"), "cluster": (ORANGE, "--"), "ring": (VERMILLION, ":")}
 ETAS = np.logspace(-1, 3, 17)
 CURVES = {
@@ -57,7 +57,7 @@ def errors(
     def watch(t, run):
         off = np.linalg.norm(run.theta - best, axis=1).max()
         found.append(float(off / np.linalg.norm(best)))
-        known = arrival and arrival.known(t, found[-1] <= CLOSE)
+        known = arrival and arrival.known(t, found[-1])
         return "stop" if known else None
 
     dadmm.solve(
@@ -69,7 +69,7 @@ def errors(
 
 def iterations(graph: str, **settings) -> float:
     """Return from when on all nodes stay within 1e-6, infinite if after the cap."""
-    arrival = Arrival(CAP)
+    arrival = Arrival(CLOSE, CAP)
     errors(graph, arrival.longest, arrival, **settings)
     return arrival.for_good or np.inf
 

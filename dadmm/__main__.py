@@ -21,6 +21,7 @@ from dadmm.core.version import __version__
 COMMANDS = {
     "run": ("cli.job", "fit a model over a network", "--nodes 20"),
     "compare": ("cli.compare", "compare methods by bytes", "--method snap"),
+    "sweep": ("cli.sweep", "run a grid of settings", "grid.toml --out runs/grid"),
     "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
     "plot": ("show.plot", "draw a run, or compare runs", "RUN"),
     "report": ("show.report", "write a run as one HTML page", "RUN"),

@@ -16,15 +16,20 @@ from typing import NamedTuple
 
 from dadmm.core.documents import parse
 from dadmm.core.errors import DadmmError
-from dadmm.runs.config import RunConfig
+from dadmm.runs.attempt import (
+    Progress,
+    last_checkpoint,
+    plan_attempt,
+    read_progress,
+    write_failure,
+)
+from dadmm.runs.config import CommandLine, RunConfig
 from dadmm.runs.folder import RunFolder
-from launch import mpi, runs
-from launch.console import UsageError, print_message, same_problem
+from launch import mpi
+from launch.console import PRINTS, UsageError, print_message, same_problem
 from launch.diagnosis import NOT_CONVERGED
 from launch.job import StopHandler, run_job
 from launch.mpi import Runtime, script_path, version_text
-from launch.runs import State, last_checkpoint, read_state
-from launch.sweep import arguments_of_task
 
 SLURM = "sbatch -n 20 launch/slurm.sbatch [arguments of dadmm.run]"
 
@@ -82,8 +87,9 @@ def run(
 ) -> int:
     """Start or resume a run inside an allocation; return the exit code of its ranks."""
     allocation = SYSTEMS[system](os.environ)
-    arguments = arguments_of_task(arguments, os.environ)
-    if {*runs.PRINTS, "--dry-run"} & set(arguments):
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "%a")  # of `dadmm sweep`
+    arguments = [word.replace("%a", task) for word in arguments]
+    if {*PRINTS, "--dry-run"} & set(arguments):
         command = runtime.run_command(arguments)
         return subprocess.call(command, env=runtime.variables)
     given, ranks = RunConfig.from_argv(arguments), allocation.ranks
@@ -92,9 +98,9 @@ def run(
     if folder == allocation.folder and given.resume is None:
         arguments = [*arguments, "--out", str(folder)]
     requeued = "SLURM_RESTART_COUNT" in os.environ
-    planned = runs.plan(given, arguments, folder, ranks, requeued)
+    planned = plan_attempt(given, arguments, folder, ranks, requeued)
     if planned is None:
-        state = read_state(folder)
+        state = read_progress(folder)
         print_message(f"nothing left to do: {describe(state)}; see {folder}")
         return NOT_CONVERGED if given.config.strict and not state.as_asked else 0
     resume = "submit the same command again"
@@ -126,14 +132,12 @@ def attempt(
         code, _ = run_job(command, variables, "", job, stop, stall_seconds, spread)
     if RunFolder.is_live(folder):  # it was refused, as another job was faster
         return code or 1
-    state = read_state(folder)
+    state = read_progress(folder)
     iteration = last_checkpoint(folder)
     if code not in (0, NOT_CONVERGED) or not state.summary:
         advice = f"{resume} to resume after iteration {iteration}"
         advice = advice if iteration else "there is no checkpoint"
-        sentence = f"{runs.FAILED} {code}; {advice}; see {folder}"
-        print_message(sentence)
-        runs.write_failure(folder, sentence)  # for `launch/sweep collect`
+        print_message(write_failure(folder, code, f"{advice}; see {folder}"))
         return code or 1
     warned = stop.first == signal.SIGUSR1
     how = "stopped before the time limit" if warned else "interrupted"
@@ -147,7 +151,17 @@ def attempt(
     return code
 
 
-def describe(state: State, interrupted: str = "interrupted") -> str:
+def read_arguments(arguments: list[str]) -> CommandLine | None:
+    """Return the content of arguments of ``dadmm run``; None if they have an error.
+
+    The ranks report the error.
+    """
+    with contextlib.suppress(DadmmError):
+        return None if PRINTS & set(arguments) else RunConfig.from_argv(arguments)
+    return None
+
+
+def describe(state: Progress, interrupted: str = "interrupted") -> str:
     """Return how a run ended, and when."""
     words = {
         "max_iter": "ended at max_iter," + " not converged," * (not state.as_asked),

@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 from importlib.util import find_spec
-from pathlib import Path
 
 from launch import mpi
 from launch.console import (
+    PRINTS,
     UsageError,
     print_message,
     same_problem,
@@ -20,7 +20,6 @@ from launch.console import (
 from launch.environment import PROJECT
 from launch.job import run_job
 
-HELP = {"-h", "--help", "--help-all"}
 BATCH_STALL = 300  # seconds after which a stopped or frozen rank ends a batch job
 # Two files at a time: most tests keep one core busy, those over MPI all of them.
 WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -49,7 +48,7 @@ def local(arguments: list[str]) -> int:
     runtime = mpi.prepare(name, own=True)
     mpi.enter(runtime)
     command = runtime.run_command(job)
-    if HELP & set(job):
+    if PRINTS & set(job):
         print(usage("local"), flush=True)
         return subprocess.call(command, env=runtime.variables)
     runtime.check()
@@ -75,6 +74,9 @@ def local(arguments: list[str]) -> int:
 
 def setup(arguments: list[str]) -> int:
     """Create an environment, for batch jobs, and print its Python and mpiexec."""
+    if PRINTS & set(arguments):
+        print(usage("setup"), end="")
+        return 0
     name, arguments = take_option(arguments, ("--mpi",), "")
     if arguments:
         raise UsageError(f"./launch/setup takes --mpi NAME only, got {arguments[0]!r}")
@@ -109,18 +111,22 @@ def pbs(arguments: list[str]) -> int:
 
 def sweep(arguments: list[str]) -> int:
     """Run a grid of settings, in Slurm or on this machine, or collect its table."""
-    if not arguments or HELP & set(arguments):
+    if not arguments or PRINTS & set(arguments):
         print(usage("sweep"), end="")
         return 0 if arguments else 2
-    name, _ = take_option(arguments, ("--mpi",), "")
+    name, words = take_option(arguments, ("--mpi",), "")
+    here = "--local" in words
     # batch jobs may be running from the environment, so it is not changed for them
-    runtime = mpi.prepare(name, own=True, install="--local" in arguments)
-    mpi.enter(runtime)
-    from launch import sweep
-
-    if arguments[0] == "collect" and len(arguments) == 2:
-        return sweep.collect(sweep.Sweep.read(Path(arguments[1])))
-    return sweep.run(arguments, runtime)
+    runtime = mpi.prepare(name, own=True, install=here)
+    words = [word for word in words if word != "--local"]
+    if not here:
+        script = [
+            str(PROJECT / "launch" / "slurm.sbatch"),
+            *["--mpi", name][: 2 * bool(name)],
+        ]
+        words = ["--sbatch", shlex.join(script), *words]
+    command = [runtime.python, "-P", "-m", "dadmm", "sweep", *words]
+    os.execve(runtime.python, command, runtime.variables)
 
 
 def diagnose(arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+PRINTS = {"-h", "--help", "--help-all", "--version"}  # flags that print and end
 TAIL = 15  # lines of a failed step's output that are shown
 
 Default = TypeVar("Default", str, None)

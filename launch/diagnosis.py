@@ -1,20 +1,22 @@
 """Explain a failed job: which node failed, why if that is known, and how to resume."""
 
+import csv
 import os
 import re
 import shlex
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from dadmm.core.documents import check_regular
-from dadmm.core.errors import printable
+from dadmm.core.documents import check_regular, parse
+from dadmm.core.errors import DadmmError, printable
+from dadmm.runs.attempt import last_checkpoint
 from dadmm.runs.folder import RunFolder
 from dadmm.solver.checkpoint import path_of
 from launch.console import UsageError
 from launch.job import has_results
 from launch.monitor import TAIL
-from launch.runs import last_checkpoint, read_ranks
 
 BAD_INPUT, NOT_CONVERGED = 2, 3  # exit codes of dadmm.run that need no explanation
 CLEANUP = signal.SIGKILL  # with which MPICH and Intel MPI end the remaining ranks
@@ -131,6 +133,15 @@ def cause(
         hint = OUT_OF_MEMORY
     who = f"{'' if sure else 'probably '}{name(found, ranks)}"
     return f"{who} {found.what}{f' ({hint})' if hint else ''}"
+
+
+def read_ranks(folder: Path | None) -> Ranks:
+    """Return rank, nodes, host and pid of each rank of a run, or []."""
+    with suppress(DadmmError):
+        text = parse(Path(folder or "", "ranks.csv"), str.splitlines, "CSV")
+        rows = list(csv.DictReader(text))
+        return rows if folder and all(row.get("host") for row in rows) else []
+    return []
 
 
 def name(found: Failure, ranks: Ranks) -> str:

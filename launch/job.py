@@ -123,7 +123,7 @@ def named_folder(arguments: list[str] | None, since: float) -> Path | None:
     """Return the folder that arguments name, if a run began in it since this time."""
     if not arguments:
         return None
-    from launch.runs import read_arguments  # it needs dadmm
+    from launch.batch import read_arguments  # it needs dadmm
 
     given = read_arguments(arguments)
     folder = given and (given.resume or given.config.out)

@@ -192,7 +192,7 @@ def fault_tolerance(mpiexec: str, job: list[str]) -> list[str]:
     """
     if not re.search(r"\(Open MPI\) ([5-9]|\d\d)", version_text(mpiexec)):
         return []
-    from launch.runs import read_arguments
+    from launch.batch import read_arguments
 
     arguments = job[job.index("dadmm.run") + 1 :] if "dadmm.run" in job else []
     given = read_arguments(arguments)

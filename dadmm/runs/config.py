@@ -236,7 +236,7 @@ class RunConfig(Settings):
                 "file, or start a new run"
             )
         if not trust:
-            _check_harmless(table, given, str(file))
+            check_harmless(table, given, str(file))
         found = cls(**(table | given))
         if run is not None:
             found._check_resumed(cls(**table), run)
@@ -279,7 +279,7 @@ class RunConfig(Settings):
         return "".join(f"{k} = {toml_value(v)}\n" for k, v in told.applied().items())
 
 
-def _check_harmless(table: Table, given: Table, file: str) -> None:
+def check_harmless(table: Table, given: Table, file: str) -> None:
     """Raise if a file has settings that only a command line may have."""
     for name in ("problem", "scheme"):
         place = table.get(name, "")

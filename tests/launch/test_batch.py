@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from dadmm.runs.attempt import FAILURE, read_progress
 from launch import batch
 from launch.batch import Allocation
 from launch.console import UsageError
 from launch.mpi import Runtime
-from launch.runs import FAILURE, read_state
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
 
@@ -169,11 +169,11 @@ INTERRUPTED = STOPPED.replace("REASON", "signal")
 
 
 def test_a_failure_is_written_to_the_folder(job):
-    """For `launch/sweep collect`; the next start removes it."""
+    """For the table of a sweep; the next start removes it."""
     ended = job.start("exit 9", "--out", "run").end()
     assert ended.code == 9
     assert "code 9" in ended.said[-1]
-    assert read_state(job.folder / "run").status == "failed"
+    assert read_progress(job.folder / "run").status == "failed"
 
     again = job.start(STOPPED.replace("REASON", "max_iter"), "--out", "run").end()
     assert "after 5 iterations" in again.said[-1]

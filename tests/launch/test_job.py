@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from launch.diagnosis import read_ranks
 from launch.job import report_end
 from launch.monitor import Rank
-from launch.runs import read_ranks
 from tests.support.processes import (
     PROGRAMS,
     ROOT,

@@ -56,7 +56,7 @@ def points(rng, axes, lengths, n_nodes):
     return W + size * rng.standard_normal((n_nodes, D, M)) * (rng.random() < 0.7)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_bound_holds_at_any_point(seed):
     rng = np.random.default_rng([17, seed])
     ratios, near, bounded = [], 0, 0
@@ -91,11 +91,11 @@ SPREAD = np.array([9.0, 5.0, 1.0, 1.0, 1.0, 1.0])
 @pytest.mark.parametrize(
     ("W", "scale", "why"),
     [
-        (EYE * [[[1.0, 0.0]]], SPREAD, "dependent"),
+        (EYE * [[[1.0, 0.0]]], SPREAD, "agree"),
         (EYE * np.nan, SPREAD, "finite"),
         (EYE[:, ::-1], SPREAD, "variance outside"),
         (EYE, np.ones(6), "variance outside"),  # there is no gap
-        (EYE + np.eye(6)[:, 3:5] * [[[0.0]], [[1.0]]], SPREAD, "nodes differ"),
+        (EYE + np.eye(6)[:, 3:5] * [[[0.0]], [[1.0]]], SPREAD, "agree"),
         (EYE, 1e-170 * SPREAD, "underflow"),
         (EYE, 1e160 * SPREAD, "overflow"),
     ],

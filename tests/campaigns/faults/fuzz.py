@@ -30,7 +30,7 @@ LOADED = (  # by the commands; processes share their memory
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
     "dadmm.run", "dadmm.cli.models", "dadmm.cli.results", "dadmm.predict", "dadmm.plot",
     "dadmm.report", "dadmm.replay", "dadmm.waiting", "dadmm.calibrate",
-    "dadmm.show.to_matplotlib", "launch.diagnosis", "launch.sweep",
+    "dadmm.show.to_matplotlib", "launch.diagnosis", "dadmm.cli.sweep",
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded
 CPU_SECONDS, SECONDS = 20, 300  # that a case may take

@@ -102,7 +102,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "report run ppca", "plot ppca run", "waiting run",
             "replay run --network wan", "predict ppca table.csv --out p.csv",
             "launch diagnose run log", "run --resume run --quiet",
-            "launch sweep collect .",
+            "sweep .",
         ),
     ),
     "going": (
@@ -113,10 +113,10 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "launch": (
-        ("sweep.json", "grid.toml", "log", "going/ranks.csv", "going/config.toml"),
+        ("tasks/0.toml", "grid.toml", "log", "going/ranks.csv", "going/config.toml"),
         (
-            "launch diagnose going log", "launch sweep collect .",
-            "launch sweep grid.toml --out new --dry-run",
+            "launch diagnose going log", "sweep .",
+            "sweep grid.toml --out new --dry-run",
         ),
     ),
     "network": (("network.toml",), ("replay run --network FILE",)),
@@ -412,15 +412,14 @@ def make_templates(folder: Path) -> None:
         "rows.csv": "\n".join(["class,bytes,seconds", *times, ""]),
         "labels.txt": "\n".join(map(str, np.arange(24) % 3)),
         "grid.toml": "ranks = 2\n[base]\nmax_iter = 3\n[grid]\nseed = [1, 2]\n",
-        "sweep.json": json.dumps({
-            "ranks": 3, "varied": ["seed"], "jobs": [], "tasks": {"run": {"seed": 1}},
-        }),
+        "tasks/0.toml": 'out = "run"\nnodes = 3\nseed = 1\n',
         "log": f"dadmm: rank 1 failed:\n{TRACE}\nKeyError: 'a'\n",
         "ring.edges": "# a ring\n0 1\n1 2\n2 0\n", "chain.edges": "0 1\n1 2\n",
         "ring.graphml": GRAPHML.format("", "1.5"),
         "deep.graphml": GRAPHML.format("", "<a>" * 2000 + "</a>" * 2000),
     }  # fmt: skip
     texts |= {f"{k}.graphml": GRAPHML.format(x, "&f;") for k, x in enumerate(BOMBS)}
+    (folder / "tasks").mkdir()
     for name, text in texts.items():
         (folder / name).write_text(text)
     wide = GRAPHML.format(BOMBS[0], "&f;").replace("UTF-8", "UTF-16")

@@ -38,12 +38,9 @@ from tests.support.subspaces import largest_angle, principal_axes
 from tests.support.tables import table
 
 WAYS = (
-    Sending(),
-    Sending(payload="float32"),
-    Sending(payload="quantised:8"),
-    Sending(censor=1e-3),
-    Sending(send_every=2, edge_sleep=0.1),
-)
+    Sending(), Sending(payload="float32"), Sending(payload="quantised:8"),
+    Sending(censor=1e-3), Sending(send_every=2, edge_sleep=0.1),
+)  # fmt: skip
 
 
 class Death:
@@ -77,13 +74,8 @@ class Given(Checkpoints):
     def open(self, *arguments):
         """Read nothing."""
 
-    def tidy(self, rank):
-        """Leave nothing behind."""
-
     def state(self, nodes):
-        if self.given is None:
-            return None
-        return State.join([self.given[i] for i in nodes.tolist()])
+        return self.given and State.join([self.given[i] for i in nodes.tolist()])
 
     def __call__(self, t, run):
         if run.due == "max_iter":
@@ -159,7 +151,7 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     best = optimum([problems[i] for i in ours.nodes])
     found = {
         "nodes": ours.nodes.tolist(), "lost": list(ours.lost), "reason": ours.reason,
-        "error": distance(ours.theta, best), "component_root": ours.component_root,
+        "error": distance(ours.theta, best),
         "scheme": scheme, "dead": sorted(dead.tolist()),
         "back": [loss.t for loss in death.losses],
     }  # fmt: skip

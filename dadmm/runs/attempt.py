@@ -1,0 +1,161 @@
+"""How far the run in a folder is, and the arguments that start or resume it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dadmm.core import files
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig
+from dadmm.runs.folder import LOCK, RunFolder
+from dadmm.runs.stored import StoredRun
+from dadmm.solver.checkpoint import complete
+
+FAILURE = "failure.txt"  # a sentence about a failed run; the next start removes it
+FAILED = "failed with code"  # the first words of that sentence
+ENDED = ("converged", "no_minimum", "max_iter")  # of a run that was not interrupted
+LABELS = {"max_iter": "not converged", "no_minimum": "no minimum"}
+
+
+class Progress(NamedTuple):
+    """How far a run is: its status, iterations, and summary if it has results.
+
+    The status is one of `ENDED`, "missing", "unfinished", "interrupted" or "failed".
+    "converged" is any status of a result but "not converged" and "max_iter".
+    """
+
+    status: str
+    iterations: int = 0  # of the summary, or of the last checkpoint
+    summary: Mapping[str, Any] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run has ended, and was not interrupted."""
+        return self.status in ENDED
+
+    def is_done(self, max_iter: int) -> bool:
+        """Return whether a run of at most `max_iter` iterations has nothing to do."""
+        more = self.status == "max_iter" and max_iter > self.iterations
+        return self.complete and not more
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether the run did what it was asked to do, as ``--strict`` wants it."""
+        return self.status == "converged" or self.summary.get("status") == "max_iter"
+
+    @property
+    def label(self) -> str:
+        """The status as tables show it."""
+        if self.as_asked:
+            return str(self.summary.get("status", self.status))
+        return LABELS.get(self.status, self.status)
+
+
+def read_progress(folder: Path) -> Progress:
+    """Return how far the run in a folder is; there may be none."""
+    if has_failed(folder):
+        return Progress("failed", last_checkpoint(folder))
+    if files.kind(folder / "summary.json") != "none":
+        run = StoredRun.read(folder)
+        reason = "converged" if run.summary.get("converged") else run.entry("reason")
+        status = reason if reason in ENDED else "interrupted"
+        return Progress(status, run.entry("iterations"), run.summary)
+    if not has_begun(folder):
+        return Progress("missing")
+    return Progress("unfinished", last_checkpoint(folder))
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether a run has begun in a folder."""
+    return files.kind(folder / "config.toml") != "none"
+
+
+def last_checkpoint(folder: Path) -> int:
+    """Return the iteration of the newest complete checkpoint, or 0 without one."""
+    with suppress(DadmmError):  # config.toml cannot be read
+        nodes = RunConfig.from_toml(folder / "config.toml").get("nodes")
+        return max(complete(folder, nodes or 0), default=0)
+    return 0
+
+
+def has_failed(folder: Path) -> bool:
+    """Return whether `write_failure` has written into a folder."""
+    try:
+        return files.read(folder / FAILURE, most=len(FAILED)) == FAILED.encode()
+    except (OSError, ValueError):  # there is none, or it is not a plain file
+        return False
+
+
+def write_failure(folder: Path, code: int, more: str) -> str:
+    """Note a failure, unless the folder has files of the user; return the sentence."""
+    sentence = f"{FAILED} {code}; {more}"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        free = has_failed(folder) or files.kind(folder / FAILURE) == "none"
+        others = set(os.listdir(folder)) - {LOCK, FAILURE}
+        if free and (has_begun(folder) or not others):
+            with files.replacing(folder / FAILURE) as file:
+                file.write(f"{sentence}\n".encode())
+    return sentence
+
+
+def check_same_settings(wanted: RunConfig, folder: Path, ranks: int) -> None:
+    """Raise if the run in a folder, if any, has other settings."""
+    if not has_begun(folder):
+        return
+    begun = RunConfig(**RunConfig.from_toml(folder / "config.toml"))
+    old = {"nodes": begun.nodes} | begun.deciding()
+    new = {"nodes": wanted.nodes or ranks} | wanted.deciding()
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            raise ConfigError(
+                f"{folder} holds a run with {name} = {old.get(name)!r}, and this one "
+                f"has {new.get(name)!r}; choose another --out"
+            )
+
+
+def plan_attempt(
+    given: CommandLine,
+    arguments: list[str],
+    folder: Path,
+    ranks: int,
+    requeued: bool = False,
+) -> list[str] | None:
+    """Return the arguments that start or resume a run; None if it is done.
+
+    `arguments` are for ``dadmm run``, `given` is their content, and `folder` is the
+    run's. A `requeued` job has applied ``--overwrite`` at an earlier start.
+    """
+    wanted = given.config
+    if RunFolder.is_live(folder):
+        raise ConfigError(
+            f"another job is running in {folder}; wait for it, or choose another --out"
+        )
+    if has_failed(folder):
+        files.remove(folder / FAILURE)
+    done = read_progress(folder).is_done(wanted.max_iter)
+    if given.resume is not None:
+        return None if done else arguments
+    if not has_begun(folder) or (wanted.overwrite and not requeued):
+        return arguments
+    check_same_settings(wanted, folder, ranks)
+    if done:
+        return None
+    if not last_checkpoint(folder):
+        return [*arguments, "--overwrite"]
+    again = ["--resume", str(folder), *["--trust"] * ("--trust" in arguments)]
+    if ":" in wanted.problem:
+        again += ["--problem", wanted.problem]
+    for name, value in wanted.applied().items():
+        flag = name.replace("_", "-")
+        if name not in FREE - UNCHANGED or value is None:
+            continue
+        if isinstance(value, bool):
+            again.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            again.append(f"--{flag}={value}")
+    return again

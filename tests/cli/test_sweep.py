@@ -1,0 +1,188 @@
+"""``dadmm sweep``: grids, runs on this machine, job arrays, and the table."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from dadmm.cli import sweep
+from dadmm.runs.attempt import FAILURE, read_progress
+from dadmm.runs.folder import RunFolder
+
+GRID = """
+ranks = 2
+[base]
+max_iter = 20
+init = "shared"
+[grid]
+scheme = ["snap", "vp"]
+topology = ["complete", "ring,star"]
+"""
+OWN = '[base]\nproblem = "theirs:Mean"\n'
+RUN = ["grid.toml", "--out", "out"]
+
+
+@pytest.fixture(autouse=True)
+def grid(tmp_path, monkeypatch):
+    """A grid file in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("grd = 1", "grd"),
+        ("[grid]\nseed = 3", "seed"),
+        ("[grid]\nseed = []", "seed"),
+        ("[base]\nseed = 1\n[grid]\nseed = [1]", "seed"),
+        ("[base]\nout = 'x'", "out"),
+        ("ranks = 0", "ranks"),
+        ("grid = 3", "grid"),
+        (f"[grid]\nseed = {[*range(400)]}\neta0 = {[*range(1, 400)]}", "100000"),
+        ("[grid", "TOML"),
+        ("[base]\nmax_itre = 3", "max_iter"),
+        ("[grid]\nscheme = ['vpp']", "vpp"),
+        (OWN, "--trust"),
+    ],
+)
+def test_an_invalid_grid_is_an_error_before_any_run(grid, capsys, text, word):
+    grid.write_text(text)
+
+    assert sweep.main(RUN) == 2
+    assert word in capsys.readouterr().err
+    assert os.listdir() == ["grid.toml"]
+
+
+@pytest.mark.parametrize("out", ["../..", "a/", "logs", ".hidden", "3"])
+def test_the_folder_of_a_run_is_inside_that_of_the_sweep(tmp_path, capsys, out):
+    (tmp_path / "out" / "tasks").mkdir(parents=True)
+    task = tmp_path / "out" / "tasks" / "0.toml"
+    task.write_text("out = 3" if out == "3" else f"out = '{out}'")
+    if out in ("a/", "3"):
+        assert list(sweep.Sweep(tmp_path / "out").tasks) == [out.strip("/")]
+        return
+
+    assert sweep.main(["out"]) == 2
+    assert "0.toml" in capsys.readouterr().err
+
+
+def test_a_name_is_made_of_the_settings():
+    assert sweep.name_of({"budget_trigger": float("inf")}) == "budget_trigger=inf"
+    names = {sweep.name_of({"data": path}) for path in ("a/b", "a:b", "a_b", "x" * 300)}
+
+    assert len(names) == 4
+    assert all(len(name) < 255 and "/" not in name for name in names)
+
+
+def test_a_sweep_runs_on_this_machine(grid, tmp_path, capsys):
+    """Only unfinished runs are made, and the table has missing and failed ones.
+
+    One sweep at a time uses a folder; other files, and other settings, are refused.
+    """
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").touch()
+    assert sweep.main(RUN) == 2
+    (out / "thesis.tex").unlink()
+    lock = RunFolder(out)
+    lock.lock(first=True)
+    assert sweep.main(RUN) == 2
+    lock.release()
+    assert sweep.main([*RUN, "--at-most", "2"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "4 not converged" in said[-1]
+    assert sum(" of 4 in " in line for line in said) == 4
+
+    lost, failed = (out / f"scheme={name},topology=complete" for name in ("vp", "snap"))
+    shutil.rmtree(lost)
+    (failed / "summary.json").unlink()
+    shutil.rmtree(failed / "checkpoints", ignore_errors=True)
+    (failed / FAILURE).write_text("failed with code 1; see the log\n")
+    assert sweep.main(["out"]) == 0
+    assert "1 failed, 2 not converged, 1 missing" in capsys.readouterr().err
+    with open(out / "table.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
+    assert not [x for row in rows for x in row.values() if x.startswith("{")]
+    assert sweep.main(RUN) == 0
+    said = capsys.readouterr().err.splitlines()[:-1]
+    assert {line.split(": ")[1] for line in said} == {lost.name, failed.name}
+
+    before = (out / "tasks" / "0.toml").read_text()
+    grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
+    assert sweep.main(RUN) == 2
+    assert (out / "tasks" / "0.toml").read_text() == before
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A function that lets a Slurm of scripts answer, and submits the grid."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+    def submit(*arguments, sbatch="echo 15", squeue="echo 2"):
+        for name, script in {"sbatch": sbatch, "squeue": squeue}.items():
+            (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+        return sweep.main([*RUN, "--sbatch", "job.sh --mpi impi", *arguments])
+
+    return submit
+
+
+def test_the_settings_of_a_run_in_the_queue_are_not_changed(
+    grid, slurm, tmp_path, capsys
+):
+    """Runs keep their numbers when the grid grows; a refused array leaves no runs."""
+    assert slurm(sbatch="echo too large >&2; exit 1") == 2
+    assert "too large" in capsys.readouterr().err
+    assert not list((tmp_path / "out" / "tasks").iterdir())
+    assert slurm(squeue="") == 0
+    assert "4 of 4" in capsys.readouterr().err
+    grid.write_text(GRID.replace('"snap", "vp"', '"ap", "snap", "vp"'))
+    job = 'echo "$@" >arguments; echo 15'
+    assert slurm("--trust", "--", "--time=9", sbatch=job) == 0
+    passed = (tmp_path / "arguments").read_text().split()
+    assert {"--array=4,5,0,1,3%4", "--time=9"} <= set(passed)
+    assert passed[-4:] == ["impi", "--config", "out/tasks/%a.toml", "--trust"]
+    assert "scheme=ap" in (tmp_path / "out" / "tasks" / "4.toml").read_text()
+    grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
+
+    assert slurm() == 2
+    assert "out/scheme=vp,topology=complete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when):
+    """It is no failure if the signal ends the run before it can stop."""
+    grid.write_text("ranks = 2\n")
+    made = sweep.Sweep(grid.parent / "out")
+    made.plan("grid.toml", None)
+    for folder in ("logs", "tasks"):
+        (made.folder / folder).mkdir(parents=True)
+    (name,) = made.tasks
+    (made.folder / "tasks" / "0.toml").write_text(made.tasks[name])
+    pool, start = sweep.Pool(made, 1), subprocess.Popen
+
+    def start_and_signal(*_, **options):
+        process = start(["sleep", "60"])
+        pool.stop(signal.SIGTERM, None)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_signal)
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    if when == "before":
+        pool.stop(signal.SIGTERM, None)
+    codes = pool.run([name], 1)
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+    assert codes == [128 + signal.SIGINT if when == "before" else -signal.SIGUSR1]
+    assert read_progress(made.folder / name).status == "missing"
