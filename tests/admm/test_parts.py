@@ -43,13 +43,13 @@ def test_private_parts_are_never_sent_and_become_optimal(scheme):
         assert_array_equal(run.exchange.outbox.numbers, shared)
 
     result = solve(
-        problems, RING, scheme=scheme, tolerance=0, max_iter=700, callbacks=[watch]
+        problems, RING, scheme=scheme, tolerance=0, max_iter=500, callbacks=[watch]
     )
 
     assert_allclose(result.theta, best, atol=1e-7)
     assert np.ptp(result.layout.views(result.theta).offset) > 1.0
     each = 8 * (D + 1 + (scheme == "nap"))  # header, slopes, and perhaps eta
-    assert result.traffic.bytes == 2 * N * (8 * (D + 2) + 700 * each)
+    assert result.traffic.bytes == 2 * N * (8 * (D + 2) + 500 * each)
 
 
 @pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
