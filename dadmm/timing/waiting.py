@@ -190,8 +190,8 @@ def table(found: Waiting, rows: int = 5) -> str:
         f"a node's exchanges: {found.exchange.mean():.3f} s, of which waiting for "
         f"slower neighbours {total:.3f} s ({100 * found.share:.0f} %; between "
         f"{low:.3f} and {high:.3f})",
-        f"busiest node: {of(int(found.busy.argmax()))}, {found.imbalance:.2f} times the "
-        f"mean of {found.busy.mean():.3f} s",
+        f"busiest node: {of(int(found.busy.argmax()))}, {found.imbalance:.2f} times "
+        f"the mean of {found.busy.mean():.3f} s",
     ]
     for e in np.argsort(-found.by_edge)[:rows]:
         i, j = found.topology.edges[e]
