@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import partial
-from numbers import Integral
 from time import monotonic
 from typing import Any
 
@@ -19,6 +18,7 @@ from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import Checks, World
 from dadmm.core.classes import place_of
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
@@ -117,23 +117,22 @@ def solve(
     init : {"merged", "shared", "independent"} or ndarray of shape (n_nodes, size)
         "merged", for PPCA and structure from motion: the principal axes of all rows,
         merged over the network, see `docs/accuracy.md`. Or draw the same parameters for
-        all nodes, or different ones for each, or use the given ones. The default is
-        "merged" for PPCA, except with the scheme "fixed" or raw coordinates;
-        "independent" for structure from motion, where each camera starts from its first
-        frame; else "shared".
+        all nodes, or others for each. The default is "merged" for PPCA, except with the
+        scheme "fixed" or raw coordinates; "independent" for structure from motion,
+        where each camera starts from its first frame; else "shared".
     warm_start : Result, optional
         Start from the parameters and multipliers of another result, in place of
         ``init``. Its problems may have had other rows or penalties, and its graph other
         edges, but the nodes and the layout are the same.
     coordinates : {"auto", "metric", "units", "raw"}, or Plan
-        In which coordinates theta is found, whatever the scheme. "metric", for convex
-        problems with the methods ``rows`` and ``within``: sums over the network at the
-        start choose coordinates in which the problem is well conditioned, and sums at
-        the end bound the error of the result, see `docs/accuracy.md`. "units", for
-        PPCA: the mean and unit of all rows. "raw": the units of the data, and no sums
-        over the network. The default is the metric for convex problems of up to 300
-        parameters, units for PPCA, unless entries are missing and the start is drawn,
-        and raw for all others. A `Plan` replaces ``init`` and ``bound_angle``, too.
+        In which coordinates theta is found. "metric", for convex problems with the
+        methods ``rows`` and ``within``: sums over the network choose coordinates at the
+        start, and bound the error of the result at the end, see `docs/accuracy.md`.
+        "units", for PPCA: the mean and unit of all rows. "raw": the units of the data,
+        and no sums over the network. The default is the metric for convex problems of
+        up to 300 parameters, units for PPCA, unless entries are missing and the start
+        is drawn, and raw for all others. A `Plan` replaces ``init`` and
+        ``bound_angle``, too.
     bound_angle : bool
         Whether sums at the end bound the angle between the subspace of each node and
         the principal axes of all rows, for PPCA in units without missing entries.
@@ -170,15 +169,12 @@ def solve(
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.regression(60, 3)
     >>> problems = [dadmm.problems.Ridge(X[i::6], y[i::6], alpha=0.1) for i in range(6)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(6))
-    >>> result.status
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6)).status
     'certified'
-    >>> result.parts(0).coef.round(2)  # of node 0
-    array([ 0.13, -0.11,  0.58])
     """
     began, ranks = monotonic(), as_option(Ranks, comm)
     comm, world = ranks.comm, World(ranks.comm)
-    given: dict[str, Any] = {
+    given: Table = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,
         "bound_angle": bound_angle, "seed": seed, "record": record, "wait": ranks.wait,
@@ -284,9 +280,9 @@ def solve(
         return replace(result, comm=left, settings=settings, spent=spent)
 
 
-def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
+def _facts(given: Table, left_out: set[str]) -> Table:
     """Return settings by name, with the fields of objects in place of the objects."""
-    found: dict[str, Any] = {}
+    found: Table = {}
     for name, value in given.items():
         if isinstance(value, Scheme):
             found |= {name: penalty.name_of(value), **vars(value)}
@@ -311,8 +307,8 @@ def hosted_problems(
             )
         return {world.rank: problems}
     if isinstance(problems, Mapping):
-        integers = all(isinstance(i, Integral) for i in problems)
-        wrong = [i for i in problems if not integers or not 0 <= i < n_nodes]
+        nodes: set[object] = {*range(n_nodes)}
+        wrong = [i for i in problems if isinstance(i, bool) or i not in nodes]
         if wrong or not problems:
             raise ProblemError(
                 f"give problems by node, from 0 to {n_nodes - 1}, at least one on each "
@@ -326,7 +322,7 @@ def hosted_problems(
         )
     else:
         own = dict(enumerate(problems))
-    if not over_mpi and list(own) != list(range(n_nodes)):
+    if not over_mpi and len(own) != n_nodes:
         raise TopologyError(
             f"the graph has {n_nodes} nodes but {len(own)} problems were given; pass "
             "one per node"
