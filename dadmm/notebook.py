@@ -107,7 +107,6 @@ def _write(
     result: Result, path: Path, encoding: Encoding | None, overwrite: bool
 ) -> None:
     from dadmm.cli import results
-    from dadmm.cli.models import Fit
     from dadmm.comm.world import World
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
@@ -122,7 +121,7 @@ def _write(
             tolerance = config.tolerance
             model = Model.of(result, config.problem, encoding, tolerance=tolerance)
     features = None if model is None else model.feature_names
-    named = results.names_of(result, features, Fit(model))
+    named = results.names_of(result, features, model)
     summary = Summary.of(result, named, result.spent)
     summary |= {
         "advice": advise(result),
