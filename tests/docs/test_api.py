@@ -54,9 +54,8 @@ def test_a_public_name_has_an_example_and_its_arguments_are_described(module, na
     if "LinearRegressor` has the parameters" in doc.replace("\n", " "):
         doc += inspect.getdoc(inspect.getmro(thing)[1])
     given = inspect.signature(thing).parameters.values()
-    if is_class and issubclass(
-        thing, dadmm.penalty.Scheme | dadmm.baselines.BaselineRun
-    ):
+    given_to_users = (dadmm.Run, dadmm.baselines.BaselineRun)
+    if is_class and issubclass(thing, (dadmm.penalty.Scheme, *given_to_users)):
         given = ()  # the fields of `Scheme`, which lists them; or users make none
     for argument in given:
         if argument.kind not in (argument.VAR_KEYWORD, argument.VAR_POSITIONAL):
