@@ -14,32 +14,27 @@ PHASES = ("solve", "exchange", "update", "observe")
 class Phase:
     """A context manager that adds up the seconds inside it."""
 
-    def __init__(self) -> None:
-        self.last = self.total = 0.0
-        self._began = 0.0
+    last = total = began = 0.0
 
     def __enter__(self) -> None:
-        self._began = perf_counter()
+        self.began = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.last = perf_counter() - self._began
+        self.last = perf_counter() - self.began
         self.total += self.last
 
 
 class Clock:
-    """The phases of the loop: of the last iteration, and of all."""
+    """The phases of the loop: seconds of the last iteration, and of all (4,)."""
 
     def __init__(self) -> None:
-        self.solve, self.exchange, self.update, self.observe = self.phases = tuple(
-            Phase() for _ in PHASES
-        )
+        self.phases = tuple(Phase() for _ in PHASES)
+        self.solve, self.exchange, self.update, self.observe = self.phases
 
     @property
     def last(self) -> list[float]:
-        """Seconds of each phase in the last iteration."""
         return [phase.last for phase in self.phases]
 
     @property
     def total(self) -> Vector:
-        """Seconds of each phase so far, (4,)."""
         return np.array([phase.total for phase in self.phases])

@@ -46,8 +46,7 @@ class Edges:
         self._five = work.vectors[: len(work.parts)]
         self._squares = np.empty_like(self._five)
         self._by_part = work.parts.transpose(0, 2, 1)
-        self._alone = incidence.degrees == 0
-        self._any_alone = bool(self._alone.any())
+        self._alone = np.flatnonzero(incidence.degrees == 0)
 
     def start(self) -> None:
         """Set the anchors to the midpoints of the starting parameters."""
@@ -73,8 +72,6 @@ class Edges:
     def pull(self) -> None:
         """Set the centre and weight of each node's proximal term.
 
-        Notes
-        -----
         The centre is ``(sum_j eta_ij z_ij - lambda_i) / sum_j eta_ij`` and the weight
         ``2 sum_j eta_ij``. This completes the square in the M-step of the paper: the
         terms ``-2 gamma_i + sum_j eta_ij (mu_i + mu_j)`` and ``2 sum_j eta_ij`` of
@@ -91,8 +88,6 @@ class Edges:
     def move(self, turn: Turn) -> None:
         """Take the dual step, and move the anchors.
 
-        Notes
-        -----
         ``lambda_ij <- lambda_ij + alpha/2 eta_ij (theta_i - theta_j)``: section 4.3 of
         the paper, below equation (15), one edge at a time. Both ends use the values
         that they have sent each other, so their multipliers are exactly opposite.
@@ -125,8 +120,6 @@ class Edges:
     def update_residuals(self, turn: Turn) -> None:
         """Set the residuals of the paper, and those that bound the error.
 
-        Notes
-        -----
         Equation (5): ``r_i = theta_i - mean_i`` and ``s_i = eta_i (mean_i -
         mean_i_previous)``, where mean_i is the mean of the neighbours' theta and eta_i
         the mean of the node's penalties.
@@ -171,7 +164,7 @@ class Edges:
         work = self.work
         self._sum_received()
         work.mean /= self._counts
-        if self._any_alone:
+        if len(self._alone):
             work.mean[self._alone] = work.shared[self._alone]
 
     def _measure_lag(self) -> None:
@@ -227,8 +220,6 @@ class LossyEdges(Edges):
     The anchor of an edge is c_ij, which is ``z_ij - lambda_ij / eta_ij`` as long as no
     payload is dropped. The multipliers stay zero.
 
-    Notes
-    -----
     R-ADMM (Bastianello, Carli, Schenato and Todescato, arXiv 1901.09252): node i sends
     ``2 theta_i - c_ij``. The receiver sets ``c_ji <- (1 - alpha/2) c_ji + alpha/2 (2
     theta_i - c_ij)`` if the message arrives, and keeps c_ji if not. A payload may be
@@ -253,8 +244,6 @@ class LossyEdges(Edges):
     def update_residuals(self, turn: Turn) -> None:
         """Set the residuals by how far the anchors still have to move.
 
-        Notes
-        -----
         Let ``d_ij = (q_ji - c_ij) / 2``, where q_ji is the last message of j. If each
         edge has got a message since its sender moved last, ``theta_i - theta_j = d_ji -
         d_ij``, and with ``y_ij = eta_ij (c_ji - c_ij)``, which cancel over an edge,

@@ -30,8 +30,6 @@ class Block(NamedTuple):
     problem: Any
     edges: Rows  # of these nodes: a slice or indices
     trial: Array  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
-    own: Array  # theta_i in ``trial``
-    probes: Array  # the probes of the edges in ``trial``
 
 
 class Local:
@@ -64,15 +62,13 @@ class Local:
         self._stats = []
         new = np.empty_like(theta)  # a problem may keep the arrays that it has seen
         for block in self.blocks:
-            rows, problem = block.rows, block.problem
-            own = theta[rows]
-            try:
-                stats = problem.expect(own)
-                found = problem.prox(own, stats, centre[rows], work.weight[rows])
-            except BREAKDOWNS as error:
-                raise self._breakdown(block, error) from error
+            rows, own = block.rows, theta[block.rows]
+            stats = self._ask(block, "expect", own)
+            found = self._ask(
+                block, "prox", own, stats, centre[rows], work.weight[rows]
+            )
             self._stats.append(stats)
-            new[rows] = as_numbers(found, block.own.shape, "prox")
+            new[rows] = as_numbers(found, own.shape, "prox")
         state.theta = new
         work.shared[...] = self.layout.shared(new)
 
@@ -81,16 +77,14 @@ class Local:
         state, work = self.state, self.work
         probes = work.midpoints if self.probe == "midpoint" else state.received
         for block, stats in zip(self.blocks, self._stats, strict=True):
-            theta = block.own[...] = state.theta[block.rows]
+            trial, theta = block.trial, state.theta[block.rows]
+            trial[..., 0, :] = theta
             if self.probe:
-                shape = *block.probes.shape[:-1], probes.shape[1]
+                shape = *trial[..., 1:, 0].shape, probes.shape[1]
                 rows = probes[block.edges].reshape(shape)
-                block.probes[...] = self.layout.whole(rows, theta[..., None, :])
-            try:
-                found = block.problem.objectives(block.trial, stats)
-            except BREAKDOWNS as error:
-                raise self._breakdown(block, error) from error
-            found = as_numbers(found, block.trial.shape[:-1], "objectives")
+                trial[..., 1:, :] = self.layout.whole(rows, theta[..., None, :])
+            found = self._ask(block, "objectives", trial, stats)
+            found = as_numbers(found, trial.shape[:-1], "objectives")
             work.objective[block.rows] = found[..., 0]
             if self.probe:
                 work.probes[block.edges] = found[..., 1:].ravel()
@@ -103,10 +97,7 @@ class Local:
         for block in self.blocks:
             if has_likelihood(type(block.problem)):
                 rows = theta[block.rows]
-                try:
-                    found = block.problem.neg_log_likelihood(rows)
-                except BREAKDOWNS as error:
-                    raise self._breakdown(block, error) from error
+                found = self._ask(block, "neg_log_likelihood", rows)
                 shape = rows.shape[:-1]
                 values[block.rows] = as_numbers(found, shape, "neg_log_likelihood")
         return values
@@ -122,13 +113,17 @@ class Local:
             values[block.rows] = found[..., 0]
         return values
 
-    def _breakdown(self, block: Block, error: Exception) -> ProblemError:
-        nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
-        names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)
-        return ProblemError(
-            f"the local problem of node {names} broke down ({error}); check that it "
-            "has at least two samples, and that they differ"
-        )
+    def _ask(self, block: Block, method: str, *given: Any) -> Any:
+        """Return what a method of a problem returns; raise if it breaks down."""
+        try:
+            return getattr(block.problem, method)(*given)
+        except BREAKDOWNS as error:
+            nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
+            names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)
+            raise ProblemError(
+                f"the local problem of node {names} broke down ({error}); check that "
+                "it has at least two samples, and that they differ"
+            ) from error
 
     def _infinite(self, objective: Vector, t: int) -> ProblemError:
         bad = np.flatnonzero(~np.isfinite(objective))
@@ -200,6 +195,5 @@ def make_blocks(
         else:
             make: Any = type(problems[first])
             problem = make.stack([problems[row] for row in nodes])
-        own, others = trial[..., 0, :], trial[..., 1:, :]
-        blocks.append(Block(rows, problem, edges, trial, own, others))
+        blocks.append(Block(rows, problem, edges, trial))
     return blocks

@@ -35,16 +35,9 @@ def iterate(
 ) -> tuple[int, str]:
     """Run the algorithm; return the number of iterations and why it ended.
 
-    Parameters
-    ----------
-    run : Run
-    max_iter : int
-    callbacks : sequence of Callback
-        Each is called with ``(t, run)`` after every iteration. ``run.due`` is what all
-        nodes do now: "save", a reason to stop, or "". A callback may return a request
-        to all nodes, see `stopping.REQUESTS`.
-    start : int
-        Number of iterations that the nodes have done before.
+    Each callback is called with ``(t, run)`` after every iteration, and may return a
+    request to all nodes, see `stopping.REQUESTS`. The nodes have done ``start``
+    iterations before.
     """
     edges, local, mail, clock = run.edges, run.local, run.mail, run.clock
     if start == 0 and run.is_solved():
@@ -79,11 +72,11 @@ def iterate(
 class RunKind:
     """What differs between kinds of run: coordinates, start, and when a run stops.
 
-    This one is in the coordinates of the user, and stops by its stopping rule. `Run`
-    knows nothing of other coordinates. Dicts are by original number of the node.
-    ``starts`` (size,) are parameters, and ``duals`` (shared_size,) are ``2 sum_j
-    lambda_ij`` at the start. They sum to zero; by default all multipliers start at
-    zero. ``within`` has the problems in the coordinates of the run.
+    This one is in the coordinates of the user, and stops by its stopping rule. Dicts
+    are by original number of the node. ``starts`` (size,) are parameters, and ``duals``
+    (shared_size,) are ``2 sum_j lambda_ij`` at the start, whose sum is zero; by default
+    all multipliers start at zero. ``within`` has the problems in the coordinates of the
+    run.
     """
 
     scales: Mapping[int, Matrix] | None = None  # (2, parts) of a scaled rule
@@ -142,19 +135,9 @@ class Setup(NamedTuple):
 class Run(Nodes):
     """The nodes of a process: their state, and the parts of an iteration.
 
-    Rows of arrays are in order of degree. `by_node` and `by_edge` put them in the order
-    of the graph.
-
-    Parameters
-    ----------
-    setup : Setup
-    exchange : Exchange
-        Its ``nodes`` and ``arcs`` decide the order of rows.
-    topology : Topology
-    schedule : Schedule, optional
-    names : sequence of int, optional
-        Original number of each node of the graph. By default these are the numbers
-        themselves; others may have failed since the start of the run.
+    The exchange decides the order of rows, by default the order of degrees. `by_node`
+    and `by_edge` put rows in the order of the graph. ``names`` are the original numbers
+    of the nodes of the graph, if others have failed since the start of the run.
 
     Attributes
     ----------
@@ -214,6 +197,7 @@ class Run(Nodes):
         make_edges = LossyEdges if sending.drop_probability else Edges
         self.edges: Edges = make_edges(self, scheme.alpha)
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
+        self.is_broadcast = self.mail.is_broadcast
         span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
         reach, every = topology.diameter_bound * span, sending.send_every
         cycle, window = span if every == 1 else every * period, 1
@@ -251,11 +235,6 @@ class Run(Nodes):
         return np.repeat(curvature, self.incidence.degrees) * factors
 
     @property
-    def is_broadcast(self) -> bool:
-        """Whether the messages of a node in an iteration have the same bytes."""
-        return self.mail.is_broadcast
-
-    @property
     def theta(self) -> Matrix:
         """Parameters of the nodes of this process, in the order of their numbers."""
         return self.by_node(self.points)
@@ -274,22 +253,16 @@ class Run(Nodes):
         """Exchange starting parameters, and set the first anchors and penalties."""
         self.mail.open()
         self.edges.start()
-        if self.kind.duals is not None:
-            self._start_multipliers(self.kind.duals)
+        duals = self.kind.duals
+        if duals is not None:
+            # in a spanning tree; to its parent a node has half the sum of its subtree
+            names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
+            edges, sums = self.tree.subtotals({i: duals[name] for i, name in names})
+            order = self._arc_order
+            rows = order[np.searchsorted(self.arcs, edges, sorter=order)]
+            self.state.multipliers[rows] = 0.5 * sums
+            self.edges.derive()
         self.penalties.start()
-
-    def _start_multipliers(self, duals: Mapping[int, Vector]) -> None:
-        """Set multipliers with these sums, which are zero outside of a spanning tree.
-
-        The multiplier between a node and its parent is half the sum of the duals of the
-        node's subtree.
-        """
-        order = self._arc_order  # by edge of the graph
-        names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
-        edges, sums = self.tree.subtotals({node: duals[name] for node, name in names})
-        rows = order[np.searchsorted(self.arcs, edges, sorter=order)]
-        self.state.multipliers[rows] = 0.5 * sums
-        self.edges.derive()
 
     def is_solved(self) -> bool:
         """Return whether a run that starts from known multipliers has nothing to do."""

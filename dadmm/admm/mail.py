@@ -17,16 +17,7 @@ from dadmm.admm.edges import Edges
 from dadmm.admm.state import Nodes
 from dadmm.comm import wire
 from dadmm.comm.codec import Coder
-from dadmm.comm.sending import (
-    Censor,
-    Drop,
-    Gate,
-    Scheduled,
-    SendEvery,
-    Sending,
-    Sleep,
-    Turn,
-)
+from dadmm.comm.sending import Sending, Turn, make_gates
 from dadmm.comm.wire import PAYLOAD, SLEEPY
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.schedule import Schedule
@@ -51,7 +42,7 @@ class Mail:
         self.state, self.work, self.edges = state, nodes.work, edges
         self.exchange, self.incidence, self.direct = exchange, incidence, nodes.direct
         self.outbox, self.inbox = exchange.outbox, exchange.inbox
-        self.gates = make_gates(nodes, sending, schedule)
+        self.gates = make_gates(nodes, nodes.names, sending, schedule)
         if not self.direct:
             n_edges = len(state.eta)
             state.sending = {"silent": np.zeros(n_edges, dtype=np.int64)}
@@ -113,7 +104,7 @@ class Mail:
         lengths[...] = np.where(due, self._full, self._short)
         if turn.present is not None:
             lengths[~turn.present] = 0
-            _update(kept["eta_sent"], out.eta, turn.present)
+            np.copyto(kept["eta_sent"], out.eta, where=turn.present)
         kept["silent"] += ~due & (lengths > 0)
         self._count()
         return turn
@@ -126,7 +117,7 @@ class Mail:
         turn.arrived = (self.inbox.fields["flags"] & PAYLOAD) > 0
         if turn.present is not None:
             turn.arrived &= turn.present
-            _update(kept["eta_received"], self.inbox.eta, turn.present)
+            np.copyto(kept["eta_received"], self.inbox.eta, where=turn.present)
         for gate in self.gates:
             gate.after(kept, turn, self.inbox)
         _masked(self._codec.read, turn.arrived, self._reading, self.state.received)
@@ -164,31 +155,6 @@ class Mail:
         lengths, work = self.exchange.lengths, self.work
         self.incidence.reduce(np.add, lengths, work.bytes)
         self.incidence.reduce(np.add, (lengths > 0).astype(np.float64), work.messages)
-
-
-def make_gates(
-    nodes: Nodes, sending: Sending, schedule: Schedule | None
-) -> tuple[Gate, ...]:
-    """Return the gates that decide which edges send."""
-    gates: list[Gate] = []
-    if schedule is not None:
-        active = schedule.active_edges(nodes.topology)
-        gates.append(Scheduled(active[:, nodes.arcs]))
-    if sending.send_every > 1:
-        period = 1 if schedule is None else schedule.period
-        gates.append(SendEvery(sending.send_every, period))
-    if sending.edge_sleep:
-        gates.append(Sleep(sending.edge_sleep, nodes.incidence))
-    if sending.censor:
-        gates.append(Censor(sending.censor, sending.censor_decay))
-    if sending.drop_probability:
-        seed, degrees = sending.drop_seed, nodes.incidence.degrees
-        gates.append(Drop(sending.drop_probability, seed, nodes.names, degrees))
-    return tuple(gates)
-
-
-def _update(array: np.ndarray, source: np.ndarray, mask: np.ndarray) -> None:
-    array[mask] = source[mask]
 
 
 def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:

@@ -65,22 +65,19 @@ class Penalties:
         """Raise unless a method of the scheme returned arrays with a row per edge."""
         found, n_edges = self.state.penalty, len(self.state.eta)
         name = f"{method} of the scheme {type(self.scheme).__name__}"
-        if not isinstance(found, dict) or "eta" not in found:
+        rows = found if isinstance(found, dict) else {}
+        shapes = {key: getattr(array, "shape", ()) for key, array in rows.items()}
+        wrong = [key for key, shape in shapes.items() if shape[:1] != (n_edges,)]
+        if shapes.get("eta") != (n_edges,) or wrong:
+            got = ", ".join(f"{key!r}: {shape}" for key, shape in shapes.items())
             raise ConfigError(
-                f"{name} must return a dict of arrays with the key 'eta', got "
-                f"{shown(found)}"
+                f"{name} must return a dict of arrays with a row for each of the "
+                f"{n_edges} edges, and with the key 'eta' of shape ({n_edges},), got "
+                f"{got or shown(found)}"
             )
-        for key, rows in found.items():
-            shape = rows.shape if isinstance(rows, np.ndarray) else ()
-            if shape[:1] != (n_edges,) or (key == "eta" and len(shape) > 1):
-                got = f"of shape {shape}" if shape else shown(rows)
-                raise ConfigError(
-                    f"{name} must return arrays with a row for each of the {n_edges} "
-                    f"edges, but {key!r} is {got}"
-                )
-        if method == "init":  # a penalty may be unknown before the first message
-            return
-        if not ((found["eta"] > 0.0) & np.isfinite(found["eta"])).all():
+        # a penalty may be unknown before the first message
+        eta = found["eta"]
+        if method != "init" and not ((eta > 0.0) & np.isfinite(eta)).all():
             raise ConfigError(f"{name} must return positive, finite penalties 'eta'")
 
     def adapt(self, turn: Turn) -> None:

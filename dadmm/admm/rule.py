@@ -30,8 +30,7 @@ Scales = Array | Callable[[int, Array], Array]
 class Verdict(NamedTuple):
     """The criteria of a rule, each as a multiple of its limit; by node, (..., n).
 
-    A criterion is met if its multiple is below 1. The multiple is NaN if the rule does
-    not use the criterion.
+    A criterion is met if its multiple is below 1; NaN if the rule does not use it.
     """
 
     objective: Array  # its change since the iteration before
@@ -55,16 +54,14 @@ class Rule:
         "optimality" tests this in every part of theta, by norms that bound the distance
         from the optimum. "residuals" uses the paper's primal and dual residuals.
     tolerance : float
-        Relative to |theta| and to the multipliers; with 0 a rule never holds.
-        This is the value of the first iteration; a review may change it.
+        Relative to |theta| and to the multipliers, at first; with 0 a rule never holds.
     absolute_tolerance : float
         For "optimality": per entry of theta and of the gradient, in their units. It
         matters if the optimum or the multipliers are zero.
     scaled : bool
-        For "optimality": whether differences and gradients have known scales, and there
-        is no absolute tolerance. The scales are given by node and part. Without them
-        the Hessian of the mean of all f_i is about the identity; then gradients have
-        the unit of theta, and both are compared with |theta|.
+        For "optimality": whether differences and gradients have known scales by node
+        and part, and no absolute tolerance. Without scales the Hessian of the mean of
+        all f_i is about the identity, and both are compared with |theta|.
     """
 
     name: str = "optimality"
@@ -78,7 +75,7 @@ class Rule:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether both criteria are relative to known scales, or to |theta| alone."""
+        """Whether both criteria are relative to scales, or to |theta| alone."""
         return self.scaled and self.name == "optimality"
 
     def met(self, now: Numbers, sizes: Vector, scales: Scales | None = None) -> Array:
@@ -185,10 +182,7 @@ class CriteriaLog:
         self._candidates: list[Unmet] = []  # unmet, then `patience` met in a row
 
     def enter(self, t: int, met: bool, worst: Callable[[int], Unmet]) -> None:
-        """Add iteration ``t``, in which all nodes met all criteria or did not.
-
-        ``worst`` returns the `Unmet` of the iteration before, which it takes.
-        """
+        """Add iteration ``t``; ``worst`` returns the `Unmet` of the one before."""
         self.held = self.held + 1 if met else 0
         if self.held == 1 and t > 1:
             found = worst(t - 1)
@@ -213,9 +207,9 @@ class CriteriaLog:
         return unmet.t + self.patience + self.delay <= t
 
     def last_unmet(self, t: int) -> Unmet:
-        """Return the last unmet iteration before the stop after iteration ``t``.
+        """Return the last unmet iteration before the stop after ``t``, if it is known.
 
-        If no such iteration is known, return the last unmet iteration.
+        Otherwise return the last unmet iteration.
         """
         counted = [each for each in self._candidates if self._counts(each, t)]
         return counted[-1] if counted else self.unmet

@@ -21,9 +21,8 @@ class State:
     """What the next iteration and the results depend on.
 
     Each field has one row per node of this process, one per edge (`EDGE`), or belongs
-    to the run (`RUN`). `choose` takes the rows of a checkpoint file, or of what is left
-    after a failure. The parts of a `Run` keep views of the arrays, so these are written
-    in place. Only ``theta``, ``stopping`` and the arrays in dicts may be replaced.
+    to the run (`RUN`). The parts of a `Run` keep views of the arrays, so these are
+    written in place. Only ``theta``, ``stopping`` and arrays in dicts may be replaced.
     """
 
     theta: Matrix  # (n, size)
@@ -96,9 +95,9 @@ class State:
     def assign(self, other: State) -> None:
         """Copy the values of a state; raise ValueError if shapes or types differ."""
         mine, theirs = self.flatten(), other.flatten()
-        for item in fields(self):
-            if item.name in mine and item.name not in theirs:
-                raise ValueError(f"there is no {item.name}")
+        missing = [name for name in mine if "/" not in name and name not in theirs]
+        if missing:
+            raise ValueError(f"there is no {missing[0]}")
         for name, array in theirs.items():
             group, _, key = name.partition("/")
             own = mine.get(name, array)
@@ -133,10 +132,6 @@ class Numbers:
         "shared", "mean", "multiplier", "difference", "stationarity", "deviation",
         "mean_change",
     )  # fmt: skip
-    NUMBERS = (
-        "objective", "judged", "previous", "eta_mean", "primal", "dual", "lag",
-        "quiet", "messages", "bytes", "tolerance",
-    )  # fmt: skip
 
     objective: Vector  # f_i(theta_i)
     judged: Vector  # what the rule judges: f_i(theta_i), or -log p(X_i | theta_i)
@@ -149,6 +144,7 @@ class Numbers:
     messages: Vector  # sent in this iteration
     bytes: Vector  # sent in this iteration
     tolerance: Vector  # of the stopping rule in this iteration
+    NUMBERS = tuple(__annotations__)
     lengths: np.ndarray  # (7, ..., n) of the vectors
     parts: np.ndarray  # (5, P, ..., n) of the first five vectors, by part of theta
 

@@ -46,8 +46,8 @@ class NeighbourStopping:
 
     A header needs ``reach`` iterations to reach all nodes, and in ``cycle`` iterations
     every edge is used at least once. The rule must hold for `PATIENCE` times ``window``
-    iterations in a row, at least. ``scales`` are for a scaled rule.
-    ``objective`` returns what the rule judges, (n,), by default f_i.
+    iterations in a row, at least. ``scales`` are for a scaled rule. ``objective``
+    returns what the rule judges, (n,), by default f_i.
     """
 
     is_joint = False  # whether the rule judges the sum over all nodes
@@ -90,8 +90,7 @@ class NeighbourStopping:
             work.judged[...] = self._objective()
         holds = self.rule.met(work, self._sizes, self._scales)
         self._t = turn.t
-        all_hold = np.count_nonzero(holds) == len(holds)
-        self.log.enter(turn.t, all_hold, self._worst)
+        self.log.enter(turn.t, np.count_nonzero(holds) == len(holds), self._worst)
         self._last[...] = work.numbers
         if rules.is_sampled(turn.t):
             self._samples.append((turn.t, work.numbers.copy()))
@@ -156,9 +155,7 @@ class NeighbourStopping:
         if turn.present is not None:  # without a message, a header of no effect
             blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
             received = np.where(turn.present, received, blank)
-        quiet, stop_at, requests = (
-            fields[name] for name in ("quiet_count", "stop_at", "requests")
-        )
+        quiet, stop_at = fields["quiet_count"], fields["stop_at"]
         reduce, n = self.incidence.reduce, len(fields)
         least = np.full(n, MOST_QUIET, dtype=np.uint16)
         reduce(np.minimum, received["quiet_count"], least)
@@ -172,7 +169,7 @@ class NeighbourStopping:
         for digit in (LOW, HIGH):
             asked = np.zeros(n, dtype=np.uint8)
             reduce(np.maximum, received["requests"] & digit, asked)
-            _merge(requests, asked)
+            _merge(fields["requests"], asked)
         self.work.quiet[...] = quiet
 
     def _worst(self, t: int) -> Unmet:
@@ -234,41 +231,6 @@ def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
 
 
-class Votes:
-    """The verdict of a rule on the whole network, from one number of each node."""
-
-    def __init__(self, rule: Rule, cycle: int = 1) -> None:
-        self.rule, self.log = rule, CriteriaLog(PATIENCE * cycle, 0)
-        self._iteration, self._previous = 0, math.inf
-
-    def update(self, votes: Vector) -> bool:
-        """Return whether all nodes stop now, given their votes (n_nodes,)."""
-        self._iteration += 1
-        log = self.log
-        if self.rule.name == "objective":
-            total = float(np.add.reduce(votes))
-            limit = self.rule.tolerance * max(abs(total), 1.0)
-            factor = float(rules.over(abs(total - self._previous), limit))
-            if factor >= 1.0:
-                log.unmet = Unmet(self._iteration, factor)
-            log.enter(self._iteration, factor < 1.0, lambda t: log.unmet)
-            if rules.is_sampled(self._iteration):
-                log.sample(self._iteration, factor)
-            self._previous = total
-        else:
-            log.held = log.held + 1 if votes.all() else 0
-        return log.held >= log.patience
-
-    def save(self) -> Vector:
-        """Return the state as numbers, for a checkpoint."""
-        return np.append(self.log.save(), (self._iteration, self._previous))
-
-    def restore(self, saved: Matrix) -> None:
-        """Continue from what was saved, with a row for each node."""
-        self.log.restore(saved[:1, :-2])
-        self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
-
-
 class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
@@ -279,40 +241,62 @@ class GlobalStopping(NeighbourStopping):
 
     NAME = "stopping"
 
-    def __init__(self, nodes: Nodes, *args: Any) -> None:
-        super().__init__(nodes, *args)
-        self.log.delay = 1
-        self.is_joint = self.rule.name == "objective"
+    def __init__(
+        self, nodes: Nodes, rule: Rule, reach: int, cycle: int = 1, *more: Any
+    ) -> None:
+        super().__init__(nodes, rule, reach, cycle, *more)
+        self.log.delay, self.is_joint = 1, rule.name == "objective"
         self._exchange, self._agreed = nodes.exchange, False
-        self.votes = Votes(self.rule, self.cycle)
+        self._joint = CriteriaLog(PATIENCE * cycle, 0)  # of the whole network
+        self._heard, self._total = 0, math.inf  # votes, and the last total objective
 
     def _vote(self, box: Box, turn: Turn) -> None:
         """Read the votes of the last iteration, and post the votes of this one."""
         posted, held = self.state.posted, self.state.held
         self._agree(box, turn, np.zeros(len(held), dtype=bool))
         if self.NAME in posted:
-            self._agreed = self.votes.update(self._exchange.read(self.NAME)[:, 0])
+            self.hear(self._exchange.read(self.NAME)[:, 0])
         if not self._agreed:
             satisfied = held > PATIENCE * (self._window - 1)
             vote = self.work.judged if self.is_joint else satisfied
             posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
             self._exchange.post(self.NAME, posted[self.NAME])
 
+    def hear(self, votes: Vector) -> None:
+        """Decide whether all nodes stop now, given their votes (n_nodes,)."""
+        log = self._joint
+        self._heard += 1
+        if self.is_joint:
+            total = float(np.add.reduce(votes))
+            limit = self.rule.tolerance * max(abs(total), 1.0)
+            factor = float(rules.over(abs(total - self._total), limit))
+            if factor >= 1.0:
+                log.unmet = Unmet(self._heard, factor)
+            log.enter(self._heard, factor < 1.0, lambda t: log.unmet)
+            if rules.is_sampled(self._heard):
+                log.sample(self._heard, factor)
+            self._total = total
+        else:
+            log.held = log.held + 1 if votes.all() else 0
+        self._agreed = log.held >= log.patience
+
     def log_of_stop(self) -> CriteriaLog:
-        return self.votes.log if self.is_joint else super().log_of_stop()
+        return self._joint if self.is_joint else super().log_of_stop()
 
     def done(self, t: int) -> bool:
         return self._agreed
 
     def reopen(self, tolerance: float) -> None:
         super().reopen(tolerance)
-        self._agreed, self.votes.log.held = False, 0
+        self._agreed, self._joint.held = False, 0
         self.state.posted.pop(self.NAME, None)
 
     def save(self) -> Vector:
-        return np.append(super().save(), self.votes.save())
+        joint = self._joint.save()
+        return np.concatenate([super().save(), joint, (self._heard, self._total)])
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)
         if saved.shape[1] > rules.SAVED:
-            self.votes.restore(saved[:, rules.SAVED :])
+            self._joint.restore(saved[:1, rules.SAVED : -2])
+            self._heard, self._total = int(saved[0, -2]), float(saved[0, -1])

@@ -11,21 +11,19 @@ Exit codes: 0 success, 1 if a rank raised an error, 2 invalid input.
 from __future__ import annotations
 
 import json
-import os
-import sys
-from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from dadmm.baselines import Algorithm
 from dadmm.baselines.run import check_suited
 from dadmm.cli.comparison import write_comparison
-from dadmm.cli.job import OK, Job
+from dadmm.cli.job import OK, Job, run_job
 from dadmm.cli.methods import Method, parse_method, parse_sending
-from dadmm.cli.progress import Bar, Signals
+from dadmm.cli.progress import Bar
 from dadmm.cli.trials import (
     Arrival,
     Setting,
@@ -39,13 +37,14 @@ from dadmm.cli.trials import (
 )
 from dadmm.comm import identity
 from dadmm.comm.sending import check_drop
-from dadmm.comm.world import collectively, connect, from_rank_0
-from dadmm.core.arguments import Parser, print_out, program, report_error
-from dadmm.core.errors import ConfigError, DadmmError, OutputError
-from dadmm.core.threads import one_blas_thread
-from dadmm.penalty import name_of
+from dadmm.comm.world import collectively, from_rank_0
+from dadmm.core.arguments import Parser, print_out, program
+from dadmm.core.documents import Table, writing
+from dadmm.core.errors import ConfigError
+from dadmm.core.layout import Matrix
+from dadmm.penalty import Scheme, name_of
 from dadmm.runs.config import RunConfig
-from dadmm.solver.plan import Kind, abilities
+from dadmm.solver.plan import Kind
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line
@@ -86,52 +85,48 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare the methods of a command line and return the exit code."""
-    with closing(Signals()) as signals:
-        try:
-            world = connect()
-        except DadmmError as error:
-            return report_error(error)
-        if world.rank:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
-        job = Comparison(world, signals)
-        try:
-            with one_blas_thread():
-                return job.run(sys.argv[1:] if argv is None else argv)
-        except SystemExit:  # --help
-            return OK
-        except BaseException as error:
-            return job.fail(error)
-        finally:
-            print_out()
+    return run_job(Comparison, argv)
+
+
+class Cell(NamedTuple):
+    """One run of a comparison."""
+
+    seed: int
+    topology: str
+    payload: str
+    method: Method
 
 
 class Comparison(Job):
     """All runs of a comparison on this rank; each is set up as those of `Job` are."""
 
-    given: Namespace
-    methods: list[Method]
-
     def run(self, argv: Sequence[str]) -> int:
         """Do the runs that are not done yet, and write the table and the figures."""
-        collectively(self.world, self._read, list(argv))
-        self.machines = [""] * self.world.size
-        done = json.loads(from_rank_0(self.world, self._done))
-        rows, cells = [], list(self._cells())
-        bar = Bar(len(cells), "runs") if self.world.rank == 0 else None
-        for k, (facts, seed, topology, sending, method) in enumerate(cells):
-            key = f"{identity.digest(identity.settings(facts)):016x}"
+        try:
+            collectively(self.world, self._read, list(argv))
+        except SystemExit:  # --help
+            return OK
+        given, done = self.given, json.loads(from_rank_0(self.world, self._done))
+        cells = [
+            Cell(*parts)
+            for parts in product(
+                range(1, given.seeds + 1), given.topology, self.sendings, self.methods
+            )
+        ]
+        rows, bar = [], Bar(len(cells), "runs")
+        for k, cell in enumerate(cells):
+            facts = self._facts(cell) | {"settings": _digest(self._common)}
+            key = _digest(facts)
             if key not in done:
-                found = self._cell(seed, topology, sending, method, done)
-                done[key] = facts | found
-                collectively(self.world, self._keep, key, done[key])
+                self._keep(done, key, facts | self._cell(cell, done))
             rows.append(done[key])
-            if bar is not None and bar.due():
+            if self.world.rank == 0 and bar.due():
                 bar.show(k + 1)
-        folder, networks = Path(self.given.out), list(self.wire.networks)
-        about = self._sentence()
+        about, names = self._sentence(), list(self.networks)
         print_out(
             from_rank_0(
-                self.world, lambda: write_comparison(folder, rows, about, networks)
+                self.world,
+                lambda: write_comparison(Path(given.out), rows, about, names),
             )
         )
         return OK
@@ -148,120 +143,108 @@ class Comparison(Job):
         config = RunConfig.from_argv([*rest, *flags]).config
         if config.has_subspace:
             config = replace(config, compare_centralised=True)
-        if given.seeds < 1 or given.seeds >= TUNING[0]:
-            raise ConfigError(f"seeds must be from 1 to {TUNING[0] - 1}")
         given.to = TARGETS[config.has_subspace] if given.to is None else given.to
-        if not 0.0 < given.to < 90.0 or not 0.0 <= given.work < 1e9:
-            raise ConfigError("to must be positive and below 90, and work not negative")
+        if not 1 <= given.seeds < TUNING[0]:
+            raise ConfigError(f"--seeds must be from 1 to {TUNING[0] - 1}")
+        if not 0.0 < given.to < 90.0:
+            raise ConfigError(f"--to must be above 0 and below 90, got {given.to:g}")
+        if not 0.0 <= given.work < 1e9:
+            raise ConfigError(f"--work must be from 0 to 1e9, got {given.work:g}")
         self.given, self.config = given, config
+        self.machines = [""] * self.world.size
         self.methods = [parse_method(text) for text in given.method or ["snap"]]
         usual = config.options["sending"]
         texts = given.payload or [str(config.payload)]
         self.sendings = {text: parse_sending(text, usual) for text in texts}
         for method, sending in product(self.methods, self.sendings.values()):
-            if method.is_scheme:
-                check_drop(sending, name_of(method.build()))
+            if isinstance(made := method.build(), Scheme):
+                check_drop(sending, name_of(made))
         names = given.network or ["lan", "wan", "wireless"]
-        self.wire = Wire({name: Network.read(name) for name in names}, given.work)
-        self._loaded: tuple[int, str] = (0, "")
+        self.networks = {name: Network.read(name) for name in names}
+        usual_nodes = self.world.size if self.over_mpi else config.traits.nodes
+        self.n_nodes = config.nodes or usual_nodes
+        # what decides the numbers of all cells
+        self._common = config.deciding() | identity.versions() | {
+            "to": given.to, "work": given.work, "nodes": self.n_nodes,
+            "networks": " ".join(one.to_toml() for one in self.networks.values()),
+        }  # fmt: skip
+        self._loaded = (0, "")  # seed and graph
         self._data_of = (0, 0)  # seed and number of nodes
 
-    def _cells(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what is compared: facts that decide the numbers, and the parts."""
-        given, config = self.given, self.config
-        usual = self.world.size if self.over_mpi else config.traits.nodes
-        n_nodes = config.nodes or usual
-        networks = " ".join(one.to_toml() for one in self.wire.networks.values())
-        self._common = config.deciding() | identity.versions() | {
-            "nodes": n_nodes, "to": given.to, "work": given.work, "networks": networks,
+    def _facts(self, cell: Cell) -> Table:
+        """Return what the row of a cell begins with."""
+        return {
+            "problem": self.config.problem, "topology": cell.topology,
+            "nodes": self.n_nodes, "method": cell.method.text,
+            "payload": cell.payload, "seed": cell.seed,
         }  # fmt: skip
-        for seed, topology, text, method in product(
-            range(1, given.seeds + 1), given.topology, self.sendings, self.methods
-        ):
-            facts = {"problem": config.problem, "topology": topology, "nodes": n_nodes}
-            facts |= {"method": method.text, "payload": text, "seed": seed}
-            known = f"{identity.digest(identity.settings(self._common | facts)):016x}"
-            yield facts | {"settings": known}, seed, topology, text, method
 
-    def _cell(
-        self, seed: int, topology: str, text: str, method: Method, done: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _cell(self, cell: Cell, done: Table) -> Table:
         """Run one cell; return what it took, on rank 0."""
-        best = None
-        if method.tuned:
-            best = self._tune(topology, text, method, done)
+        best, tuned, name = None, "", cell.method.tuned
+        if name:
+            best = self._tune(cell, done)
             if best is None:
-                return {"ended": f"no {method.tuned} found", "tuned": ""}
-        tuned = "" if best is None else f"{method.tuned}={best:.4g}"
-        watch = self._run(seed, topology, text, method, best, self.config.max_iter)
-        over_tree = getattr(method.make, "uses_tree", False)
-        found = measure(self.world, self.graph, watch, self.wire, over_tree)
-        name = self.config.plan(abilities(self._setting.problems.values())).name
-        about = {"coordinates": name, "known": self._setting.known}
+                return {"ended": f"no {name} found", "tuned": ""}
+            tuned = f"{name}={best:.4g}"
+        watch = self._run(cell, best, self.config.max_iter)
+        over_tree = getattr(cell.method.make, "uses_tree", False)
+        wire = Wire(self.networks, self.given.work, over_tree)
+        found = measure(self.world, self.graph, watch, wire)
+        about = {"coordinates": self.plan.name, "known": self._setting.known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
         return {"tuned": tuned, **about, **found}
 
-    def _run(
-        self, seed: int, topology: str, text: str, method: Method, best: Any, cap: int
-    ) -> Watch:
-        setting = self._prepare(seed, topology)
-        made, sending = method.build(best), self.sendings[text]
-        if not method.is_scheme:
-            first = next(iter(setting.problems.values()))
-            raw = (
-                self.config.plan(abilities(setting.problems.values())).kind is Kind.RAW
-            )
-            kind = Kind.RAW if raw else Kind.METRIC
+    def _run(self, cell: Cell, best: float | None, cap: int) -> Watch:
+        """Run a method, until its nodes have arrived or ``cap`` iterations are done."""
+        self._prepare(cell)
+        made, sending = cell.method.build(best), self.sendings[cell.payload]
+        if isinstance(made, Algorithm):
+            first = next(iter(self._setting.problems.values()))
+            kind = Kind.RAW if self.plan.kind is Kind.RAW else Kind.METRIC
             check_suited(made, first, kind, sending, self.schedule)
-        arrival = Arrival(self.given.to, cap)
+        arrival, world = Arrival(self.given.to, cap), self.world
         self._is_alone = True
         found = attempt(
-            self.world, setting, self.graph, self.schedule, made, sending, arrival
+            world, self._setting, self.graph, self.schedule, made, sending, arrival
         )
         self._is_alone = False
         return found
 
-    def _tune(
-        self, topology: str, text: str, method: Method, done: dict[str, Any]
-    ) -> float | None:
+    def _tune(self, cell: Cell, done: Table) -> float | None:
         """Return the best value of a setting, found on other seeds than those shown."""
-        facts = self._common | {"topology": topology, "payload": text}
-        facts |= {"method": method.text, "seed": "tuning"}
-        key = f"{identity.digest(identity.settings(facts)):016x}"
+        key = _digest(self._common | self._facts(cell) | {"seed": "tuning"})
         if key not in done:
 
             def latest(value: float, cap: int) -> int | None:
                 last = 0
                 for seed in TUNING:
-                    watch = self._run(seed, topology, text, method, value, cap)
+                    watch = self._run(cell._replace(seed=seed), value, cap)
                     if watch.arrival.for_good is None:
                         return None
                     last = max(last, watch.arrival.for_good)
                 return last
 
             start = 1.0
-            if method.is_scheme:
-                setting = self._prepare(TUNING[0], topology)
-                start = usual_penalty(self.world, setting, self.graph)
-            done[key] = find_best(latest, start, self.config.max_iter)
-            collectively(self.world, self._keep, key, done[key])
+            if cell.method.is_scheme:
+                self._prepare(cell._replace(seed=TUNING[0]))
+                start = usual_penalty(self.world, self._setting, self.graph)
+            self._keep(done, key, find_best(latest, start, self.config.max_iter))
         found: float | None = done[key]
         return found
 
-    def _prepare(self, seed: int, topology: str) -> Setting:
+    def _prepare(self, cell: Cell) -> None:
         """Load or draw the data of a seed, and build the graph, unless it was done."""
-        names, config = self._loaded, self.config
-        if names != (seed, topology):
-            # `default_rng([s, 0])`, of a shared start, is `default_rng(s)`, of the data
-            self.config = replace(
-                config, topology=topology, data_seed=seed, seed=seed + 1
-            )
-            self.build_graph()
-            if self._data_of != (seed, self.graph.n_nodes):
-                self.load_data()
-                self._setting, self._data_of = self._goal(), (seed, self.graph.n_nodes)
-            self.config, self._loaded = config, (seed, topology)
-        return self._setting
+        config, (seed, topology, *_) = self.config, cell
+        if self._loaded == (seed, topology):
+            return
+        # `default_rng([s, 0])`, of a shared start, is `default_rng(s)`, of the data
+        self.config = replace(config, topology=topology, data_seed=seed, seed=seed + 1)
+        self.build_graph()
+        if self._data_of != (seed, self.graph.n_nodes):
+            self.load_data()
+            self._setting, self._data_of = self._goal(), (seed, self.graph.n_nodes)
+        self.config, self._loaded = config, (seed, topology)
 
     def _goal(self) -> Setting:
         """Return the problems of a seed, and the distance to compare with the goal."""
@@ -278,7 +261,7 @@ class Comparison(Job):
                 "methods cannot be compared; use complete data"
             )
 
-        def angle(theta: Any) -> float:
+        def angle(theta: Matrix) -> float:
             most = float(abs(theta).max())
             if not most < 1e100:  # it diverges, which an angle does not show
                 return most
@@ -304,7 +287,7 @@ class Comparison(Job):
     def _done(self) -> str:
         """Return the finished runs of the folder, on rank 0."""
         folder, done = Path(self.given.out), {}
-        try:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with open(folder / CELLS, "a+", encoding="utf-8") as file:
                 file.seek(0)
@@ -312,17 +295,22 @@ class Comparison(Job):
                     with suppress(ValueError):  # the job was ended while it wrote this
                         key, done[key] = json.loads(line)
                 file.write("\n")
-        except OSError as error:
-            raise OutputError(f"cannot use {folder}: {error.strerror}") from None
         return json.dumps(done)
 
-    def _keep(self, key: str, found: Any) -> None:
-        """Append a finished run to the folder, on rank 0."""
-        if self.world.rank == 0:
-            try:
-                with open(Path(self.given.out) / CELLS, "a", encoding="utf-8") as file:
+    def _keep(self, done: Table, key: str, found: object) -> None:
+        """Note a finished run, and append it to the folder, on rank 0."""
+        done[key] = found
+
+        def append() -> None:
+            if self.world.rank == 0:
+                with (
+                    writing(self.given.out),
+                    open(Path(self.given.out) / CELLS, "a", encoding="utf-8") as file,
+                ):
                     file.write(f"{json.dumps([key, found])}\n")
-            except OSError as error:
-                raise OutputError(
-                    f"cannot write {self.given.out}: {error.strerror}"
-                ) from None
+
+        collectively(self.world, append)
+
+
+def _digest(facts: Table) -> str:
+    return f"{identity.digest(identity.settings(facts)):016x}"

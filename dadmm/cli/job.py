@@ -18,10 +18,10 @@ from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import numpy as np
 
+from dadmm.admm.loop import Run
 from dadmm.cli import setup
 from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.cli.targets import find_targets
@@ -30,9 +30,8 @@ from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
-from dadmm.core.documents import write_text
+from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
-from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
@@ -49,17 +48,17 @@ from dadmm.solver.subspace import n_axes
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 GATHERS = (
-    "compare_centralised: rank 0 gathers each node's number of rows, column means and "
-    "scatter factor; if a node has no more rows than columns, these reveal its "
+    "--compare-centralised: rank 0 gathers each node's number of rows, column means "
+    "and scatter factor; if a node has no more rows than columns, these reveal its "
     "rows\n"
 )
 FEW_ROWS = (
-    "{} of {} nodes have no more rows than {}; the summary that such a node "
-    "sends to its parent in a tree, {}, reveals its rows "
-    "(docs/privacy.md); --no-summaries sends none\n"
+    "{} of {} nodes have no more rows than {}; the summary that such a node sends to "
+    "its parent in a tree, {}, reveals its rows (docs/privacy.md); --no-summaries "
+    "sends none\n"
 )
 AXES = "the principal axes that are merged"
-SUMMARIES: dict[Kind, tuple[Callable[[Any], int], str, str]] = {
+SUMMARIES: dict[Kind, tuple[Callable[..., int], str, str]] = {
     # rows that the summary of a node can reveal, what it has, when it is sent
     Kind.METRIC: (lambda problem: problem.layout.size, "parameters",
                   "in set-up and at checks"),
@@ -70,6 +69,11 @@ SUMMARIES: dict[Kind, tuple[Callable[[Any], int], str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return its exit code."""
+    return run_job(Job, argv)
+
+
+def run_job(kind: type[Job], argv: Sequence[str] | None) -> int:
+    """Connect the ranks, run a job of this kind, and return its exit code."""
     with closing(Signals()) as signals:
         connect_to_launcher()
         try:
@@ -78,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return report_error(in_flags(error))
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
-        job = Job(world, signals)
+        job = kind(world, signals)
         try:
             with one_blas_thread():
                 code = job.run(sys.argv[1:] if argv is None else argv)
@@ -187,7 +191,7 @@ class Job:
             return given
 
         def facts() -> identity.Facts:
-            found: dict[str, Any] = {"--help or --version": given is None}
+            found: Table = {"--help or --version": given is None}
             if given is not None:
                 settings = asdict(given.config).items()
                 found |= {name: v for name, v in settings if name not in PER_RANK}
@@ -227,30 +231,23 @@ class Job:
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
         checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
         able = checks.run(lambda: abilities(self.problems.values()))
-        gaps = [[i, *counts] for i, counts in data.gaps.items()] if data else []
+        lost = [[i, *counts] for i, counts in data.gaps.items()] if data else []
         process = [host(), os.getpid()]
         everyone = checks.gather(
-            gappy=self._is_gappy(), able=able, gaps=gaps, process=process
+            gappy=self._is_gappy(), able=able, gaps=lost, process=process
         )
         self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn()
-        self._find_targets(everyone, data.whole)
+        gaps = any(their["gappy"] for their in everyone)
+        self.targets = find_targets(world, config, graph, self.problems, data, gaps)
 
     def _is_gappy(self) -> bool:
         """Return whether a node of this process has missing entries."""
         own = (self.problems or {}).values()  # none after an error
         return any(isinstance(problem, IncompletePPCA) for problem in own)
-
-    def _find_targets(self, everyone: list[Any], whole: Matrix | None) -> None:
-        """Find what results are compared with, given the records of all ranks."""
-        own, truth = [*self.problems.values()], self.data.truth
-        gaps = any(their["gappy"] for their in everyone)
-        self.targets = find_targets(
-            self.world, self.config, self.graph, own, gaps, truth, whole
-        )
 
     def _warn(self) -> None:
         """Print what summaries reveal."""
@@ -353,7 +350,7 @@ class Job:
         found.open(self.world, tuple(rows), self.graph.n_nodes, config.max_iter)
         return found
 
-    def _note_set_up(self, t: int, run: Any) -> None:
+    def _note_set_up(self, t: int, run: Run) -> None:
         """Note when the first iteration began."""
         if not self.set_up:
             passed = monotonic() - self.started
@@ -399,13 +396,16 @@ class Job:
         kept, self.graph = {*result.nodes.tolist()}, result.topology
         self.problems = {i: p for i, p in self.problems.items() if i in kept}
         rows = {i: own for i, own in self.data.rows.items() if i in kept}
-        self.data = self.data._replace(rows=rows)
+        self.data = self.data._replace(rows=rows, whole=None)
         nodes = np.array([*self.problems])
         left = np.sort(world.joined(nodes, True)[0])  # of all ranks
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
         everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
         self.machines = [their["host"] for their in everyone]
-        self._find_targets(everyone, None)
+        gaps = any(their["gappy"] for their in everyone)
+        self.targets = find_targets(
+            world, self.config, self.graph, self.problems, self.data, gaps
+        )
 
     def write_results(self) -> None:
         """Write the results, and print the summary."""
@@ -429,24 +429,20 @@ class Job:
                 except OutputError as error:
                     failures.append(error)
 
-        collectively(world, write_nodes)
-        summary = results.summarise(self, fit)
-
         def write_all() -> None:
             if world.rank == 0:
                 arrays = results.arrays(result, self.features, frames, targets.adrift)
                 model = None if fit.model is None else fit.model.to_json()
                 left = {*result.nodes.tolist()} if result.lost else None
-                over = result.converged or result.reason == "no_minimum"
+                over = result.converged or result.reason == "no_minimum" or bool(left)
                 try:
                     self.folder.finish(
-                        self.rows, summary, arrays, model, over or left is not None,
-                        left, *self._left,
-                    )  # fmt: skip
+                        self.rows, summary, arrays, model, over, left, *self._left
+                    )
                 except OutputError as error:
-                    if (home / "summary.json").exists():
-                        raise  # only rows are not merged
-                    place = rescue(home, config.to_toml(), summary, arrays, model)
+                    place = None  # rows alone may not be merged
+                    if not (home / "summary.json").exists():
+                        place = rescue(home, config.to_toml(), summary, arrays, model)
                     if place is None:
                         raise
                     raise OutputError(f"{error}; the results are in {place}") from None
@@ -454,6 +450,8 @@ class Job:
                 raise failure
             self.checkpoints.close()
 
+        collectively(world, write_nodes)
+        summary = results.summarise(self, fit)
         collectively(world, write_all)
         if world.rank == 0 and not config.quiet:
             print_out(f"{laid_out(summary.text(config, home))}\n")
@@ -492,34 +490,30 @@ def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
         "--no-checkpoint": config.checkpoint,
         "--on-failure abort": config.on_failure != "abort",
     }
-    if remedy := " ".join(flag for flag, needs in needed.items() if needs):
+    remedy = " ".join(flag for flag, needs in needed.items() if needs)
+    if remedy or folder.exists():
         raise OutputError(
-            f"{folder}, made by rank 0, is not there on {host()}; --out must lie on a "
-            f"file system that all ranks share, or use {remedy} (docs/sites.md)"
-        )
-    if folder.exists():
-        raise OutputError(
-            f"{folder} on {host()} belongs to another run; remove it there, or choose "
-            "another --out"
+            f"{folder}, made by rank 0, is not there on {host()}, or another run has "
+            "made it; --out must be new, and on a file system that all ranks share"
+            + f", or use {remedy} (docs/sites.md)"
+            * bool(remedy)
         )
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
     """Raise if the run has ended and cannot continue."""
-    summary = folder / "summary.json"
-    if files.kind(summary) == "none":
+    if files.kind(folder / "summary.json") == "none":
         return
-    from dadmm.runs.stored import StoredRun, read_summary
+    from dadmm.runs.stored import StoredRun
 
-    run = StoredRun(folder, read_summary(summary))
-    done, no_minimum = run.entry("iterations"), run.entry("reason") == "no_minimum"
+    run = StoredRun.read(folder)
+    done, why = run.entry("iterations"), ""
     if run.summary.get("lost_nodes"):
         why = "has lost nodes, and ended without them; start a new run with all nodes"
-    elif run.entry("converged") or no_minimum:
-        status = "no minimum" if no_minimum else run.entry("status")
-        why = f"has ended ({status}) after {done} iterations; nothing to resume"
+    elif run.entry("converged") or run.entry("reason") == "no_minimum":
+        status = f"status {run.entry('status')!r}, reason {run.entry('reason')!r}"
+        why = f"has ended after {done} iterations ({status}); nothing to resume"
     elif done >= max_iter:
         why = f"has done {done} iterations of {max_iter}; raise --max-iter"
-    else:
-        return
-    raise CheckpointError(f"the run in {folder} {why}")
+    if why:
+        raise CheckpointError(f"the run in {folder} {why}")

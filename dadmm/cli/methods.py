@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from dadmm import penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
@@ -18,16 +19,15 @@ from dadmm.core.schema import from_text
 from dadmm.penalty import Scheme
 
 BEST = "best"  # a setting to be found on other seeds than those shown
-TUNED = {Scheme: "eta0", Algorithm: "step"}
+Value = int | float | str
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A scheme or an algorithm with its settings; one of them may be `BEST`."""
 
     text: str
     make: type[Any]
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: Mapping[str, Value]
 
     @property
     def is_scheme(self) -> bool:
@@ -37,12 +37,15 @@ class Method:
     @property
     def tuned(self) -> str:
         """The setting to be found, or ""."""
-        return next((name for name, value in self.settings if value == BEST), "")
+        return next((k for k, value in self.settings.items() if value == BEST), "")
 
-    def build(self, best: float | None = None) -> Any:
+    def build(self, best: float | None = None) -> Scheme | Algorithm:
         """Return the scheme or algorithm; ``best`` is the setting that was found."""
-        found = {k: best if v == BEST else v for k, v in self.settings}
-        return self.make(**{k: v for k, v in found.items() if v is not None})
+        found = {k: best if v == BEST else v for k, v in self.settings.items()}
+        made: Scheme | Algorithm = self.make(
+            **{k: v for k, v in found.items() if v is not None}
+        )
+        return made
 
 
 def parse_method(text: str) -> Method:
@@ -59,37 +62,31 @@ def parse_method(text: str) -> Method:
             f"unknown method {shown(text)}; choose one of {', '.join(known)}, or a "
             "class of your own as package.module:Class"
         )
-    kinds = {item.name: str(item.type) for item in fields(make)}
-    settings: dict[str, Any] = {}
-    for word in filter(None, rest.split(",")):
-        key, equals, value = word.partition("=")
-        if not equals or key not in kinds:
-            raise ConfigError(
-                f"method {shown(text)}: {shown(word)} is not one of its settings "
-                f"{', '.join(kinds)}, as in {name}:{next(iter(kinds))}=2"
-            )
-        tunable = next(v for k, v in TUNED.items() if issubclass(make, k))
-        if value == BEST and key != tunable:
-            raise ConfigError(
-                f"method {shown(text)}: only {tunable} can be {BEST}; give a number"
-            )
-        settings[key] = BEST if value == BEST else from_text(value, kinds[key])
-    found = Method(text, make, tuple(settings.items()))
+    settings = _parse_settings(f"method {shown(text)}", rest, make)
+    tunable = "eta0" if issubclass(make, Scheme) else "step"
+    if BEST in settings.values() and settings.get(tunable) != BEST:
+        raise ConfigError(f"method {shown(text)}: only {tunable} can be {BEST}")
+    found = Method(text, make, settings)
     found.build()  # raises if a setting is not valid
     return found
 
 
 def parse_sending(text: str, usual: Sending) -> Sending:
     """Return a way of sending, as "quantised:4" or "float64,censor=0.03"."""
-    payload, *words = text.split(",")
-    kinds = {item.name: str(item.type) for item in fields(Sending)}
-    given: dict[str, Any] = vars(usual) | {"payload": payload}
-    for word in words:
-        key, _, value = word.partition("=")
-        if key not in kinds:
+    payload, _, rest = text.partition(",")
+    settings = _parse_settings(f"payload {shown(text)}", rest, Sending)
+    return Sending(**(vars(usual) | {"payload": payload} | settings))
+
+
+def _parse_settings(what: str, text: str, make: type) -> dict[str, Value]:
+    """Return the settings of a class from a text such as "step=0.5,name=value"."""
+    kinds, found = {item.name: str(item.type) for item in fields(make)}, {}
+    for word in filter(None, text.split(",")):
+        key, equals, value = word.partition("=")
+        if not equals or key not in kinds:
             raise ConfigError(
-                f"payload {shown(text)}: {shown(word)} is not one of "
-                f"{', '.join(kinds)}, as in float64,censor=0.03"
+                f"{what}: {shown(word)} is not name=value with one of "
+                f"{', '.join(kinds)}"
             )
-        given[key] = from_text(value, kinds[key])
-    return Sending(**given)
+        found[key] = BEST if value == BEST else from_text(value, kinds[key])
+    return found

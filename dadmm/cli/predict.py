@@ -11,7 +11,6 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from dadmm.core.documents import writing
 from dadmm.core.errors import DadmmError, OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.data.files import extent, read_frame
+from dadmm.data.files import extent, open_blocks
 from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
@@ -82,38 +81,30 @@ def predict(given: Namespace) -> str:
         if not n_rows:
             raise ShardError(f"{given.table} has no rows; give a table with rows")
     if model.origin.status == "not converged":
-        print(
-            "dadmm: the run of this model ended without convergence, after "
-            f"{model.origin.iterations} iterations",
-            file=sys.stderr,
-        )
+        count = model.origin.iterations
+        said = f"dadmm: the run of this model did not converge in {count} iterations"
+        print(said, file=sys.stderr)
     empty = f", {n_empty:,} of them empty" if n_empty else ""
-    rows = "row" if n_rows == 1 else "rows"
-    return f"{n_rows:,} {rows} predicted by {model.problem}{empty}: {out}\n"
+    rows = f"{n_rows:,} row{'s' * (n_rows != 1)}"
+    return f"{rows} predicted by {model.problem}{empty}: {out}\n"
 
 
 def _frames(given: Namespace) -> Iterator[Frame]:
-    """Yield the rows of the table, some at a time.
-
-    Where the format allows it, no others are read.
-    """
+    """Yield the rows of the table, some at a time, and show how many are done."""
     how = {name: getattr(given, name) for name in FORMAT}
-    read = partial(read_frame, given.table, **how)
-    size, whole = extent(given.table), None
-    if size is None:
-        whole = read()
-        count = whole.n_rows
-    else:
-        count = size.n_rows
-    bar = Bar(count, "row")
+    blocks, size = open_blocks(given.table, whole=False, **how), extent(given.table)
+    bar, done = None, 0
     try:
-        for start in range(0, count, BLOCK):
-            if start and bar.due():
-                bar.show(start)
-            rows = slice(start, min(start + BLOCK, count))
-            yield read(rows=rows) if whole is None else whole.take(rows)
+        for block in blocks:
+            bar = bar or Bar(size.n_rows if size else block.n_rows, "row")
+            for start in range(0, block.n_rows, BLOCK):
+                if done and bar.due():
+                    bar.show(done)
+                yield (part := block.take(slice(start, start + BLOCK)))
+                done += part.n_rows
     finally:
-        bar.close()
+        if bar is not None:
+            bar.close()
 
 
 def _kept(frame: Frame, words: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import signal
 import sys
 from collections.abc import Collection, Sequence
 from time import monotonic
-from typing import Any
+from types import FrameType
+from typing import TextIO
 
 from dadmm.admm.loop import Run
 from dadmm.core.arguments import print_out
@@ -24,16 +25,11 @@ COLOURS = {"certified": 32, "stationary": 32, "stopped": 33, "NOT": 31}
 
 
 class Bar:
-    """Progress with its rate, the time so far and the time that is left.
+    """Progress: a line that is rewritten on a terminal, in a log a line a minute.
 
-    On a terminal it is a line that is rewritten, in a log a line a minute. ``total`` is
-    what there is to do, and ``what`` the name of one unit in a log. The time left is
-    computed by the mean rate so far.
-
-    Notes
-    -----
-    Ranks of mpiexec have no terminal, so ``launch/local`` sets ``DADMM_PROGRESS=live``
-    if it has one.
+    ``total`` is what there is to do, and ``what`` the name of one unit. Ranks of
+    mpiexec have no terminal, so ``launch/local`` sets ``DADMM_PROGRESS=live`` if it has
+    one.
     """
 
     def __init__(self, total: int, what: str) -> None:
@@ -59,12 +55,12 @@ class Bar:
         return True
 
     def show(self, done: int) -> None:
-        """Print a line: what is done, how fast, and the time left."""
+        """Print a line: what is done, how fast, and the time left at the mean rate."""
         seconds = monotonic() - self._start
         rate, share = max(done, 1) / max(seconds, 1e-9), done / self._total
         left = f"about {duration((self._total - done) / rate)} left"
-        self.write(share, f"{done}/{self._total} {share:.0%} in {duration(seconds)}",
-                   speed(rate), left)  # fmt: skip
+        did = f"{done}/{self._total} {share:.0%} in {duration(seconds)}"
+        self.write(share, did, speed(rate), left)
 
     def write(self, share: float, *words: str) -> None:
         """Print a line: a bar, and as many words as fit beside it."""
@@ -152,9 +148,9 @@ class Progress(Bar):
         self._top = max(self._top, level)
         fall = (above - level) / max(t - first, 1)  # of the logarithm, an iteration
         needed = level / fall if fall > 0 else math.inf
-        about = f"{'about' if needed < most else 'at most'} "
-        about += f"{duration(math.ceil(min(needed, most) / rate))} left"
-        words = [f"{times(worst)} times the limit", about]
+        about = "about" if needed < most else "at most"
+        left = f"{about} {duration(math.ceil(min(needed, most) / rate))} left"
+        words = [f"{times(worst)} times the limit", left]
         if worst <= 1:
             words = ["criteria met, until all nodes know it"]
         self.write(1 - max(level, 0.0) / max(self._top, 1e-9), f"{t}", *words, *ending)
@@ -167,16 +163,13 @@ class Progress(Bar):
         first, *others = loss.components
         if first[0] not in self._nodes:
             return
-        lines = [
-            f"{_named(loss.lost)} failed; {_named(first)} "
-            f"continue{'s' * (len(first) == 1)} after iteration {loss.t}"
+        lines = [f"{_named(loss.lost)} failed; after iteration {loss.t} the run "
+                 f"continues with {_named(first)}"]  # fmt: skip
+        lines += [
+            f"{_named(part)} cannot reach them: a part of the run continues there, "
+            f"with results in part-{part[0]:05d}"
+            for part in others
         ]
-        for part in others:
-            verbs = ("has", "continues") if len(part) == 1 else ("have", "continue")
-            lines.append(
-                f"{_named(part)} {verbs[0]} no path to them and {verbs[1]} "
-                f"separately; results in part-{part[0]:05d}"
-            )
         for line in lines:
             print(f"dadmm: {line}", file=sys.stderr, flush=True)
 
@@ -211,7 +204,7 @@ def laid_out(text: str) -> str:
     return "\n".join(lines)
 
 
-def _is_terminal(stream: Any, variable: str) -> bool:
+def _is_terminal(stream: TextIO | None, variable: str) -> bool:
     """Return whether a stream is a terminal, or a launcher that has one says so."""
     return os.environ.get(variable) == "live" or bool(stream and stream.isatty())
 
@@ -219,13 +212,10 @@ def _is_terminal(stream: Any, variable: str) -> bool:
 class Signals:
     """A callback that stops the run after the first INT, TERM or USR1.
 
-    All nodes stop after a common iteration, and results are written. A later INT or
-    TERM ends this process at once, without results.
-
-    One request may arrive twice: ``timeout`` signals a process and then its group, and
-    a rank may get one Ctrl-C from the terminal and from mpiexec. So a signal that
-    repeats the first one within ``SAME`` seconds is ignored, once. (MPICH's mpiexec
-    passes on the first Ctrl-C and ends all ranks itself at the second one.)
+    A later INT or TERM ends this process at once, without results. One request may
+    arrive twice: ``timeout`` signals a process and then its group, and a rank may get
+    one Ctrl-C from the terminal and from mpiexec. So a signal that repeats the first
+    one within ``SAME`` seconds is ignored, once.
     """
 
     CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -240,7 +230,7 @@ class Signals:
         self._same = self.SAME_FOR_A_RANK if self._is_rank else self.SAME
         self._before = {n: signal.signal(n, self._handle) for n in self.CAUGHT}
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         now = monotonic()
         if self._first is None:
             self._first, self._number = now, number

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.cli.tables import Shards
 from dadmm.comm.world import World
 from dadmm.core.errors import ShardError
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data.encoding import Rows
 from dadmm.graphs.topology import Topology
@@ -83,21 +85,21 @@ def find_targets(
     world: World,
     config: RunConfig,
     graph: Topology,
-    own: Sequence[Any],
+    problems: Mapping[int, Problem],
+    data: Shards,
     gaps: bool,
-    truth: Matrix | None,
-    whole: Matrix | None,
 ) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
     For the centralised solution, rank 0 gathers the number of rows, the mean and the
     scatter factor of each node, and sends the solution to all ranks. If entries are
     missing, there is no closed form, and no solution is computed. Nothing is sent if
-    each rank has the ``whole`` data, because it generates them. ``own`` has the
-    problems of this process; ``gaps`` is whether any node has missing entries.
+    each rank has the ``whole`` data, because it generates them. ``gaps`` is whether any
+    node has missing entries.
     """
-    layout = own[0].layout
-    if not isinstance(own[0], PPCA):
+    own = [p for p in problems.values() if isinstance(p, PPCA)]
+    layout = next(iter(problems.values())).layout
+    if not own:
         return Targets(layout, {})
     if gaps:
         seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
@@ -107,16 +109,16 @@ def find_targets(
                 f"column {lost[0]} is missing in all samples of all nodes; drop it "
                 "from the data"
             )
-    W = {} if truth is None else {"angle_to_truth": truth}
+    W = {} if data.truth is None else {"angle_to_truth": data.truth}
     if gaps or not config.compares:
         return Targets(layout, W, gaps=gaps, adrift=gaps and config.traits.tracks)
+    M, zero_mean = own[0].n_components, own[0].zero_mean
     pooled: metrics.Pooled | None = None
-    if whole is None:
+    if data.whole is None:
         pooled, best = _pool(world, own)
     else:
-        M, zero_mean = own[0].n_components, own[0].zero_mean
-        best = metrics.ppca_reference(whole, M, zero_mean=zero_mean)
-        pooled = metrics.summarise(whole)
+        best = metrics.ppca_reference(data.whole, M, zero_mean=zero_mean)
+        pooled = metrics.summarise(data.whole)
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 
 

@@ -18,6 +18,7 @@ from dadmm import baselines
 from dadmm.comm.sending import Sending
 from dadmm.comm.traffic import Traffic
 from dadmm.comm.world import World
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
@@ -53,6 +54,7 @@ class Wire(NamedTuple):
 
     networks: Mapping[str, Network]
     work: float  # seconds of a node in an iteration
+    over_tree: bool  # whether an iteration is a sum over the tree
 
 
 class Arrival:
@@ -229,12 +231,10 @@ def attempt(
     return watch
 
 
-def measure(
-    world: World, graph: Topology, watch: Watch, wire: Wire, over_tree: bool
-) -> dict[str, Any]:
+def measure(world: World, graph: Topology, watch: Watch, wire: Wire) -> Table:
     """Return what was sent until the nodes arrived, on rank 0; all ranks call it."""
     arrival, n = watch.arrival, graph.n_nodes
-    found: dict[str, Any] = {
+    found: Table = {
         "first": arrival.first, "for_good": arrival.for_good, "ended": arrival.ended,
     }  # fmt: skip
     until = arrival.for_good or min(arrival.cap, len(watch.errors))
@@ -251,7 +251,7 @@ def measure(
     for name, network in wire.networks.items() if not calls else ():
         # the time of collectives is not modelled
         clocks[name] = tree_seconds(graph, network, setup) + _seconds(
-            graph, network, wire.work, opening, sent, over_tree, watch.is_broadcast
+            graph, network, wire, opening, sent, watch.is_broadcast
         )
         ends[name] = float(clocks[name][-1]) + tree_seconds(graph, network, end)
     keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
@@ -283,23 +283,21 @@ def measure(
 def _seconds(
     graph: Topology,
     network: Network,
-    work: float,
+    wire: Wire,
     opening: Vector,
     sent: Matrix,
-    over_tree: bool,
     is_broadcast: bool,
 ) -> Vector:
     """Return the modelled time at the end of each iteration."""
-    if over_tree:  # an iteration is a sum over the tree, the same in all
-        per = work + tree_seconds(graph, network, np.array([sent[0] > 0, sent[0]]).T)
+    if wire.over_tree:  # the same in all iterations
+        first = np.array([sent[0] > 0, sent[0]]).T
+        per = wire.work + tree_seconds(graph, network, first)
         return np.asarray(per * np.arange(1, len(sent) + 1))
-    shown = sent
     alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
-    if alike:
-        shown = sent[:STEADY]
+    shown = sent[:STEADY] if alike else sent
     none = np.zeros((len(shown), graph.n_nodes))
     trace = Trace(
-        graph.edges, none + work, none, none, none, shown, opening,
+        graph.edges, none + wire.work, none, none, none, shown, opening,
         is_broadcast=is_broadcast,
     )  # fmt: skip
     ends: Vector = Replay(trace, network).ends[1:].max(axis=1)

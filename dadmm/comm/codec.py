@@ -33,8 +33,9 @@ sends each entry as a whole number from -127 to 127, in units of the largest:
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -91,16 +92,16 @@ class Rounded(Codec):
     Without it, half precision would lose differences below 1e-7.
     """
 
-    bits: int = schema.entry(16, schema.integer(16, 32))
+    bits: int  # 16 or 32
 
     def length(self, layout: Layout) -> int:
         return self.bits // 8 * (1 + layout.shared_size)
 
     def write(self, step: Matrix, layout: Layout) -> Bytes:
         power = np.frexp(np.abs(step).max(axis=1, keepdims=True))[1]
-        words = power.astype(f"i{self.bits // 8}"), np.ldexp(step, -power)
-        parts = words[0], words[1].astype(f"f{self.bits // 8}")
-        return np.hstack([part.view(np.uint8) for part in parts])
+        first = power.astype(f"i{self.bits // 8}").view(np.uint8)
+        numbers = np.ldexp(step, -power).astype(f"f{self.bits // 8}")
+        return np.hstack([first, numbers.view(np.uint8)])
 
     def read(self, box: Bytes, layout: Layout) -> Matrix:
         power = box.view(f"i{self.bits // 8}")[:, :1].astype(np.int32)
@@ -110,18 +111,12 @@ class Rounded(Codec):
 
 @dataclass(frozen=True)
 class Quantised(Codec):
-    """The difference in b bits per entry, each part of theta in its own range.
+    """The difference in 2 to 16 bits b per entry, each part of theta in its own range.
 
     For a part whose largest difference is R, the payload has R, rounded up to the first
     2 bytes of its single precision, and for each entry the number of its cell, of
-    ``2^b`` equal cells of ``[-R, R]``. The receiver takes the middle of the cell. The
-    error is at most ``R / 2^b``.
-
-    Parameters
-    ----------
-    bits : int
-        From 2 to 16. (With 1 bit an entry is off by up to half of its part's largest
-        difference; `snap` diverged.)
+    ``2^b`` equal cells of ``[-R, R]``. The receiver takes the middle of the cell, so
+    the error is at most ``R / 2^b``. (With 1 bit `snap` diverged.)
     """
 
     bits: int = schema.entry(8, schema.integer(2, 16))
@@ -166,12 +161,9 @@ def _reach(ranges: np.ndarray, layout: Layout) -> Matrix:
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """The largest entries of the difference, each in single precision with its index.
+    """A share of the entries of the difference, the largest, with their indices.
 
-    Parameters
-    ----------
-    share : float
-        Of the entries; at least one is sent.
+    They are sent in single precision; at least one is.
     """
 
     share: float = schema.entry(
@@ -181,7 +173,7 @@ class TopK(Codec):
     def __post_init__(self) -> None:
         schema.check_fields(self, "topk: ")
 
-    def _format(self, layout: Layout) -> tuple[int, np.dtype[Any]]:
+    def _format(self, layout: Layout) -> tuple[int, np.dtype]:
         """Return how many entries are sent, and the type of an index."""
         size = layout.shared_size
         count = min(max(1, round(self.share * size)), 8 * size // 6)
@@ -196,8 +188,8 @@ class TopK(Codec):
         order = np.argsort(-np.abs(step), axis=1, kind="stable")[:, :count]
         most = float(np.finfo(np.float32).max)
         values = np.clip(np.take_along_axis(step, order, axis=1), -most, most)
-        parts = values.astype(np.float32), order.astype(index)
-        return np.hstack([part.view(np.uint8) for part in parts])
+        first = values.astype(np.float32).view(np.uint8)
+        return np.hstack([first, order.astype(index).view(np.uint8)])
 
     def read(self, box: Bytes, layout: Layout) -> Matrix:
         count, index = self._format(layout)
@@ -211,9 +203,8 @@ class TopK(Codec):
 class Coder:
     """A codec for one layout; ``length`` is the bytes of a payload.
 
-    ``write`` updates ``sent``, the receiver's copy as the sender knows it. ``read``
-    updates ``received``, the copy itself. Both use the same operations, so the bits are
-    equal.
+    ``write`` updates ``sent``, the receiver's copy as the sender knows it, and ``read``
+    updates ``received``, the copy itself: by the same operations, so bits are equal.
     """
 
     def __init__(self, codec: Codec, layout: Layout) -> None:
@@ -244,17 +235,19 @@ def codec_of(payload: str | Codec) -> Codec:
     """Return the codec of a text such as "float32" or "quantised:4", or the object."""
     if isinstance(payload, Codec):
         return payload
-    name, colon, value = str(payload).partition(":")
-    whole = {"float64": Exact(), "float32": Rounded(32), "float16": Rounded(16)}
-    if isinstance(payload, str) and name in whole and not colon:
-        return whole[name]
-    try:
-        if name == "quantised":
-            return Quantised(int(value)) if colon else Quantised()
-        if name == "topk":
-            return TopK(float(value)) if colon else TopK()
-    except (ValueError, ConfigError):
-        pass
+    whole = {
+        "float64": Exact(), "float32": Rounded(32), "float16": Rounded(16),
+        "quantised": Quantised(), "topk": TopK(),
+    }  # fmt: skip
+    if isinstance(payload, str):
+        name, colon, value = payload.partition(":")
+        with contextlib.suppress(ValueError, ConfigError):
+            if name == "quantised" and colon:
+                return Quantised(int(value))
+            if name == "topk" and colon:
+                return TopK(float(value))
+        if payload in whole:
+            return whole[payload]
     raise ConfigError(
         f"unknown payload {shown(payload)}; choose one of {KNOWN}, or pass an object "
         "of a class derived from dadmm.comm.codec.Codec"

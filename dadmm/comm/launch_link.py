@@ -16,16 +16,19 @@ import threading
 import time
 from array import array
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, TextIO
 
 from dadmm.core.ranks import rank_and_size
+
+if TYPE_CHECKING:
+    import socket
 
 BEAT = 2.0  # seconds
 
 _launcher: int | None = None  # the connection to the launch command
 
 
-def tell_launcher(**facts: Any) -> None:
+def tell_launcher(**facts: object) -> None:
     """Tell the launch command, if any, as a line of JSON; never wait for it."""
     if _launcher is not None:
         with contextlib.suppress(OSError):
@@ -49,13 +52,13 @@ def connect_to_launcher() -> None:
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
         line.settimeout(5)  # if the launch command is suspended
         line.connect(path)
-        _greet(line, b"")
+        _greet(line, "")
     if _launcher is not None or remote:
         atexit.register(tell_launcher, inside="MPI_Finalize")
         threading.Thread(target=_beat, args=(remote,), daemon=True).start()
 
 
-def _greet(line: Any, secret: bytes) -> None:
+def _greet(line: socket.socket, secret: str) -> None:
     """Keep a connection to the launch command, and tell it who this rank is."""
     global _launcher
     import fcntl
@@ -64,7 +67,7 @@ def _greet(line: Any, secret: bytes) -> None:
     rank, size = rank_and_size() or (0, 1)
     about = {"host": os.uname().nodename, "process": os.getpid()}
     about |= {"rank": rank, "size": size}
-    line.sendall(secret + json.dumps(about).encode() + b"\n")
+    line.sendall(f"{secret}{json.dumps(about)}\n".encode())
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
     handle = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
     os.set_blocking(handle, False)
@@ -76,23 +79,23 @@ def _beat(remote: str) -> None:
 
     A process that is stopped, or whose main thread keeps Python's lock, is silent.
     """
-    main = threading.main_thread().ident
-    if _launcher is None:
+    is_remote = _launcher is None
+    if is_remote:
         import socket
 
         host, port, secret = remote.split()
         try:
             with socket.create_connection((host, int(port)), 30) as line:
-                _greet(line, f"{secret}\n".encode())
+                _greet(line, f"{secret}\n")
         except OSError:
             return
-    else:
-        remote = ""
-    while main is not None:
+    main = threading.main_thread().ident or 0
+    while True:
         time.sleep(BEAT)
         frame = sys._current_frames().get(main)
         if frame is not None:
-            tell_launcher(**doing(frame), **({"states": _states()} if remote else {}))
+            states = {"states": _states()} if is_remote else {}
+            tell_launcher(**doing(frame), **states)
         del frame
 
 
@@ -117,21 +120,21 @@ def state_of(process: object) -> str:
         return ""
 
 
-def doing(frame: FrameType | None) -> dict[str, Any]:
+def doing(frame: FrameType | None) -> dict[str, object]:
     """Return the iteration, where a thread is, and whether it waits for messages."""
-    facts: dict[str, Any] = {"iteration": 0, "waits": False, "at": ""}
+    iteration, waits, at = 0, False, ""
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         here = f"{name} ({os.path.basename(file)}:{frame.f_lineno})"
-        facts["at"] = facts["at"] or here
-        facts["waits"] |= os.path.dirname(file) == os.path.dirname(__file__)
+        at = at or here
+        waits |= os.path.dirname(file) == os.path.dirname(__file__)
         if name == "iterate" and file.endswith("loop.py"):
-            facts["iteration"] = frame.f_locals.get("t", 0)
+            iteration = frame.f_locals.get("t", 0)
         frame = frame.f_back
-    return facts
+    return {"iteration": iteration, "waits": waits, "at": at}
 
 
-def wait_until_read(stream: Any, limit: float = 1.0) -> None:
+def wait_until_read(stream: TextIO, limit: float = 1.0) -> None:
     """Wait until a pipe is empty, or for ``limit`` seconds."""
     import fcntl
     import termios

@@ -29,14 +29,6 @@ class Parcel(NamedTuple):
     begin: int  # first byte in a buffer
 
 
-class Requests(NamedTuple):
-    """The persistent requests of a swap."""
-
-    started: list[MPI.Prequest]
-    awaited: list[MPI.Prequest]  # complete at the end of the swap
-    late: list[MPI.Prequest]  # sends that may complete later
-
-
 class MPIExchange(Exchange):
     """One message per pair of ranks and swap, by persistent point-to-point requests.
 
@@ -94,7 +86,9 @@ class MPIExchange(Exchange):
         self._buffers = (*boxes, *copies)
         self._made: dict[tuple[int, ...], MPI.Prequest] = {}
         self._planned = 0, 0, self.lengths.tobytes()
-        self._plans = [Requests([], [], [])] * 2  # of these lengths, used in turn
+        # requests of these lengths, used in turn: all, those that are complete at the
+        # end of a swap, and sends that may complete later
+        self._plans: list[tuple[list[MPI.Prequest], ...]] = [([], [], [])] * 2
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._swaps = 0  # with this plan, not yet counted
@@ -123,19 +117,19 @@ class MPIExchange(Exchange):
             self._planned = planned
             self._plans = [self._plan(turn) for turn in (0, 1)]
         turn = self._turn
-        plan = self._plans[turn]
-        if plan.late:
+        requests, awaited, late = self._plans[turn]
+        if late:
             self._turn = 1 - turn
             self._wait(self._pending[turn])  # of the swap before the last
-            self._pending[turn] = plan.late
+            self._pending[turn] = late
         if not self._by_row:
-            self._pack(self._buffers[2 + turn if plan.late else 1])
-        elif plan.late:
+            self._pack(self._buffers[2 + turn if late else 1])
+        elif late:
             np.copyto(self._buffers[2 + turn], self._buffers[1])
-        _start(plan.started)
+        _start(requests)
         if not self._by_row:
             self._swap_here()
-        self._wait(plan.awaited)
+        self._wait(awaited)
         if not self._by_row:
             self._unpack()
         self._swaps += 1
@@ -168,7 +162,7 @@ class MPIExchange(Exchange):
         count(self._parcels_sent, self._parcel_bytes, self._swaps)
         self._swaps = 0
 
-    def _plan(self, turn: int) -> Requests:
+    def _plan(self, turn: int) -> tuple[list[MPI.Prequest], ...]:
         """Return the requests for the current lengths."""
         lengths, most = self.lengths, 2 * ETA - self.begin + self.width
         self._all_present = bool(lengths.all())
@@ -181,7 +175,7 @@ class MPIExchange(Exchange):
                 receives.append(self._request(0, parcel, len(parcel.received) * most))
                 sends.append(self._request(2 + turn if late else 1, parcel, n))
         both = receives + sends
-        return Requests(both, receives, sends) if late else Requests(both, both, [])
+        return (both, receives, sends) if late else (both, both, [])
 
     def _request(self, buffer: int, parcel: Parcel, n: int) -> MPI.Prequest:
         """Return the request for n bytes of a parcel; it is made once and kept.
@@ -238,7 +232,7 @@ class MPIExchange(Exchange):
 
     def shrink(self, last: int, plan: Plan) -> tuple[MPIExchange, list[int], int]:
         # complete all requests, with errors: MPI waits for open ones at its end
-        for request in (*self._plans[0].started, *self._plans[1].started, *self._open):
+        for request in (*self._plans[0][0], *self._plans[1][0], *self._open):
             with contextlib.suppress(MPI.Exception):
                 request.Wait()
         while True:

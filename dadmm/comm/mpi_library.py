@@ -16,11 +16,9 @@ from time import monotonic
 import mpi4py
 import numpy as np
 
-from dadmm.comm import WAITS
 from dadmm.comm.launch_link import tell_launcher
 from dadmm.comm.traffic import count_outside
 from dadmm.core.errors import ConfigError
-from dadmm.core.schema import choice
 
 mpi4py.rc.thread_level = "single"  # one thread calls MPI; some MPIs are faster then
 # Open MPI's own waits then sleep instead of yielding when ranks outnumber cores.
@@ -110,26 +108,13 @@ def _first_row(array: np.ndarray) -> np.ndarray:
 
 
 def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], None]:
-    """Return the function that waits for requests, by one of `WAITS`."""
-    choice(WAITS).check("wait", wait)
+    """Return the function that waits for requests, by one of `dadmm.comm.WAITS`."""
     polls = crowded if wait == "auto" else wait == "poll"
     return poll if polls else block
 
 
-def block(requests: Sequence[MPI.Request]) -> None:
-    """Wait for requests by testing all the time, for a `LONG_WAIT` at most; then poll.
-
-    Waitall would use its core for as long as another rank is stopped.
-    """
-    end = monotonic() + LONG_WAIT
-    while not _test_all(requests):
-        if monotonic() > end:
-            poll(requests)
-            return
-
-
-def poll(requests: Sequence[MPI.Request]) -> None:
-    """Wait for requests by testing and sleeping in turns.
+def poll(requests: Sequence[MPI.Request], interval: float = POLL_INTERVAL) -> None:
+    """Wait for requests by testing and sleeping in turns; after long, sleep longer.
 
     A turn tests once per message: MPICH receives about one message per test, and a
     single test per turn made dense graphs twice as slow.
@@ -139,15 +124,21 @@ def poll(requests: Sequence[MPI.Request]) -> None:
         for _ in range(tests):
             if _test_all(requests):
                 return
-        time.sleep(POLL_INTERVAL if monotonic() < long else LONG_INTERVAL)
+        is_long = monotonic() > long
+        if is_long or interval:
+            time.sleep(LONG_INTERVAL if is_long else interval)
+
+
+def block(requests: Sequence[MPI.Request]) -> None:
+    """Wait for requests without sleeping, unless another rank is stopped or gone."""
+    poll(requests, 0.0)
 
 
 def find_hosts(comm: MPI.Comm) -> tuple[np.ndarray, bool]:
     """Return a hash of the host of each rank, and whether this host is crowded.
 
     It is if it has more ranks than cores they may use. A host is a host name and a
-    network namespace. Ranks send a hash of it, and the cores that they may use: some
-    launchers pin each rank to one.
+    network namespace. Some launchers pin each rank to a core, so ranks send theirs.
     """
     network = "/proc/self/ns/net"
     space = os.stat(network).st_ino if os.path.exists(network) else 0

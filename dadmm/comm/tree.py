@@ -1,9 +1,9 @@
 """Sums, and other reductions, over a spanning tree of the graph.
 
 A node merges the values of its children's subtrees into its own, and sends the result
-to its parent. The result of the root is sent down the tree. A node learns the total of
-each child's subtree, and the total of all nodes. Values go along edges of the graph;
-values between two ranks from one level of the tree travel as one message.
+to its parent. The result of the root is sent down the tree. So a node learns the total
+of each child's subtree, and of all nodes. Values between two ranks from one level of
+the tree travel as one message.
 """
 
 from __future__ import annotations

@@ -68,11 +68,13 @@ class World:
 
     def share(self, text: str) -> str:
         """Return the text of rank 0 on every rank."""
-        return self.share_array(_as_bytes(text)).tobytes().decode()
+        data = np.frombuffer(text.encode(), dtype=np.uint8)
+        return self.share_array(data).tobytes().decode()
 
     def texts(self, text: str, everywhere: bool = True) -> list[str]:
         """Return the texts of all ranks, in order, on every rank, or on rank 0."""
-        data, lengths = self.joined(_as_bytes(text), everywhere)
+        own = np.frombuffer(text.encode(), dtype=np.uint8)
+        data, lengths = self.joined(own, everywhere)
         if self.rank and not everywhere:
             return []
         parts = np.split(data, lengths.cumsum()[:-1])
@@ -213,9 +215,9 @@ def connect() -> World:
             if size == 1 or world.size > 1:
                 return world
             reason = (
-                f"mpiexec started {size} processes, but mpi4py sees only one: it uses "
-                f"{world.library!r}, which is not this mpiexec's MPI; use the mpiexec "
-                "of that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
+                f"mpiexec started {size} processes, but mpi4py uses another MPI, "
+                f"{world.library!r}, and sees only one; use the mpiexec of that "
+                "library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
             )
         except (ImportError, RuntimeError) as error:  # of mpi4py
             reason = (
@@ -312,10 +314,6 @@ class Checks:
                 texts = world.texts(json.dumps(dict(self._facts[step])))
                 identity.raise_difference([json.loads(text) for text in texts])
         return [them["own"] for them in everyone]
-
-
-def _as_bytes(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 def host() -> str:

@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
-    def _get_values(self, action: argparse.Action, strings: list[str]) -> Any:
+    def _get_values(self, action: argparse.Action, strings: list[str]) -> object:
         if action.option_strings and action.nargs is None and strings == ["--"]:
             # argparse of some Python versions returns an empty list
             raise argparse.ArgumentError(action, "expected one argument")

@@ -21,15 +21,14 @@ from dadmm.core.layout import Array
 T = TypeVar("T")
 Table = dict[str, Any]  # settings, or the content of a TOML or JSON file
 
-MOST_TEXT = 2**24  # bytes of a file of settings or of a summary
-LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
+MOST_TEXT, MOST_TOML = 2**24, 2**20  # bytes of a summary, and of a file of settings
+PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""  # of a key of TOML
+# tomllib takes very long to read a key of very many parts
+LONG_KEY = re.compile(rf"(?<![\w.-])(?:{PART}[ \t]*+\.[ \t]*+){{20}}")
 
 
 def check_regular(path: str | Path) -> os.stat_result:
-    """Return the status of a path; raise `OSError` unless it is a regular file.
-
-    Opening a named pipe could block, and reading a device could never end.
-    """
+    """Return the status of a regular file; raise `OSError` for a pipe or a device."""
     try:
         found = os.stat(path)
     except ValueError:
@@ -71,18 +70,15 @@ def read_toml(path: str | Path) -> Table:
     import tomllib  # not needed by most runs
 
     def loads(text: str) -> Table:
-        if LONG_KEY.search(text):  # tomllib takes very long to read it
+        if LONG_KEY.search(text):
             raise ValueError("a key has too many parts")
         return tomllib.loads(text)
 
-    return parse(path, loads, "TOML")
+    return parse(path, loads, "TOML", MOST_TOML)
 
 
 def toml_value(value: object) -> str:
-    """Return a bool, int, float, str, or a list or tuple of these as TOML.
-
-    A string that is not valid Unicode is an error, because TOML cannot hold it.
-    """
+    """Return a bool, int, float, str, or a list or tuple of these as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -89,8 +89,8 @@ class CheckpointError(DadmmError):
     >>> resume = dadmm.Checkpoints("no such folder", resume=True)
     >>> dadmm.solve([problem] * 2, dadmm.Topology.chain(2), checkpoints=resume)
     Traceback (most recent call last):
-    dadmm.core.errors.CheckpointError: there is no checkpoint in no such folder, so
-    there is nothing to resume; start a new run
+    dadmm.core.errors.CheckpointError: there is no complete checkpoint in no such
+    folder; start a new run
     """
 
 

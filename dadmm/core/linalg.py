@@ -29,9 +29,9 @@ def triangular(rows: Matrix) -> Matrix:
 
 
 def pack_factor(rows: Matrix) -> Vector:
-    """Return the upper triangle of the factor of rows (..., r, p).
+    """Return the p (p + 1) / 2 numbers of the factor of rows (..., r, p).
 
-    It has p (p + 1) / 2 numbers. Each matrix of a stack has the bits it has alone.
+    Each matrix of a stack has the bits it has alone.
     """
     (*stack, r, p) = rows.shape
     factor = np.zeros((*stack, p, p))
@@ -60,9 +60,10 @@ def merge_factors(mine: Vector, other: Vector) -> Vector:
     return pack_factor(both)
 
 
-def row_lengths(rows: Matrix) -> Any:
+def row_lengths(rows: Matrix) -> Vector:
     """Return the Euclidean length of each row (..., size), shape (...)."""
-    return np.sqrt(np.vecdot(rows, rows))
+    lengths: Vector = np.sqrt(np.vecdot(rows, rows))
+    return lengths
 
 
 def by_row(rows: Matrix, matrix: Matrix) -> Matrix:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import Field, field, fields
+from dataclasses import field, fields
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,19 +29,14 @@ class Kind(NamedTuple):
     """Rules that a value must meet, each in words and as a test; the type is first."""
 
     rules: tuple[tuple[str, Test], ...]
-    choices: tuple[str, ...] = ()  # for the error, if these are all that is allowed
 
     def check(
         self, name: str, value: object, error: type[DadmmError] = ConfigError
     ) -> None:
         """Raise unless a value meets all rules."""
         for rule, holds in self.rules:
-            if holds(value):
-                continue
-            if self.choices:
-                allowed = ", ".join(self.choices)
-                raise error(f"unknown {name} {shown(value)}; choose one of {allowed}")
-            raise error(f"{name} must be {rule}, got {shown(value)}")
+            if not holds(value):
+                raise error(f"{name} must be {rule}, got {shown(value)}")
 
     def holds(self, value: object) -> bool:
         """Return whether a value meets all rules."""
@@ -52,7 +47,7 @@ class Kind(NamedTuple):
         return Kind((*self.rules, (rule, holds)))
 
 
-def as_float(value: Any) -> float:
+def as_float(value: float) -> float:
     """Return a number as a float, infinite if it is an integer too large for one."""
     try:
         return float(value)
@@ -60,14 +55,10 @@ def as_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return True
-    return _is_integer(value) and math.isfinite(as_float(value))
+    return INTEGER.holds(value) and math.isfinite(as_float(value))
 
 
 def of_type(what: str, *types: type) -> Kind:
@@ -75,20 +66,21 @@ def of_type(what: str, *types: type) -> Kind:
     return Kind(((what, lambda value: isinstance(value, types)),))
 
 
-INTEGER = Kind((("an integer", _is_integer),))
-NUMBER = Kind((("a number", _is_number),))
 FLAG = of_type("true or false", bool, np.bool_)
 TEXT = of_type("a text", str)
 OBJECT = of_type("an object", dict)
 NULL = of_type("null", type(None))
+INTEGER = of_type("an integer", Integral).also(
+    "an integer", lambda value: not isinstance(value, bool)
+)
+NUMBER = Kind((("a number", _is_number),))
 
 
 def integer(least: int = 0, most: int = MOST) -> Kind:
     """Return the kind of integers from ``least`` to ``most``."""
-    kind = INTEGER
-    if most >= MOST:
-        kind = kind.also(f"at least {least}", lambda x: least <= int(x))
-    return kind.also(f"from {least} to {most}", lambda x: least <= int(x) <= most)
+    return INTEGER.also(f"at least {least}", lambda x: int(x) >= least).also(
+        f"at most {most}", lambda x: int(x) <= most
+    )
 
 
 def number(rule: str, holds: Test) -> Kind:
@@ -100,7 +92,7 @@ def choice(allowed: Iterable[str]) -> Kind:
     """Return the kind of these words."""
     words = tuple(allowed)
     rule = f"one of {', '.join(words)}"
-    return Kind(((rule, lambda x: isinstance(x, str) and x in words),), words)
+    return Kind(((rule, lambda x: isinstance(x, str) and x in words),))
 
 
 def list_of(kind: Kind, what: str) -> Kind:
@@ -163,7 +155,7 @@ def from_text(text: str, annotation: str) -> int | float | str:
     raise ConfigError(f"must be {what}, got {shown(text)}")
 
 
-def entry(default: Any, kind: Kind | None, **facts: Any) -> Any:
+def entry(default: Any, kind: Kind | None, **facts: object) -> Any:
     """Return a field of a dataclass that states its kind, and other facts."""
     return field(default=default, metadata={"kind": kind, **facts})
 
@@ -177,8 +169,7 @@ def check_fields(
     """
     kinds: dict[str, Kind | None] = {}
     for base in reversed(type(record).__mro__):
-        own: dict[str, Field[Any]] = vars(base).get("__dataclass_fields__", {})
-        for item in own.values():
+        for item in vars(base).get("__dataclass_fields__", {}).values():
             kinds[item.name] = item.metadata.get("kind", kinds.get(item.name))
     for item in fields(record):
         kind, value = kinds[item.name], getattr(record, item.name)
@@ -191,10 +182,9 @@ def check_entries(
 ) -> dict[str, Any]:
     """Return a JSON object; raise unless it has these entries only, of these kinds."""
     OBJECT.check(what, content)
-    for name in sorted(kinds.keys() - content.keys()):
-        raise ConfigError(f"{what} has no field {name}")
-    for name in sorted(content.keys() - kinds.keys()):
-        raise ConfigError(f"{what} has an unknown field {shown(name)}")
+    for name in sorted(content.keys() ^ kinds.keys()):
+        has = "has an unknown" if name in content else "has no"
+        raise ConfigError(f"{what} {has} field {shown(name)}")
     for name, kind in kinds.items():
         kind.check(name, content[name])
     return dict(content)

@@ -6,15 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# the last controller, the modules at that time, and the number of open limits
-_found: dict[str, Any] = {"open": 0}
+
+class _Found:
+    """The BLAS libraries that were found, and how many limits are open."""
+
+    controller: ThreadpoolController | None = None
+    modules: set[str] | None = None  # of other packages, at that time
+    n_open = 0
 
 
 @contextmanager
@@ -26,9 +31,8 @@ def one_blas_thread() -> Iterator[None]:
     # numpy's BLAS is loaded by now; others come with modules of other packages
     known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
     others = {name for name in sys.modules if name.partition(".")[0] not in known}
-    if _found.get("modules") != others:
-        _found.pop("controller", None)
-        _found["modules"] = others
+    if _Found.modules != others:
+        _Found.controller, _Found.modules = None, others
     with _limit():
         yield
 
@@ -42,7 +46,7 @@ def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def limited(*args: P.args, **named: P.kwargs) -> T:
-        if _found["open"]:
+        if _Found.n_open:
             return function(*args, **named)
         with _limit():
             return function(*args, **named)
@@ -52,11 +56,11 @@ def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def _limit() -> Iterator[None]:
-    if "controller" not in _found:  # takes 3 ms
-        _found["controller"] = ThreadpoolController().select(user_api="blas")
-    with _found["controller"].limit(limits=1):
-        _found["open"] += 1
+    if _Found.controller is None:  # takes 3 ms
+        _Found.controller = ThreadpoolController().select(user_api="blas")
+    with _Found.controller.limit(limits=1):
+        _Found.n_open += 1
         try:
             yield
         finally:
-            _found["open"] -= 1
+            _Found.n_open -= 1

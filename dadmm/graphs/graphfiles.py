@@ -6,7 +6,7 @@ import csv
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dadmm.core.errors import TopologyError, shown
 from dadmm.core.layout import Matrix
 
 LONGEST = 100  # characters of a name
+T = TypeVar("T")
 ENDS = ("source", "target")
 
 
@@ -32,11 +33,10 @@ def read(file: Path) -> Graph:
     if file.suffix not in READERS:
         known = ", ".join(READERS)
         raise TopologyError(f"{file} is not a graph file; use one of {known}")
-    found: Graph = read_by(READERS[file.suffix], file)
-    return found
+    return read_by(READERS[file.suffix], file)
 
 
-def read_by(reader: Callable[[Path], Any], file: Path) -> Any:
+def read_by(reader: Callable[[Path], T], file: Path) -> T:
     """Return what a reader finds in a file; its errors name the file."""
     try:
         check_regular(file)
@@ -64,22 +64,19 @@ def numbered(
     if positions is None and all(map(str.isdecimal, labels)):
         return Graph(len(labels), [[int(word) for word in pair] for pair in pairs])
     number = {label: k for k, label in enumerate(labels)}
-    for label in labels:
+    for k, label in enumerate(labels):
         signed = not label.isdecimal() and label.lstrip("+-").replace(".", "").isdigit()
         if not label.isprintable() or not 0 < len(label) <= LONGEST or signed:
             raise TopologyError(
                 f"{shown(label)} is not a node: it needs a number from 0, or a name of "
                 f"1 to {LONGEST} characters that can be printed"
             )
-    if len(number) < len(labels):
-        twice = next(label for k, label in enumerate(labels) if number[label] != k)
-        raise TopologyError(f"node {shown(twice)} is there twice; give it another name")
-    nobody = [(pair, end) for pair in pairs for end in pair if end not in number]
-    if nobody:
-        pair, end = nobody[0]
+        if number[label] != k:
+            raise TopologyError(f"node {shown(label)} is there twice; rename one")
+    for end in (end for pair in pairs for end in pair if end not in number):
         raise TopologyError(
-            f"edge {' '.join(map(shown, pair))} leads to {shown(end)}, which is not "
-            "one of the nodes; add it to them, or remove the edge"
+            f"an edge leads to {shown(end)}, which is not one of the nodes; add it to "
+            "them, or remove the edge"
         )
     edges = [[number[end] for end in pair] for pair in pairs]
     return Graph(len(labels), edges, tuple(labels), positions)
@@ -120,9 +117,9 @@ def read_edge_list(file: Path) -> Graph:
 def read_table(file: Path, columns: Sequence[str]) -> list[list[str]]:
     """Return cells of a CSV file with a header: these columns, else the first ones."""
     with open(file, encoding="utf-8-sig", newline="") as opened:
-        head = opened.readline()
+        separator = max(",;\t", key=opened.readline().count)
         opened.seek(0)
-        rows = [row for row in csv.reader(opened, delimiter=_separator(head)) if row]
+        rows = [row for row in csv.reader(opened, delimiter=separator) if row]
     header = [word.strip().lower() for word in rows[0]] if rows else []
     places = list(range(len(columns)))
     if set(columns) <= set(header):
@@ -133,10 +130,6 @@ def read_table(file: Path, columns: Sequence[str]) -> list[list[str]]:
                 f"line {number} has {len(row)} columns, not {', '.join(columns)}"
             )
     return [[row[k].strip() for k in places] for row in rows[1:]]
-
-
-def _separator(line: str) -> str:
-    return max(",;\t", key=line.count)
 
 
 def read_links(file: Path) -> Graph:
@@ -156,27 +149,17 @@ def read_links(file: Path) -> Graph:
     return numbered(pairs, [row[0] for row in nodes], positions)
 
 
-def read_graphml(file: Path) -> Graph:
-    """Read GraphML; nodes are called by their label or name, or else by their id."""
+def read_by_networkx(file: Path) -> Graph:
+    """Read GraphML or GML; nodes are called by their label, name or id."""
     import networkx as nx
 
-    text = file.read_bytes().replace(b"\0", b"")  # UTF-16 has one in each letter
-    if b"<!ENTITY" in text:  # entities can expand to very long texts
-        raise TopologyError("GraphML must not declare entities here; remove <!ENTITY")
-    return _labelled(nx.read_graphml(file))
-
-
-def read_gml(file: Path) -> Graph:
-    """Read GML; nodes are called by their label, or else by their id."""
-    import networkx as nx
-
-    return _labelled(nx.read_gml(file, label="id"))
-
-
-def _labelled(graph: Any) -> Graph:
-    """Return a graph of a file, whose nodes may have names among their attributes."""
-    import networkx as nx
-
+    if file.suffix == ".gml":
+        graph = nx.read_gml(file, label="id")
+    else:
+        text = file.read_bytes().replace(b"\0", b"")  # UTF-16 has one in each letter
+        if b"<!ENTITY" in text:  # entities can expand to very long texts
+            raise TopologyError("GraphML must not declare entities; remove <!ENTITY")
+        graph = nx.read_graphml(file)
     for key in ("label", "name"):
         names = {node: own.get(key) for node, own in graph.nodes(data=True)}
         if None not in names.values() and len(set(names.values())) == len(names):
@@ -190,17 +173,11 @@ def _labelled(graph: Any) -> Graph:
 def read_adjacency(file: Path) -> Graph:
     """Read an adjacency matrix: symmetric, of zeros and ones."""
     matrix = np.lib.format.open_memmap(file, mode="r")  # never unpickles
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if not square or not np.isin(matrix, (0, 1)).all() or (matrix != matrix.T).any():
         raise TopologyError(
-            f"an adjacency matrix is square, but this has shape {matrix.shape}"
-        )
-    if not np.isin(matrix, (0, 1)).all():
-        raise TopologyError("an adjacency matrix holds 0 and 1 only, and no weights")
-    if (matrix != matrix.T).any():
-        i, j = np.argwhere(matrix != matrix.T)[0]
-        raise TopologyError(
-            f"an adjacency matrix is symmetric, but entry ({i}, {j}) differs from its "
-            "mirror"
+            "an adjacency matrix is square and symmetric and holds 0 and 1 only, but "
+            f"this one of shape {matrix.shape} is not"
         )
     return Graph(len(matrix), np.argwhere(matrix))
 
@@ -210,7 +187,7 @@ READERS: dict[str, Callable[[Path], Graph]] = {
     ".edgelist": read_edge_list,
     ".txt": read_edge_list,
     ".csv": read_links,
-    ".graphml": read_graphml,
-    ".gml": read_gml,
+    ".graphml": read_by_networkx,
+    ".gml": read_by_networkx,
     ".npy": read_adjacency,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,28 +78,35 @@ def eccentricity(indptr: Integers, indices: Integers, sources: Integers) -> int:
         reached, level = near, level + 1
 
 
-def diameter_range(indptr: Integers, indices: Integers, most: float) -> tuple[int, int]:
-    """Return a lower and an upper bound of the diameter of a graph of several nodes.
+def diameter(topology: Topology, most: float) -> int:
+    """Return an upper bound of the diameter, at most twice of it.
 
-    The upper bound is twice the eccentricity of a central node. Then the farthest nodes
-    from the centre are searched from, until both bounds are equal or the work, visited
-    edges times words of 64 sources, exceeds ``most`` (Crescenzi et al., 2013, iFUB).
+    It is twice the eccentricity of a central node. Then the farthest nodes from the
+    centre are searched from, until the bound is exact or the work, visited edges times
+    words of 64 sources, exceeds ``most`` (Crescenzi et al., 2013, iFUB).
     """
-    n = len(indptr) - 1
+    indptr, indices, n = topology.indptr, topology.indices, len(topology)
+    widest, width = int(topology.degrees.max()), math.isqrt(n)
+    if widest == n - 1:
+        return min(n - 1, 1 + (len(indices) < n * (n - 1)))
+    if widest == 2:
+        return n // 2 if len(indices) == 2 * n else n - 1
+    rows = -(-n // width)
+    if len(indices) == 2 * (2 * n - rows - width) and topology == topology.grid(n):
+        return rows + width - 2
     if n <= 64:
-        lower = eccentricity(indptr, indices, np.arange(n))
-        return lower, lower
-    nearest, widest = np.full(n, n), np.zeros(n, dtype=np.int64)
+        return eccentricity(indptr, indices, np.arange(n))
+    nearest, farthest = np.full(n, n), np.zeros(n, dtype=np.int64)
     start = int(distances(indptr, indices, 0).argmax())
     for _ in range(SWEEPS):
         found = distances(indptr, indices, start)
         np.minimum(nearest, found, out=nearest)
-        np.maximum(widest, found, out=widest)
+        np.maximum(farthest, found, out=farthest)
         start = int(nearest.argmax())
-    lower = int(widest.max())
+    lower = int(farthest.max())
     if len(indices) == 2 * (n - 1):
-        return lower, lower  # the second sweep of a tree is its longest path
-    depth = distances(indptr, indices, int(widest.argmin()))
+        return lower  # the second sweep of a tree is its longest path
+    depth = distances(indptr, indices, int(farthest.argmin()))
     order = np.argsort(-depth, kind="stable")
     step = 64 * max(1, WORDS // len(indices))
     for k in range(0, n, step):
@@ -107,9 +115,9 @@ def diameter_range(indptr: Integers, indices: Integers, most: float) -> tuple[in
         sources = sources[2 * depth[sources] > lower]
         most -= len(indices) * lower * math.ceil(len(sources) / 64)
         if lower == upper or most < 0:
-            return lower, upper
+            return upper
         lower = max(lower, eccentricity(indptr, indices, sources))
-    return lower, lower
+    return lower
 
 
 def connected_pairs(
@@ -121,34 +129,28 @@ def connected_pairs(
 ) -> Integers:
     """Return the pairs of nodes that are at most a level apart, (n_pairs, 2).
 
-    ``within`` takes a level, and returns the pairs that are at most this far apart, and
-    how far. Without a level it is the default, raised to the least that connects the
-    graph; a level that does not connect it is an error, which names the arguments
-    ``given``.
+    ``within`` returns the pairs that are at most this far apart, and how far. Without a
+    level it is the default, or the least that connects the graph if that is larger. A
+    level that does not connect it is an error, which names the arguments ``given``.
     """
-    reach = default if level is None else level
-    pairs, apart = within(reach)
-    if reach >= 0 and _connected(n_nodes, pairs):
+
+    def connected(pairs: Integers) -> bool:
+        return not np.ptp(components(n_nodes, pairs))
+
+    pairs, apart = within(default if level is None else level)
+    if connected(pairs):
         return pairs
-    reach = default
-    while not _connected(n_nodes, pairs):
-        pairs, apart = within(reach)
-        reach *= 1.4
+    while not connected(pairs):
+        pairs, apart = within(default)
+        default *= 1.4
     levels = np.sort(apart)
-    k = bisect_left(
-        levels, True, key=lambda least: _connected(n_nodes, pairs[apart <= least])
+    k = bisect_left(levels, True, key=lambda least: connected(pairs[apart <= least]))
+    if level is None:
+        return np.asarray(pairs[apart <= levels[k]])
+    raise TopologyError(
+        f"{given} leaves the graph of {n_nodes} nodes disconnected; use at least "
+        f"{math.ceil(levels[k] * 1e4) / 1e4} or another seed"
     )
-    least = float(levels[k]) if n_nodes > 1 else 0.0
-    if level is not None:
-        raise TopologyError(
-            f"{given} leaves the graph of {n_nodes} nodes disconnected; "
-            f"use at least {math.ceil(least * 1e4) / 1e4} or another seed"
-        )
-    return pairs[apart <= least]
-
-
-def _connected(n_nodes: int, pairs: Integers) -> bool:
-    return not np.ptp(components(n_nodes, pairs))
 
 
 def common_neighbours(topology: Topology, arcs: Integers) -> Floats:
@@ -206,28 +208,14 @@ def slowness(topology: Topology) -> float:
         walk[i, j] = weights
         s = float(np.linalg.eigvalsh(walk)[-2])
     elif n <= MOST_LANCZOS:
-        s = _second(topology, weights)
-    if not s * s < 1.0 - 1e-12:
-        return slowness_by_diameter(topology.diameter_bound)
-    return 1.0 / math.sqrt(1.0 - max(s, 0.0) ** 2)
+        from scipy.sparse import csr_array
+        from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-
-def slowness_by_diameter(diameter: int) -> float:
-    """Return an estimate of `slowness`."""
-    return math.sqrt(1.0 + (diameter / 3.2) ** 2)
-
-
-def _second(topology: Topology, weights: Floats) -> float:
-    """Return the second largest eigenvalue of the walk by Lanczos; NaN if it fails."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
-
-    n = len(topology)
-    walk = csr_array((weights, topology.indices, topology.indptr), shape=(n, n))
-    first = np.random.default_rng(0).standard_normal(n)
-    try:
-        found = eigsh(walk, 2, which="LA", tol=1e-6, v0=first, maxiter=20 * n,
-                      return_eigenvectors=False)  # fmt: skip
-    except ArpackNoConvergence:
-        return math.nan
-    return float(found.min())
+        sparse = csr_array((weights, j, topology.indptr), shape=(n, n))
+        first = np.random.default_rng(0).standard_normal(n)
+        with suppress(ArpackNoConvergence):
+            s = eigsh(sparse, 2, which="LA", tol=1e-6, v0=first, maxiter=20 * n,
+                      return_eigenvectors=False).min()  # fmt: skip
+    if s * s < 1.0 - 1e-12:
+        return 1.0 / math.sqrt(1.0 - max(s, 0.0) ** 2)
+    return math.sqrt(1.0 + (topology.diameter_bound / 3.2) ** 2)

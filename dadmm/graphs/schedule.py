@@ -6,6 +6,7 @@ has no message, and its multiplier, anchor and penalty stay the same.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -47,10 +48,11 @@ class Schedule:
     rounds : sequence of iterables of pairs of int
         The edges of iterations 1, 2, ..., repeated after the last. A pair stands for
         both directions.
+    union : Topology, optional
+        The graph of all edges, with its names; made of the rounds if not given.
 
     Attributes
     ----------
-    union : Topology
     rows : tuple of ndarray of int
         The rows of ``union.edges`` that each round has, sorted.
 
@@ -61,12 +63,24 @@ class Schedule:
     (2, <Topology of 4 nodes, 3 edges>)
     """
 
-    def __init__(self, n_nodes: int, rounds: Sequence[Iterable[Sequence[int]]]) -> None:
+    def __init__(
+        self,
+        n_nodes: int,
+        rounds: Sequence[Iterable[Sequence[int]]],
+        union: Topology | None = None,
+    ) -> None:
         pairs = [as_pairs(edges) for edges in rounds]
         if not pairs:
             raise TopologyError("a schedule has at least one graph, got none")
-        self.union = Topology.from_edges(n_nodes, np.concatenate(pairs))
+        self.union = union or Topology.from_edges(n_nodes, np.concatenate(pairs))
         self.rows = tuple(self.union.rows(edges) for edges in pairs)
+        up = np.isin(np.arange(len(self.union.edges)), np.concatenate(self.rows))
+        for edge in self.union.edges[~up]:
+            i, j = map(self.union.label, edge)
+            raise TopologyError(
+                f"the edge from {i} to {j} is in none of {len(pairs)} rounds; each "
+                "edge must be up at some time"
+            )
 
     @cached_property
     def rounds(self) -> tuple[frozenset[tuple[int, int]], ...]:
@@ -105,14 +119,7 @@ class Schedule:
             )
         once = graph.edges[graph.sources < graph.indices]
         up = np.random.default_rng(seed).random((DRAWN, len(once))) < probability
-        never = once[~up.any(axis=0)]
-        if len(never):
-            i, j = map(graph.label, never[0])
-            raise TopologyError(
-                f"the edge from {i} to {j} is up in none of {DRAWN} rounds; use a "
-                "larger probability or another seed"
-            )
-        return cls(graph.n_nodes, [once[row] for row in up])._within(graph)
+        return cls(graph.n_nodes, [once[row] for row in up], graph)
 
     @classmethod
     def from_times(cls, graph: Topology, path: str | PathLike[str]) -> Schedule:
@@ -122,35 +129,23 @@ class Schedule:
         the largest. Every edge of the graph must be up at some time.
         """
 
-        def rounds(file: Path) -> list[list[list[int]]]:
+        def schedule(file: Path) -> Schedule:
             number = {graph.label(i): i for i in range(len(graph))}
-            rows = graphfiles.read_table(file, ("t", *graphfiles.ENDS))
             known = {tuple(pair) for pair in graph.edges.tolist()}
-            found: list[tuple[int, list[int]]] = []
-            for t, *ends in rows:
-                pair = [number.get(end, -1) for end in ends]
-                if not t.isdecimal() or not 0 < int(t) <= LONGEST or -1 in pair:
+            found = defaultdict(list)
+            for t, *ends in graphfiles.read_table(file, ("t", *graphfiles.ENDS)):
+                pair = tuple(number.get(end, -1) for end in ends)
+                is_time = t.isdecimal() and 0 < int(t) <= LONGEST
+                if not is_time or pair not in known:
                     raise TopologyError(
                         f"{', '.join([t, *ends])} is not a time from 1 to {LONGEST} "
-                        "and two nodes of the graph"
+                        "and the two ends of an edge of the graph"
                     )
-                if tuple(pair) not in known:
-                    raise TopologyError(f"{' '.join(ends)} is not an edge of the graph")
-                found.append((int(t), pair))
-            last = max((t for t, _ in found), default=0)
-            by_time: list[list[list[int]]] = [[] for _ in range(last)]
-            for time, pair in found:
-                by_time[time - 1].append(pair)
-            return by_time
+                found[int(t)].append(pair)
+            rounds = [found[t] for t in range(1, 1 + max(found, default=0))]
+            return cls(len(graph), rounds, graph)
 
-        found = graphfiles.read_by(rounds, Path(path))
-        up = {tuple(sorted(pair)) for edges in found for pair in edges}
-        once = graph.edges[graph.sources < graph.indices].tolist()
-        never = [pair for pair in once if tuple(pair) not in up]
-        if never:
-            i, j = map(graph.label, never[0])
-            raise TopologyError(f"{path}: the edge from {i} to {j} is never up")
-        return cls(graph.n_nodes, found)._within(graph)
+        return graphfiles.read_by(schedule, Path(path))
 
     @classmethod
     def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule | None:
@@ -162,11 +157,6 @@ class Schedule:
         if text.startswith(RANDOM):
             return cls.random(graph, float(text.removeprefix(RANDOM)), seed)
         return cls.from_times(graph, text)
-
-    def _within(self, graph: Topology) -> Schedule:
-        """Take the graph, with its names, as the union, to which it is equal."""
-        self.union = graph
-        return self
 
     @classmethod
     def build(
@@ -180,7 +170,7 @@ class Schedule:
         rounds: list[Integers] = []
         number: dict[str, int] = {}  # of nodes with names
         for name in names:
-            if topology.is_named(name):
+            if name in topology.GRAPHS:
                 rounds.append(topology.build(name, n_nodes, seed).edges)
                 continue
             found = graphfiles.read(Path(name))
@@ -197,7 +187,7 @@ class Schedule:
         if n_nodes is None:
             n_nodes = 1 + max((int(e.max(initial=0)) for e in rounds), default=0)
         whole = Topology.from_edges(n_nodes, np.concatenate(rounds), tuple(number))
-        return cls(n_nodes, rounds)._within(whole)
+        return cls(n_nodes, rounds, whole)
 
     @property
     def period(self) -> int:
@@ -210,12 +200,11 @@ class Schedule:
         active = self.active_edges(self.union)
         if not active.size:
             return self.period
-        spans = np.zeros(active.shape[1], dtype=np.int64)
-        since = np.full(active.shape[1], -1)
-        for t, up in enumerate(np.concatenate([active, active])):  # twice: it repeats
-            spans[up] = np.where(since < 0, spans, np.maximum(spans, t - since))[up]
+        since, span = -1 - active[::-1].argmax(axis=0), 0  # the round of the last use
+        for t, up in enumerate(active):
+            span = max(span, int((t - since)[up].max(initial=0)))
             since[up] = t
-        return int(spans.max())
+        return span
 
     def active_edges(self, graph: Topology) -> np.ndarray:
         """Return a mask of the edges of the graph in each round, (period, E)."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import TopologyError, shown
 from dadmm.graphs import graphfiles
-from dadmm.graphs.measures import components, connected_pairs, diameter_range
+from dadmm.graphs.measures import components, connected_pairs, diameter
 
 Integers = NDArray[np.int64]
 MOST_NODES, MOST_EDGES = 1_000_000, 20_000_000  # limits of time and memory
@@ -60,52 +60,35 @@ class Topology:
     def __post_init__(self) -> None:
         for name in ("indptr", "indices"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
-        _check_count(len(self))
-        places = self.positions
-        if len(self.names) not in (0, len(self)) or (
-            places is not None
-            and (places.shape != (len(self), 2) or not np.isfinite(places).all())
+        n, indptr, j = len(self), self.indptr, self.indices
+        _check_count(n)
+        places = np.zeros((n, 2)) if self.positions is None else self.positions
+        if len(self.names) not in (0, n) or not (
+            places.shape == (n, 2) and np.isfinite(places).all()
         ):
             raise TopologyError(
-                f"each of the {len(self)} nodes needs one name, and a position of two "
-                "finite numbers, if any are given"
+                f"each of the {n} nodes needs one name, and a position of two finite "
+                "numbers, if any are given"
             )
-        self._check_arrays()
-        self._check_connected()
-
-    def _check_arrays(self) -> None:
-        """Check for loops, sorted indices, and that each edge is in both directions."""
-        indptr, j, n = self.indptr, self.indices, len(self)
         fit = indptr[0] == 0 and indptr[-1] == len(j) and (np.diff(indptr) >= 0).all()
         if fit and len(j):
-            i = self.sources
-            loops = i[i == j]
-            if len(loops):
-                node = self.label(loops[0])
-                raise TopologyError(
-                    f"node {node} is its own neighbour; remove the self loop "
-                    f"({node}, {node})"
-                )
+            i, k = self.sources, self.reverse
             fit = j.min() >= 0 and j.max() < n and (np.diff(i * n + j) > 0).all()
-            k = self.reverse
             fit = fit and (i[k] == j).all() and (j[k] == i).all()
         if not fit:
             raise TopologyError(
                 "the neighbours of a node must be sorted and each edge be in both "
                 "directions; use Topology.from_edges"
             )
-
-    def _check_connected(self) -> None:
-        alone = np.flatnonzero(self.degrees == 0)
-        if len(alone) and len(self) > 1:
-            node = self.label(alone[0])
-            raise TopologyError(f"node {node} has no neighbours; give it an edge")
-        root = components(len(self), self.edges[self.sources < self.indices])
-        other = np.flatnonzero(root != root[0])
-        if len(other):
+        for node in self.sources[self.sources == j].tolist():
+            raise TopologyError(
+                f"node {self.label(node)} is its own neighbour; remove the self loop"
+            )
+        root = components(n, self.edges[self.sources < j])
+        for node in np.flatnonzero(root != root[0]).tolist():
             raise TopologyError(
                 f"the graph is not connected: no path leads from node {self.label(0)} "
-                f"to node {self.label(other[0])}; add an edge between the parts"
+                f"to node {self.label(node)}; add an edge between the parts"
             )
 
     @classmethod
@@ -183,7 +166,9 @@ class Topology:
         By default the radius is sqrt(2 log(n) / (pi n)), or the least that connects
         the points if this is larger.
         """
-        _check_count(n, 0 if radius is None else _expected_pairs(n, radius))
+        r = max(0.0, min(radius or 0.0, 1.0))  # zero for NaN
+        share = math.pi * r**2 - 8 / 3 * r**3 + r**4 / 2  # of the pairs, expected
+        _check_count(n, int(0.5 * n * (n - 1) * share))
         points = np.random.default_rng(seed).random((2, n))
 
         def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
@@ -194,8 +179,8 @@ class Topology:
             return pairs[near], apart[near]
 
         default = math.sqrt(2 * math.log(n) / (math.pi * n))
-        given = f"{radius=}, {seed=}"
-        return cls.from_edges(n, connected_pairs(n, within, default, radius, given))
+        pairs = connected_pairs(n, within, default, radius, f"{radius=}, {seed=}")
+        return cls.from_edges(n, pairs)
 
     @classmethod
     def erdos_renyi(
@@ -332,7 +317,7 @@ class Topology:
 
         It is exact, and can take hours where `diameter_bound` is not.
         """
-        return self._diameter(math.inf)
+        return diameter(self, math.inf)
 
     @cached_property
     def diameter_bound(self) -> int:
@@ -342,20 +327,7 @@ class Topology:
         and trees, rings, grids, stars and complete graphs of any size. The bound is at
         most twice the diameter.
         """
-        return self._diameter(math.inf if len(self) <= SMALL else MOST_WORK)
-
-    def _diameter(self, most: float) -> int:
-        """Return an upper bound that is exact unless it takes too much work."""
-        n, widest = len(self), int(self.degrees.max())
-        if widest == n - 1:
-            return min(n - 1, 1 + (len(self.indices) < n * (n - 1)))
-        if widest == 2:
-            return n // 2 if len(self.indices) == 2 * n else n - 1
-        width = math.isqrt(n)
-        rows = -(-n // width)
-        if len(self.indices) == 2 * (2 * n - rows - width) and self == self.grid(n):
-            return rows + width - 2
-        return diameter_range(self.indptr, self.indices, most)[1]
+        return diameter(self, math.inf if len(self) <= SMALL else MOST_WORK)
 
 
 def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
@@ -364,7 +336,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
     A graph from a file must have ``n_nodes`` if it is given. The seed is for random
     graphs.
     """
-    if is_named(name):
+    if name in GRAPHS:
         if n_nodes is None:
             raise TopologyError(f"a {name} graph needs a number of nodes; give --nodes")
         return GRAPHS[name](n_nodes, seed)
@@ -382,31 +354,25 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
     return topology
 
 
-def is_named(name: str) -> bool:
-    """Return whether a name is one of `GRAPHS`, and not a file."""
-    return name in GRAPHS
+def _maker(name: str) -> Callable[[int, int], Topology]:
+    make = getattr(Topology, name.replace("-", "_"))
+    return lambda n, seed: make(n, seed=seed) if name in RANDOM else make(n)
 
 
 RANDOM = {"random-geometric", "erdos-renyi"}  # graphs that depend on the seed
-GRAPHS: dict[str, Callable[[int, int], Topology]] = {
-    "complete": lambda n, seed: Topology.complete(n),
-    "ring": lambda n, seed: Topology.ring(n),
-    "cluster": lambda n, seed: Topology.cluster(n),
-    "star": lambda n, seed: Topology.star(n),
-    "chain": lambda n, seed: Topology.chain(n),
-    "grid": lambda n, seed: Topology.grid(n),
-    "random-geometric": lambda n, seed: Topology.random_geometric(n, seed=seed),
-    "erdos-renyi": lambda n, seed: Topology.erdos_renyi(n, seed=seed),
-}
+FIXED = ("complete", "ring", "cluster", "star", "chain", "grid")
+GRAPHS = {
+    name: _maker(name) for name in (*FIXED, *sorted(RANDOM)[::-1])
+}  # of n and seed
 
 
 def _check_count(n_nodes: int, n_edges: int = 0) -> None:
-    """Check the number of nodes and edges of a graph."""
-    given = shown(n_nodes)
-    if not isinstance(n_nodes, Integral):
-        raise TopologyError(f"the number of nodes must be an integer, got {given}")
-    if not 1 <= n_nodes <= MOST_NODES:
-        raise TopologyError(f"a graph has from 1 to {MOST_NODES} nodes, got {given}")
+    """Check the number of nodes, and the expected number of edges, of a graph."""
+    if not isinstance(n_nodes, Integral) or not 1 <= n_nodes <= MOST_NODES:
+        raise TopologyError(
+            f"the number of nodes must be an integer from 1 to {MOST_NODES}, got "
+            f"{shown(n_nodes)}"
+        )
     if n_edges > MOST_EDGES:
         raise TopologyError(
             f"this graph of {n_nodes} nodes would have about {n_edges} edges, and at "
@@ -423,12 +389,6 @@ def _nodes(n: int) -> Integers:
 def _all_pairs(n: int) -> Integers:
     """Return all pairs i < j in lexicographic order."""
     return np.argwhere(np.triu(np.ones((n, n), dtype=bool), 1))
-
-
-def _expected_pairs(n: int, radius: float) -> int:
-    """Return the mean number of pairs of random points that are a radius apart."""
-    r = max(0.0, min(radius, 1.0))  # zero for NaN
-    return int(math.comb(n, 2) * (math.pi * r**2 - 8 / 3 * r**3 + r**4 / 2))
 
 
 def _near_pairs(points: NDArray[np.float64], radius: float) -> Integers:

@@ -108,15 +108,11 @@ class Model:
         schema.choice(KINDS).check("problem", self.problem)
         _check_shapes(self)
         on_missing, means = self.encoding.on_missing, self.encoding.means
-        if on_missing == "mean" and means is None:
+        no_means = on_missing == "mean" and means is None
+        if no_means or (on_missing == "keep" and self.kind != "subspace"):
             raise ConfigError(
-                "the model has no means to fill in, because it was fitted without "
-                "--on-missing mean and --standardise; use --on-missing drop"
-            )
-        if on_missing == "keep" and self.kind != "subspace":
-            raise ConfigError(
-                f"a model of {self.problem} cannot keep missing entries; use "
-                "--on-missing drop"
+                f"on_missing cannot be {on_missing!r} for this model: 'mean' needs a "
+                "fit with means, and 'keep' a subspace; use 'drop'"
             )
 
     @classmethod
@@ -328,48 +324,43 @@ def load_model(
     ...     dadmm.load_model(folder).predict([[3.0, 5.0]]).round(6)
     array([4.])
     """
-    file = Path(path)
-    if not os.path.exists(path):
+    file = Path(path, NAME) if os.path.isdir(path) else Path(path)
+    if not os.path.exists(file):
         raise ConfigError(
-            f"cannot find {path}; give the folder of a run, or a model file"
+            f"cannot find {file}; give a model file, or the folder of a finished run "
+            "of a problem that has a model"
         )
-    if os.path.isdir(file):
-        file /= NAME
-        if not file.exists():
-            raise ConfigError(
-                f"{path} has no {NAME}; only finished runs have one, except of sfm and "
-                "of problems of your own"
-            )
     content = parse(file, json.loads, "JSON", MOST_BYTES)
     try:
         model = _decoded(content)
     except DadmmError as error:
         raise ConfigError(f"{file} is not a valid model: {error}") from None
-    given = {"unknown": (unknown, UNKNOWN), "on_missing": (on_missing, ON_MISSING)}
-    changed: Any = {name: x for name, (x, _) in given.items() if x is not None}
-    for name, value in changed.items():
-        schema.choice(given[name][1]).check(name, value)
-    return replace(model, encoding=replace(model.encoding, **changed))
+    encoding = model.encoding
+    if unknown is not None:
+        schema.choice(UNKNOWN).check("unknown", unknown)
+        encoding = replace(encoding, unknown=unknown)
+    if on_missing is not None:
+        schema.choice(ON_MISSING).check("on_missing", on_missing)
+        encoding = replace(encoding, on_missing=on_missing)
+    return replace(model, encoding=encoding)
 
 
 def _decoded(content: Any) -> Model:
     """Return the model of the content of a file, after a check of every field."""
-    schema.OBJECT.check("it", content)
-    for name in ("format", "version"):  # first: other formats have other fields
-        FIELDS[name].check(name, content.get(name))
-    schema.check_entries(content, FIELDS)
-    encoding = Encoding.from_json(content["encoding"])
-    if content["feature_names"] != list(encoding.feature_names):
+    if isinstance(content, dict):
+        for name in ("format", "version"):  # first: other formats have other fields
+            FIELDS[name].check(name, content.get(name))
+    given = schema.check_entries(content, FIELDS)
+    encoding = Encoding.from_json(given["encoding"])
+    if given["feature_names"] != list(encoding.feature_names):
         raise ConfigError("feature_names differ from the encoding")
     parameters, stated = (
-        {name: _array(name, part) for name, part in content[parts].items()}
+        {name: _array(name, part) for name, part in given[parts].items()}
         for parts in ("parameters", "table_parameters")
     )
-    origin = Origin(
-        **{name: content[name] for name in Origin._fields if name != "version"},
-        version=content["dadmm"],
-    )
-    model = Model(content["problem"], encoding, parameters, origin, content["settings"])
+    given["version"] = given["dadmm"]
+    origin = Origin(**{name: given[name] for name in Origin._fields})
+    model = Model(given["problem"], encoding, parameters, origin, given["settings"])
     found = model.table_parameters
     for name in found.keys() | stated.keys():
         part, other = (parts.get(name, np.empty(0)) for parts in (found, stated))
@@ -392,33 +383,25 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 def _check_shapes(model: Model) -> None:
     """Raise unless the parameters fit the problem and the columns."""
-    problem, parts, d = model.problem, model.parameters, len(model.feature_names)
-    is_subspace = model.kind == "subspace"
-    allowed = [{"W", "mu", "a"}] if is_subspace else [{"coef"}, {"coef", "intercept"}]
-    if {*parts} not in allowed:
-        raise ConfigError(
-            f"the parameters of {problem} must be "
-            f"{' or '.join(' and '.join(sorted(one)) for one in allowed)}, got "
-            f"{shown(sorted(parts))}"
-        )
-    lead: tuple[int, ...] = ()
+    parts, d, lead = model.parameters, len(model.feature_names), list[int]()
+    found = {name: [*part.shape] for name, part in parts.items()}
     if model.kind == "classification":
         count = len(model.encoding.classes or ())
-        binary = builder.n_classes(problem) == 2
+        binary = builder.n_classes(model.problem) == 2
         if count < 2 or (binary and count > 2):
             two = "two" if binary else "at least two"
-            raise ConfigError(f"{problem} needs {two} classes, got {count}")
-        lead = () if binary else (count,)
-    wanted = {"coef": (*lead, d), "intercept": lead, "mu": (d,), "a": ()}
-    if is_subspace:
-        wanted["W"] = (d, max((1, *parts["W"].shape[1:2])))
-    for name, part in parts.items():
-        if part.shape != wanted[name]:
-            raise ConfigError(
-                f"{name} must have shape {wanted[name]} for {d} encoded columns, got "
-                f"{part.shape}"
-            )
-    if is_subspace and not parts["a"] > 0.0:
+            raise ConfigError(f"{model.problem} needs {two} classes, got {count}")
+        lead = [] if binary else [count]
+    allowed = {"coef": [*lead, d], "intercept": lead}
+    if model.kind == "subspace":
+        width = max([1, *found.get("W", [])[1:2]])
+        allowed = {"W": [d, width], "mu": [d], "a": []}
+    if allowed not in (found, found | {"intercept": lead}):
+        raise ConfigError(
+            f"parameters of {model.problem} must have the shapes {allowed} for {d} "
+            f"encoded columns, got {shown(found)}"
+        )
+    if model.kind == "subspace" and not parts["a"] > 0.0:
         raise ConfigError(f"a must be positive, got {parts['a']}")
 
 

@@ -45,23 +45,18 @@ class Sums(NamedTuple):
     losses: Vector  # (2,) see `_losses`
     n_rows: Vector  # (1,)
 
-    def packed(self) -> Vector:
-        return np.concatenate(self)
 
-    @classmethod
-    def of(cls, packed: Vector) -> Sums:
-        return cls(*np.split(packed, [2, 5, 7]))
+def _unpack(sums: Vector) -> Sums:
+    return Sums(*np.split(sums, [2, 5, 7]))
 
 
 def merge_sums(mine: Vector, other: Vector) -> Vector:
     """Return the packed sums over the rows of both."""
-    a, b = Sums.of(mine), Sums.of(other)
-    return Sums(
-        np.maximum(a.extremes, b.extremes),
-        merge_moments(a.moments, b.moments),
-        a.losses + b.losses,
-        a.n_rows + b.n_rows,
-    ).packed()
+    a, b = _unpack(mine), _unpack(other)
+    return np.concatenate([
+        np.maximum(a.extremes, b.extremes), merge_moments(a.moments, b.moments),
+        a.losses + b.losses, a.n_rows + b.n_rows,
+    ])  # fmt: skip
 
 
 def score(
@@ -79,10 +74,10 @@ def score(
     counts have "deviance_explained", and a subspace has "explained_variance".
     """
     packed = [
-        reduce(merge_sums, (_sums(kind, x, parameters).packed() for x in rows.blocks()))
+        reduce(merge_sums, (_sums(kind, part, parameters) for part in rows.blocks()))
         for rows in own
     ]
-    sums = Sums.of(total(packed, merge_sums))
+    sums = _unpack(total(packed, merge_sums))
     values, n_rows, by_class = _values(kind, sums), int(sums.n_rows[0]), []
     if with_area and kind == "classification" and parameters["coef"].ndim == 1:
         low, high = -sums.extremes[0], sums.extremes[1]
@@ -98,27 +93,25 @@ def score(
     return Scores(known, n_rows, float(variance), tuple(by_class))
 
 
-def _sums(kind: str | None, rows: Rows, parameters: Parameters) -> Sums:
-    """Return the sums over rows in memory."""
-    n_rows = np.array([float(rows.X.shape[0])])
-    found = Sums(np.full(2, -np.inf), np.zeros(3), np.zeros(2), n_rows)
+def _sums(kind: str | None, rows: Rows, parameters: Parameters) -> Vector:
+    """Return the packed sums over rows in memory."""
+    extremes, moments, losses = np.full(2, -np.inf), np.zeros(3), np.zeros(2)
     if kind == "subspace":
         X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
         centred = np.nan_to_num(X - parameters["mu"])
         left = np.nan_to_num(X - predictions.reconstruct(X, parameters).rows)
         losses = np.array([(left * left).sum(), (centred * centred).sum()])
-        return found._replace(losses=losses)
-    if kind is None or rows.y is None or not len(rows.y):
-        return found
-    y, weight, fitted = rows.y, _weights(rows), predictions.linear(rows.X, parameters)
-    extremes, moments = found.extremes, np.array([weight.sum(), 0.0, 0.0])
-    if kind == "classification" and fitted.ndim == 1:
-        extremes = np.array([-fitted.min(), fitted.max()])
-    elif kind != "classification" and moments[0] > 0.0:
-        moments[1] = (weight * y).sum() / moments[0]
-        moments[2] = (weight * (y - moments[1]) ** 2).sum()
-    losses = np.array([(weight * loss).sum() for loss in _losses(kind, y, fitted)])
-    return found._replace(extremes=extremes, moments=moments, losses=losses)
+    elif kind is not None and rows.y is not None and len(rows.y):
+        y, weight = rows.y, _weights(rows)
+        fitted = predictions.linear(rows.X, parameters)
+        moments[0] = weight.sum()
+        if kind == "classification" and fitted.ndim == 1:
+            extremes = np.array([-fitted.min(), fitted.max()])
+        elif kind != "classification" and moments[0] > 0.0:
+            moments[1] = (weight * y).sum() / moments[0]
+            moments[2] = (weight * (y - moments[1]) ** 2).sum()
+        losses = np.array([(weight * loss).sum() for loss in _losses(kind, y, fitted)])
+    return np.concatenate([extremes, moments, losses, [rows.X.shape[0]]])
 
 
 def _weights(rows: Rows) -> Vector:

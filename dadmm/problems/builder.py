@@ -75,7 +75,7 @@ def find(name: str) -> type[Any]:
     if name in PROBLEMS:
         return PROBLEMS[name]
     place = name if ":" in name else _from_packages()[name]
-    found = import_class("problem", place, like="prox", installed=place != name)
+    found = import_class("problem", place, installed=place != name)
     check_members(found, name)
     return found
 

@@ -11,7 +11,7 @@ from dadmm.runs.config import RunConfig
 
 def is_named(config: RunConfig) -> bool:
     """Return whether all graphs are known by name, and none is a file."""
-    no_file = all(map(topology.is_named, config.topology.split(",")))
+    no_file = topology.GRAPHS.keys() >= set(config.topology.split(","))
     return no_file and not config.schedule.endswith(".csv")
 
 
@@ -20,7 +20,7 @@ def build_graph(
 ) -> tuple[Topology, Schedule | None]:
     """Return the graph, and the schedule of its edges unless all are always used."""
     names, seed = config.topology.split(","), config.topology_seed
-    if n_nodes is None and any(map(topology.is_named, names)):
+    if n_nodes is None and not topology.GRAPHS.keys().isdisjoint(names):
         n_nodes = config.traits.nodes
     if len(names) == 1:
         graph = topology.build(names[0], n_nodes, seed)

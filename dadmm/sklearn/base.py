@@ -164,7 +164,7 @@ class Consensus(BaseEstimator):
                     f"the graph has {len(graph)} nodes but the fit has {wanted}"
                 )
             return graph
-        if world.comm is None and topology.is_named(graph):
+        if world.comm is None and graph in topology.GRAPHS:
             wanted = max(1, min(wanted or NODES, most))
         return topology.build(graph, wanted)
 

@@ -12,12 +12,11 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
@@ -44,10 +43,9 @@ class Checkpoints:
         Save after every ``every`` iterations; 0 for never.
     seconds : float
         Save about every ``seconds`` seconds; 0 for never.
-    saves : bool
-        Whether to save at all.
-    resume : bool
-        Continue from the newest complete checkpoint in the folder.
+    saves, resume : bool
+        Whether to save at all, and whether to continue from the newest complete
+        checkpoint in the folder.
     identity : dict of str to str
         Facts that must be the same when a run is resumed.
     data : dict of int to str
@@ -72,8 +70,6 @@ class Checkpoints:
     ...     )
     >>> first.status, first.iterations, second.status
     ('not converged', 5, 'certified')
-    >>> second.iterations == dadmm.solve(problems, ring).iterations
-    True
     """
 
     folder: str | Path
@@ -92,15 +88,14 @@ class Checkpoints:
         self.start = 0  # the iteration after which the run continues
         self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
-        self._loaded: dict[int, tuple[dict[str, Any], Arrays]] = {}
+        self._loaded: dict[int, Arrays] = {}
         self._n_nodes = 0
-        self._saved = monotonic()
-        self._requested = False
+        self._saved, self._requested = monotonic(), False
 
     def open(
         self,
         world: World,
-        hosted: Sequence[int],
+        hosted: Iterable[int],
         n_nodes: int,
         max_iter: int,
         identity: Mapping[str, str] | None = None,
@@ -111,27 +106,35 @@ class Checkpoints:
         """
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
-        if self.resume:
-            if not self._loaded:
-                found = from_rank_0(world, lambda: str(latest(self.root, n_nodes)))
-                self.start = int(found)
-            collectively(world, self._load, hosted)
+        if self.resume and not self._loaded:
+            found = from_rank_0(world, lambda: str(latest(self.root, n_nodes)))
+            self.start = int(found)
+            self._loaded = collectively(
+                world, lambda: {i: self._load(i) for i in hosted}
+            )
         if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
                 f"max_iter is {max_iter}; raise max_iter to continue"
             )
 
-    def _load(self, hosted: Sequence[int]) -> None:
-        for i in hosted:
-            path = path_of(self.root, self.start, i)
-            if i not in self._loaded:
-                self._loaded[i] = read(path)
-            about, mine = self._loaded[i][0], self._about(self.start, i)
-            # the command line saves more facts than the library
-            check(about, {k: v for k, v in mine.items() if k in about}, path)
+    def _load(self, i: int) -> Arrays:
+        """Return the arrays of node i; raise if a fact is of another run."""
+        path = path_of(self.root, self.start, i)
+        about, arrays = read(path)
+        expected = self._about(self.start, i)
+        # the command line saves more facts than the library
+        for name in ("format", *(expected.keys() & about.keys())):
+            theirs, mine = about.get(name), expected[name]
+            if theirs != mine:
+                raise CheckpointError(
+                    f"the checkpoint {path} has another {name} ({name} {theirs}, and "
+                    f"here it is {mine}); resume with what it was made with, "
+                    f"{_remedy(path)}, or start a new run"
+                )
+        return arrays
 
-    def _about(self, t: int, i: int) -> dict[str, Any]:
+    def _about(self, t: int, i: int) -> dict[str, str | int]:
         """Return the facts in the file of node i."""
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
@@ -140,7 +143,7 @@ class Checkpoints:
     @property
     def coordinates(self) -> Arrays | None:
         """The coordinates of the run that is resumed, if it has any."""
-        for _, arrays in self._loaded.values():
+        for arrays in self._loaded.values():
             return State.from_arrays(arrays).coordinates or None
         return None
 
@@ -149,19 +152,15 @@ class Checkpoints:
         self._saved = monotonic()
         if not self._loaded:
             return None
-        found = {i: State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()}
+        found = {i: State.from_arrays(self._loaded.pop(i)) for i in nodes.tolist()}
         self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
         return State.join(list(found.values()))
 
-    def tidy(self, rank: int) -> None:
-        """Remove checkpoints after the iteration of the start.
-
-        They are incomplete. Files of this run would complete them with other states.
-        """
-        if rank == 0 and self.resume and self.saves:
-            for t in kept(self.root):
-                if t > self.start:
-                    drop(self.root, t, self._n_nodes)
+    def tidy(self) -> None:
+        """Remove incomplete checkpoints after the start, or this run completes them."""
+        for t in kept(self.root) if self.resume and self.saves else ():
+            if t > self.start:
+                drop(self.root, t, self._n_nodes)
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
@@ -207,7 +206,7 @@ def path_of(folder: Path, t: int, node: int) -> Path:
     return folder / FOLDER / f"{t:08d}" / f"node-{node:05d}.npz"
 
 
-def write(path: Path, about: Mapping[str, Any], arrays: Arrays) -> None:
+def write(path: Path, about: Mapping[str, str | int], arrays: Arrays) -> None:
     """Write a node's file, with a checksum at its end."""
     buffer = io.BytesIO()
     facts = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
@@ -219,7 +218,7 @@ def write(path: Path, about: Mapping[str, Any], arrays: Arrays) -> None:
         file.write(data + zlib.crc32(data).to_bytes(4, "little"))
 
 
-def read(path: Path) -> tuple[dict[str, Any], Arrays]:
+def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     """Return the facts and the arrays in a node's file."""
     try:
         data = files.read(path, path.parents[2])
@@ -267,24 +266,6 @@ def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
         raise _not_valid(place, error) from None
 
 
-def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Raise a CheckpointError if a fact is not as expected."""
-    if about.get("format") != FORMAT:
-        raise CheckpointError(
-            f"the checkpoint {path} has format {about.get('format')}, and this dadmm "
-            f"reads format {FORMAT} only; resume with the dadmm that wrote it, or "
-            "start anew"
-        )
-    for name, mine in expected.items():
-        if about.get(name) != mine:
-            moved = name in ("iteration", "node")
-            usual = "resume with what it was made with, or start a new run"
-            raise CheckpointError(
-                f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
-                f"here it is {mine}); {_remedy(path) if moved else usual}"
-            )
-
-
 def kept(folder: Path) -> list[int]:
     """Return the iterations of the checkpoints in a run's folder, oldest first."""
     found = (folder / FOLDER).glob("[0-9]*")
@@ -293,8 +274,8 @@ def kept(folder: Path) -> list[int]:
 
 def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
     """Return the nodes without a file of this iteration."""
-    paths = [path_of(folder, t, i) for i in range(n_nodes)]
-    return [i for i, path in enumerate(paths) if files.kind(path) != "file"]
+    nodes = range(n_nodes)
+    return [i for i in nodes if files.kind(path_of(folder, t, i)) != "file"]
 
 
 def complete(folder: Path, n_nodes: int) -> list[int]:
@@ -306,15 +287,12 @@ def latest(folder: Path, n_nodes: int) -> int:
     """Return the iteration of the newest complete checkpoint."""
     if whole := complete(folder, n_nodes):
         return whole[-1]
+    lacks = ""
     if some := kept(folder):
-        raise CheckpointError(
-            f"no checkpoint in {folder} is complete: iteration {some[-1]} "
-            f"lacks the file of node {missing(folder, some[-1], n_nodes)[0]} of "
-            f"{n_nodes}"
-        )
+        node = missing(folder, some[-1], n_nodes)[0]
+        lacks = f" (iteration {some[-1]} lacks the file of node {node} of {n_nodes})"
     raise CheckpointError(
-        f"there is no checkpoint in {folder}, so there is nothing to resume; start a "
-        "new run"
+        f"there is no complete checkpoint in {folder}{lacks}; start a new run"
     )
 
 
@@ -327,10 +305,7 @@ def prune(folder: Path, n_nodes: int) -> None:
 
 
 def drop(folder: Path, t: int, n_nodes: int) -> None:
-    """Remove the files of a checkpoint, and its folder if it is empty then.
-
-    Files that cannot be removed stay.
-    """
+    """Remove the files of a checkpoint that can be removed, and its empty folder."""
     paths = [path_of(folder, t, i) for i in range(n_nodes)]
     with suppress(OSError):
         for path in paths:

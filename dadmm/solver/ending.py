@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dadmm import penalty
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.kind import SolveKind
@@ -23,12 +22,8 @@ FALL = 1.1  # smallest decrease in a quarter of the run that is progress
 LIMIT = 1e-10  # without progress below it, relative to the start, it is rounding
 LONG = 8  # smallest diameter that may explain slow convergence
 CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
-OTHER_START = {  # by `Ending.init`
-    "merged": 'init = "shared"',
-    "shared": "another seed",
-    "independent": 'init = "shared", or another seed',
-    "given": "other starting parameters",
-}
+WORDS = {"objective": "change of the objective"}
+OF_PAPER = {"disagreement": "primal residual", "residual": "dual residual"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,7 @@ class Ending:
     criterion: str
     part: str | None  #: of theta; None means all of it
     node: int | None  #: its original number; None means the sum over all nodes
+    node_name: str  #: of ``node``, if the nodes of the graph have names
     iteration: int  #: the last one in which the criterion was not met
     factor: float  #: its value then, divided by its limit; inf if unknown
     #: The largest factor of any node and criterion, sampled at equal intervals
@@ -50,45 +46,38 @@ class Ending:
     patience: int  #: iterations in a row in which all criteria must be met
     delay: int  #: iterations until all nodes know it
     last: int  #: the last iteration of the run
-    scheme: str
     eta0: float | None  #: None if the scheme does not use it
     convex: bool  #: whether the problem declares itself convex
     init: str  #: "merged", "shared" or "independent"; "given" if by the caller
-    node_name: str = ""  #: of ``node``, if the nodes of the graph have names
 
     @property
     def what(self) -> str:
         """The criterion as text."""
-        paper = {"disagreement": "primal residual", "residual": "dual residual"}
-        name = self.criterion
-        name = paper.get(name, name) if self.rule.name == "residuals" else name
-        name = {"objective": "change of the objective"}.get(name, name)
-        who = self.node_name or self.node
-        where = " of all nodes" if self.node is None else f" on node {who}"
-        return f"the {name}{f' of {self.part}' if self.part else ''}{where}"
+        words = OF_PAPER if self.rule.name == "residuals" else {}
+        name = (WORDS | words).get(self.criterion, self.criterion)
+        part = f" of {self.part}" if self.part else ""
+        alone = f" on node {self.node_name or self.node}"
+        return f"the {name}{part}{' of all nodes' if self.node is None else alone}"
 
     def words(self, converged: bool) -> str:
         """Return the line of the report about the stopping rule."""
-        first = "all criteria were met from the first iteration on"
         if converged:
+            first = "all criteria were met from the first iteration on"
+            more = ""
             if self.iteration:
-                first = f"criterion met last: {self.what}, in iteration "
-                first += f"{self.iteration + 1}"
+                at = self.iteration + 1
+                first = f"criterion met last: {self.what}, in iteration {at}"
+                more = f"; all are met {self.patience} times in a row, and all nodes "
+                more += f"know it {self.delay} iteration{'s' * (self.delay != 1)} later"
             if self.was_checked:
-                return f"{first}; the check at the end held in iteration {self.last}"
-            if not self.iteration:
-                return first
-            return (
-                f"{first}; all are met {self.patience} times in a row, and all nodes "
-                f"know it {self.delay} iteration{'s' * (self.delay != 1)} later"
-            )
+                more = f"; the check at the end held in iteration {self.last}"
+            return first + more
         if self.rule.tolerance == 0.0:
             return "the tolerance is 0, so no criterion stops the run"
         if self.met:
             but = "the check at the end did not hold"
-            return f"all criteria met since iteration {self.iteration + 1}, but " + (
-                but if self.was_checked else "not for long enough"
-            )
+            but = but if self.was_checked else "not for long enough"
+            return f"all criteria met since iteration {self.iteration + 1}, but {but}"
         known = math.isfinite(self.factor)
         times = f", {self.factor:.3g} times its limit" if known else ""
         return f"not met: {self.what}{times}"
@@ -98,7 +87,7 @@ class Ending:
         """Whether a check at the end did not hold at least once."""
         return self.iteration + self.patience + self.delay < self.last
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, str | int | float | None]:
         """Return the entry in summary.json."""
         return {
             "rule": self.rule.name,
@@ -115,7 +104,7 @@ class Ending:
 
 def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    run, scheme = local.run, local.run.penalties.scheme
+    run, eta0 = local.run, local.run.penalties.scheme.eta0
     log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
     heard = local.iterations - joint
     worst = log.last_unmet(heard) if local.reason == "converged" else log.unmet
@@ -123,16 +112,14 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
-    alone = not (joint or node < 0)
-    labels = run.topology.names
-    name = labels[local.names.index(int(node))] if alone and labels else ""
+    alone, labels = not (joint or node < 0), run.topology.names
     return Ending(
-        node_name=name,
         rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if unnamed else run.layout.names[int(part)],
         node=int(node) if alone else None,
+        node_name=labels[local.names.index(int(node))] if alone and labels else "",
         iteration=int(iteration),
         factor=factor,
         trail=whole[-TRAIL:][: -(-heard // spacing)],
@@ -140,8 +127,7 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
         patience=log.patience,
         delay=log.delay + joint,
         last=local.iterations,
-        scheme=penalty.name_of(scheme),
-        eta0=scheme.eta0 if isinstance(scheme.eta0, float | int) else None,
+        eta0=eta0 if isinstance(eta0, float | int) else None,
         convex=bool(getattr(run.local.problems[0], "convex", False)),
         init=init,
     )
@@ -152,7 +138,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
 
     With the samples (n, d) of a node, the scales of their columns are compared.
     """
-    ending, rule = result.ending, result.ending.rule
+    ending, rule, n = result.ending, result.ending.rule, result.iterations
     if result.converged or result.reason == "output":
         return ""
     if result.reason == "no_minimum":
@@ -167,67 +153,39 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             "the dual residual is unknown if payloads are lost, so the rule "
             f'{rule.name} is never met; use stopping = "optimality"'
         )
-    if ending.met and ending.was_checked:
-        return (
-            "all criteria were met, but the check at the end did not hold; allow about "
-            f"{_round(result.iterations / 3)} more iterations"
-        )
     if ending.met:
-        return (
-            "all criteria were met at the end, but not for long enough; allow at least "
-            f"{ending.patience + ending.delay} more iterations ({ending.patience} in a "
-            f"row, and {ending.delay} until all nodes know)"
-        )
-    if result.iterations <= FEW:
-        return f"{result.iterations} iterations are likely too few; raise max_iter"
+        due = n / 3 if ending.was_checked else ending.patience + ending.delay
+        return f"all criteria were met, but too late; {_allow(due)}"
+    if n <= FEW:
+        return f"{n} iterations are likely too few; raise max_iter"
     rate, fallen = _trend(ending)
-    scaled = rule.scaled  # then limits may have changed during the run
-    least = min(ending.factor * rule.tolerance, fallen)
-    if not rate and not scaled and least < LIMIT:
-        return (
-            "the tolerance is likely too tight for double precision: "
-            f"{ending.what} no longer decreases; {_looser(ending)}"
-        )
-    apart = _units(result, rows) if result.coordinates == "raw" else ""
+    still = f"{ending.what} no longer decreases; raise tolerance"
+    if not rate and fallen < LIMIT:
+        return f"{still}, which double precision does not reach"
+    apart = _scales(result, rows) if result.coordinates == "raw" else ""
     if apart:
         return apart
     more = math.log(ending.factor) / rate if rate else math.inf
-    if more <= 2 * result.iterations:
-        return (
-            "max_iter is likely too low: the criteria still approach their limits; "
-            f"allow {'at least' if scaled else 'about'} {_round(more)} more iterations"
-        )
+    if more <= 2 * n:
+        return f"max_iter is likely too low; {_allow(more)}"
     if ending.eta0 is not None and ending.criterion != "objective":
-        small = ending.criterion == "disagreement"
+        size, change = "large", "lower"
+        if ending.criterion == "disagreement":
+            size, change = "small", "raise"
         return (
-            f"the penalty eta0 = {ending.eta0:g} is likely too "
-            f"{'small' if small else 'large'} for the scheme {ending.scheme}: "
-            f"{'nodes do not agree' if small else 'residuals stay large'}; use "
-            f'eta0 = "auto", or {"raise" if small else "lower"} eta0 tenfold'
+            f"the penalty eta0 = {ending.eta0:g} is likely too {size}; use "
+            f'eta0 = "auto", or {change} eta0 tenfold'
         )
     diameter = result.topology.diameter_bound
-    if diameter >= LONG and result.iterations < CROSSINGS * diameter:
+    if diameter >= LONG and n < CROSSINGS * diameter:
         return (
             "the graph is likely the cause: information needs up to "
             f"{diameter} iterations to cross it; raise max_iter, or add edges that "
             "shorten its paths"
         )
-    if scaled:
-        return f"allow more iterations, or {_certifying(result)}"
-    if not ending.convex and not rate:
-        return (
-            "progress likely stopped because the problem is not convex; use "
-            f"{OTHER_START[ending.init]}"
-        )
-    if not rate:
-        return (
-            f"{ending.what} no longer decreases; {_looser(ending)} if that is accurate "
-            "enough"
-        )
-    return (
-        f"the run converges slowly; allow about {_round(more)} more iterations, or "
-        "raise tolerance"
-    )
+    if rate:
+        return f"the run converges slowly; {_allow(more)}"
+    return still if ending.convex else f"{still}, or use another init or seed"
 
 
 def _trend(ending: Ending) -> tuple[float, float]:
@@ -248,53 +206,26 @@ def _trend(ending: Ending) -> tuple[float, float]:
     return rate, math.exp(now - float(np.nanmax(values)))
 
 
-def _looser(ending: Ending) -> str:
-    """Return advice on a tolerance that the run would meet."""
-    rule, more = ending.rule, 2.0 * ending.factor
-    words = f"raise tolerance to {more * rule.tolerance:.0e}"
-    least = more * rule.absolute_tolerance
-    if least and rule.name == "optimality" and ending.criterion != "objective":
-        words += f" and absolute_tolerance to {least:.0e}"
-    return words
-
-
-def _certifying(result: Result) -> str:
-    """Return advice on a tolerance at which the result is certified, if known."""
-    found = result.certificate
-    if found is None or found.objective <= 0.0:
-        return "raise tolerance"
-    by_radius = found.radius / math.sqrt(2.0 * found.objective / len(result.topology))
-    needed = min(by_radius, math.sqrt(found.gap / found.objective))
-    if not math.isfinite(needed):
-        return "raise tolerance"
-    digit = 10.0 ** math.floor(math.log10(needed))
-    enough = math.ceil(needed / digit) * digit
-    return f"raise tolerance to {enough:.0e}, at which this result is certified"
-
-
-def _units(result: Result, rows: Matrix | None) -> str:
-    """Return advice if the scales of columns or of parts of theta are far apart."""
+def _scales(result: Result, rows: Matrix | None) -> str:
+    """Return advice if columns are far apart, or parts of theta are by their unit."""
     sizes = np.empty(0) if rows is None or len(rows) < 2 else np.nanstd(rows, axis=0)
-    known = np.flatnonzero(sizes > 0)
+    known = sizes[sizes > 0]
     if not len(known):
         return ""
-    most, least = known[sizes[known].argmax()], known[sizes[known].argmin()]
-    if sizes[most] / sizes[least] >= SCALES:
-        return (
-            f"the scales of the columns are likely too far apart: column {most} of the "
-            f"data varies {sizes[most] / sizes[least]:.0e} times as much as column "
-            f"{least} (counted from 0); rescale the columns"
-        )
-    usual, names = float(np.median(sizes[known])), result.layout.names
-    if len(names) > 1 and not 1 / SCALES < usual < SCALES:
-        return (
-            f"the scales of {', '.join(names)} are likely too far apart: the standard "
-            f"deviation of the data is about {usual:.0e}; divide the data by it"
-        )
-    return ""
+    usual, several = float(np.median(known)), len(result.layout.names) > 1
+    if known.max() < SCALES * known.min() and (
+        not several or 1 / SCALES < usual < SCALES
+    ):
+        return ""
+    return (
+        "scales are likely too far apart: the standard deviations of the columns are "
+        f"from {known.min():.0e} (column {np.flatnonzero(sizes > 0)[known.argmin()]}, "
+        f"counted from 0) to {known.max():.0e} (column {sizes.argmax()}); rescale "
+        "the columns"
+    )
 
 
-def _round(iterations: float) -> int:
-    """Return a number of iterations, rounded up to one digit."""
-    unit = 10 ** max(len(str(math.ceil(iterations))) - 1, 1)
-    return int(math.ceil(iterations / unit) * unit)
+def _allow(iterations: float) -> str:
+    """Return advice on iterations, rounded up to one digit."""
+    unit = 10 ** (len(str(math.ceil(iterations))) - 1)
+    return f"allow at least {math.ceil(iterations / unit) * unit} iterations more"

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class Statement(NamedTuple):
     """The part of a result that holds for all nodes together, see `Result`."""
 
-    solution: Vector  # (size,) the mean over the nodes; private parts are NaN
-    objective: float  # sum of all f_i at the solution; NaN if it cannot be evaluated
+    solution: Vector
+    objective: float
     certificate: Certificate | None = None
     start: MergedStart | None = None
     subspace_bound: SubspaceBound | None = None
-    why: str = ""  # why no more can be said
+    why: str = ""
     status: str = ""
 
 
@@ -55,7 +55,7 @@ class SolveKind(RunKind):
     def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
         if saved:
-            self.enter(self.read(saved))
+            self.enter(self.RECORD(*(saved[name] for name in self.RECORD._fields)))
             return
         with world.tree(topology) as tree:
 
@@ -65,10 +65,6 @@ class SolveKind(RunKind):
 
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent
-
-    def read(self, saved: Saved) -> Any:
-        """Return the record of a checkpoint."""
-        return self.RECORD(*(saved[name] for name in self.RECORD._fields))
 
     def save(self, run: Run, **more: ArrayLike) -> None:
         """Keep the record in the state of a run, with further numbers."""
@@ -94,8 +90,8 @@ class SolveKind(RunKind):
     def mean(self, run: Run) -> Vector:
         """Return the mean over all nodes; private parts of it are NaN.
 
-        Set two facts: whether all problems give exact subgradients, and whether all are
-        PPCA without missing entries.
+        Set whether all problems give exact subgradients, and whether all are PPCA
+        without missing entries.
         """
         layout, n_nodes = run.layout, run.topology.n_nodes
         facts: list[list[bool]] = []
@@ -106,18 +102,6 @@ class SolveKind(RunKind):
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         self.all_exact, self.complete = (total[-2:] == n_nodes).tolist()
         return layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
-
-    def statement(self, run: Run) -> Statement:
-        """Return what is known of the result of a run, but for its status."""
-        centre = self.mean(run)
-        certificate, why = self.bound_error(run, centre)
-        objective = (
-            self._objective_at(run, centre)
-            if certificate is None
-            else certificate.objective
-        )
-        solution = np.asarray(self.theta_of(centre[None])[0])
-        return self.with_more(run, Statement(solution, objective, certificate, why=why))
 
     def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
         """Return a bound on the error of the mean, if any, and why it does not hold."""
@@ -131,11 +115,35 @@ class SolveKind(RunKind):
         """Return the same model with smaller errors of rounding."""
         return theta
 
-    def _objective_at(self, run: Run, centre: Vector) -> float:
-        """Return the sum of all f_i at the mean, with the private parts of each node.
+    def conclude(self, run: Run, reason: str) -> Statement:
+        """Return the statement about a run that has ended for this reason."""
+        centre = self.mean(run)
+        certificate, why = self.bound_error(run, centre)
+        if certificate is None:
+            objective = self._objective_at(run, centre)
+        else:
+            objective = certificate.objective
+        solution = np.asarray(self.theta_of(centre[None])[0])
+        said = Statement(solution, objective, certificate, why=why)
+        said = self.with_more(run, said)
+        convex = all(getattr(own, "convex", False) for own in run.local.problems)
+        status = "stopped"
+        if run.stopping.rule.tolerance == 0.0:  # max_iter iterations are asked for
+            status = "max_iter" if reason == "max_iter" else "not converged"
+            if status != "max_iter":
+                why = "it did fewer iterations than were asked for"
+        elif certificate is not None and certificate.holds:
+            status, why = "certified", ""
+        elif reason != "converged":
+            status = "not converged"
+            why = why if convex else "the problem is not convex"
+        elif not convex:
+            why = self.doubt(run, said)
+            status = status if why else "stationary"
+        return said._replace(status=status, why=why)
 
-        The mean is in the coordinates of the run.
-        """
+    def _objective_at(self, run: Run, centre: Vector) -> float:
+        """Return the sum of all f_i at the mean, with private parts of each node."""
         layout, theta = run.layout, run.state.theta
         try:
             shared = np.tile(layout.shared(self.rotated(centre)), (len(theta), 1))
@@ -143,26 +151,6 @@ class SolveKind(RunKind):
         except BREAKDOWNS:
             values = np.full(len(theta), np.nan)
         return merged(run, values, np.add)
-
-    def conclude(self, run: Run, reason: str) -> Statement:
-        """Return the statement about a run that has ended for this reason."""
-        said = self.statement(run)
-        convex = all(getattr(own, "convex", False) for own in run.local.problems)
-        counts = run.stopping.rule.tolerance == 0.0  # max_iter iterations are asked for
-        if counts and reason == "max_iter":
-            status, why = "max_iter", said.why
-        elif not counts and said.certificate is not None and said.certificate.holds:
-            status, why = "certified", ""
-        elif reason != "converged":
-            status = "not converged"
-            why = said.why if convex else "the problem is not convex"
-            why = "it did fewer iterations than were asked for" if counts else why
-        elif convex:
-            status, why = "stopped", said.why
-        else:
-            why = self.doubt(run, said)
-            status = "stopped" if why else "stationary"
-        return said._replace(status=status, why=why)
 
     def doubt(self, run: Run, said: Statement) -> str:
         """Return why a run that met its rule may not be stationary; "" if it is."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from dadmm.core.linalg import subspace_angle
 from dadmm.graphs.topology import Topology
 from dadmm.solver.coordinates import Total, pooled
 from dadmm.solver.kind import Saved, Statement
-from dadmm.solver.subspace import n_axes
+from dadmm.solver.subspace import SubspaceProblem, n_axes
 from dadmm.solver.units import NO_UNIT, InUnits
 
 LEAST_NOISE = 1e-20  # variance of the noise over the variance of the rows
@@ -67,9 +67,6 @@ class Start(NamedTuple):
     rounds: Vector  # () in which missing entries were completed
 
 
-Found = tuple[Start, float]
-
-
 class MergedStart(NamedTuple):
     """Where a run with ``init="merged"`` started."""
 
@@ -85,11 +82,12 @@ class MergedStart(NamedTuple):
     rounds: int  #: in which missing entries were completed; 0 without missing entries
 
 
-def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]:
+def find_start(
+    total: Total, problems: Mapping[int, SubspaceProblem]
+) -> tuple[Start, float]:
     """Return the start of all nodes, and their number of rows."""
     own = list(problems.values())
-    first = own[0]
-    M = first.n_components
+    first, layout = own[0], own[0].layout
     given = []
     for p in own:
         count = p.observed_counts
@@ -98,22 +96,32 @@ def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]
         given.append(np.concatenate([added, count, facts]))
     sums = total(given)
     (n, degrees), (added, observed) = sums[-2:], np.split(sums[:-2], 2)
-    seen = np.maximum(observed, 1.0)
+    seen, degrees = np.maximum(observed, 1.0), degrees / n
     mean = np.zeros_like(added) if first.zero_mean else added / seen
     # a column of which entries are missing keeps its variance
     rows = [p.standardised(mean, 1.0).raw_factor * np.sqrt(n / seen) for p in own]
+    start, _ = _start(total, first, rows, mean, n, degrees)
+    if observed.sum() == n * len(observed):
+        return start, n
+    # complete missing entries, in rounds
+    rounds, pace, done, D = Rounds(start), 1.0, 0, len(observed)
+    while pace > 0.0 and done < MOST_ROUNDS:
+        unit, mean = float(start.unit), start.mean
+        theta = layout.pack(W=unit * start.W, mu=0.0, a=unit**-2)
+        if not first.zero_mean:
+            within = [p.standardised(mean, 1.0) for p in own]
+            shift = total([_finite(p.completed_sum, theta, D) for p in within]) / n
+            mean = mean + shift
+            theta = layout.pack(W=unit * start.W, mu=-shift, a=unit**-2)
+        within = [p.standardised(mean, 1.0) for p in own]
+        rows = [_finite(p.completed, theta, 1, D) for p in within]
+        start, pace = _start(total, first, rows, mean, n, degrees, rounds)
+        done += 1
+    strictness = start.strictness * abs(pace)
+    return start._replace(strictness=strictness, rounds=np.array(float(done))), n
 
-    def start_of(rows: list[Matrix], mean: Vector, rounds: Rounds | None) -> Found:
-        axes = merged_axes(total, rows, n_axes(first))
-        return _start(total, rows, axes, mean, n, degrees / n, M, rounds)
 
-    start, _ = start_of(rows, mean, None)
-    if observed.sum() < n * len(observed):
-        start = _completed(total, own, start, n, start_of)
-    return start, n
-
-
-def _unless_singular(
+def _finite(
     method: Callable[[Vector], np.ndarray], theta: Vector, *shape: int
 ) -> np.ndarray:
     """Return what a method of a problem returns; NaN if its E-step breaks down."""
@@ -121,33 +129,6 @@ def _unless_singular(
         return method(theta)
     except np.linalg.LinAlgError:
         return np.full(shape, np.nan)
-
-
-def _completed(
-    total: Total,
-    own: Sequence[Any],
-    start: Start,
-    n: float,
-    start_of: Callable[[list[Matrix], Vector, Rounds], Found],
-) -> Start:
-    """Return the start after rounds in which missing entries are completed."""
-    layout, D, done = own[0].layout, len(start.mean), 0
-    rounds, pace = Rounds(start), 1.0
-    while pace > 0.0 and done < MOST_ROUNDS:
-        unit, mean = float(start.unit), start.mean
-        theta = layout.pack(W=unit * start.W, mu=0.0, a=unit**-2)
-        if not own[0].zero_mean:
-            within = [p.standardised(mean, 1.0) for p in own]
-            sums = [_unless_singular(p.completed_sum, theta, D) for p in within]
-            shift = total(sums) / n
-            mean = mean + shift
-            theta = layout.pack(W=unit * start.W, mu=-shift, a=unit**-2)
-        within = [p.standardised(mean, 1.0) for p in own]
-        rows = [_unless_singular(p.completed, theta, 1, D) for p in within]
-        start, pace = start_of(rows, mean, rounds)
-        done += 1
-    strictness = start.strictness * abs(pace)
-    return start._replace(strictness=strictness, rounds=np.array(float(done)))
 
 
 def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
@@ -174,19 +155,19 @@ def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
 
 def _start(
     total: Total,
+    problem: SubspaceProblem,
     rows: Sequence[Matrix],
-    axes: Matrix,
     mean: Vector,
     n: float,
     degrees: float,
-    M: int,
-    rounds: Rounds | None,
-) -> Found:
-    """Return the start within the axes (D, k) of n rows, the same on all nodes.
+    rounds: Rounds | None = None,
+) -> tuple[Start, float]:
+    """Return the start of n rows within their merged axes, the same on all nodes.
 
     After a round, it is the start of the next one, with the pace that `Rounds` gives.
     """
-    D = len(axes)
+    axes = merged_axes(total, rows, n_axes(problem))
+    D, M = len(axes), problem.n_components
     inside = [np.nan_to_num(own) @ axes for own in rows]
     both = zip(rows, inside, strict=True)
     outside = [own - within @ axes.T for own, within in both]
@@ -229,16 +210,32 @@ class MergedKind(InUnits):
     record: Start
 
     def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
-        """Choose the start by sums over all nodes, or use a saved one."""
+        """Choose the start by sums over all nodes, or use a saved one.
+
+        The curvature of each f_i is the number of rows, times the length of the
+        covariance of the rows along the components, relative to the model, if that
+        exceeds 1; and twice that, since the rows of one node have a likelihood that
+        need not be convex at the start. In measurements, factors of 1.5 and 2 did about
+        equally well, 1 and 3 worse.
+        """
         super().prepare(topology, world, saved)
-        self.curvature = self._curvature()
+        axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
+        spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
+        self.curvature = {}
+        for i, problem in self.within.items():
+            rows = problem.completed(self.starts[i])
+            along = rows @ axes
+            inside = along / spread
+            scaled = rows - (along - inside) @ axes.T
+            longest = float(np.linalg.norm(scaled.T @ inside, 2))
+            self.curvature[i] = NOT_CONVEX * max(float(problem.count), longest)
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose start and duals; a run that is resumed has its multipliers."""
         start, n = find_start(total, self.problems)
         self.enter(start)
         at, own = next(iter(self.starts.values())), self.within.values()
-        gradients = [_unless_singular(each.gradient, at, len(at)) for each in own]
+        gradients = [_finite(each.gradient, at, len(at)) for each in own]
         whole = total(gradients)
         if not np.isfinite(whole).all():
             raise ProblemError(NO_NOISE.format(start.W.shape[1]))
@@ -250,26 +247,6 @@ class MergedKind(InUnits):
         super().enter(record, strictness * float(record.strictness))
         start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
         self.starts = {i: start.copy() for i in self.problems}
-
-    def _curvature(self) -> dict[int, float]:
-        """Return a measure of the curvature of each f_i, by node.
-
-        It is the number of rows, times the length of the covariance of the rows along
-        the components, relative to the model, if that exceeds 1; and twice that, since
-        the rows of one node have a likelihood that need not be convex at the start. In
-        measurements, factors of 1.5 and 2 did about equally well, 1 and 3 worse.
-        """
-        axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
-        spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
-        found = {}
-        for i, problem in self.within.items():
-            rows = problem.completed(self.starts[i])
-            along = rows @ axes
-            inside = along / spread
-            scaled = rows - (along - inside) @ axes.T
-            longest = float(np.linalg.norm(scaled.T @ inside, 2))
-            found[i] = NOT_CONVEX * max(float(problem.count), longest)
-        return found
 
     def with_more(self, run: Run, said: Statement) -> Statement:
         """Return the statement with where the run started, too."""

@@ -8,13 +8,13 @@ hold, the run continues with a tighter tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from dadmm.admm.loop import Run
+from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.solver.certificate import LIGHT, Certificate, certify
@@ -47,15 +47,6 @@ class MetricKind(SolveKind):
         own = list(self.problems.values())
         self.enter(find_coordinates(total, own, starts, n_nodes))
 
-    def read(self, saved: Mapping[str, np.ndarray]) -> Coordinates:
-        """Return the coordinates of a checkpoint."""
-        found: Coordinates = super().read(saved)
-        p, k = self.layout.size, found.map.shape[-1]
-        shapes = [(p, k), (k, p), (p,), *[()] * (len(found) - 3)]
-        if [part.shape for part in found] != shapes:
-            raise ValueError("coordinates have other shapes")
-        return found
-
     def enter(self, record: Coordinates) -> None:
         """Set what the run is made of, given the first coordinates."""
         self.tolerance = self.rule.tolerance  # what the certificate must reach
@@ -65,7 +56,6 @@ class MetricKind(SolveKind):
         self.starts = {i: record.inverse @ own for i, own in self.starts.items()}
         if self.duals is not None:
             self.duals = {i: own @ record.map for i, own in self.duals.items()}
-        self.verifies = not record.quadratic
         self.certificate: Certificate | None = None  # of the last review
         self.centre: Vector = np.zeros(0)  # zbar of the last review
         self.no_minimum = ""  # why there is none, in words
@@ -79,6 +69,9 @@ class MetricKind(SolveKind):
         for i, problem in self.problems.items():
             self.within[i] = problem.within(coordinates.map)
 
+    def _own_within(self, run: Run) -> Sequence[TransformableProblem]:
+        return [self.within[i] for i in run.names.tolist()]
+
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
         return by_row(rows, self.record.inverse)
@@ -86,35 +79,33 @@ class MetricKind(SolveKind):
     def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
         first = next(iter(self.problems.values()))
-        found: Matrix = first.theta_of(self.record.map, rows)
-        return found
-
-    def _theta_at(self, centre: Vector) -> Vector:
-        return np.asarray(self.theta_of(centre[None])[0])
+        return np.asarray(first.theta_of(self.record.map, rows))
 
     def adopt(self, run: Run) -> None:
         """Use the saved coordinates, or save the coordinates of a new run."""
         saved = run.state.coordinates
         if not saved:
-            if self.verifies and run.stopping.rule.is_scaled:
+            if not self.record.quadratic and run.stopping.rule.is_scaled:
                 run.work.tolerance[...] = max(LOOSE, self.tolerance)
             self._save(run)
             return
-        found = self.read(saved)
+        found = Coordinates(*(saved[name] for name in Coordinates._fields))
         self.changes, self._last = int(saved["changes"]), saved["last"].copy()
         self._best, self._without = float(saved["best"]), int(saved["without"])
         if not np.array_equal(found.map, self.record.map):
             self._change_to(found)
-            run.local.adopt([self.within[i] for i in run.names.tolist()])
+            run.local.adopt(self._own_within(run))
 
     def _save(self, run: Run) -> None:
-        changes, last = self.changes, self._last
+        best, without = self._best, self._without
         self.save(
-            run, changes=changes, last=last, best=self._best, without=self._without
+            run, changes=self.changes, last=self._last, best=best, without=without
         )
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
+        if self.tolerance == 0.0:  # max_iter iterations are asked for
+            return False
         run.edges.pull()  # the steps of the first iteration; nothing is sent
         run.local.solve()
         run.local.evaluate(0)
@@ -135,30 +126,25 @@ class MetricKind(SolveKind):
         if run.work.tolerance[0] > self.tolerance:
             run.stopping.reopen(self.tolerance)
             return ""
-        if self._certify(run, centre) or self._gives_up(run):
-            return "converged"
-        return ""
+        return "converged" if self._certify(run, centre) or self._gives_up(run) else ""
 
     def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
         """Change the coordinates if the Hessian is far from one; return whether so.
 
         Then the run continues at a third of the tolerance.
         """
-        if not self.verifies or self.changes >= MOST_CHANGES:
+        if self.record.quadratic or self.changes >= MOST_CHANGES:
             return False
-        problems: Any = run.local.problems
-        rows = [problem.rows(centre) for problem in problems]
+        rows = [problem.rows(centre) for problem in self._own_within(run)]
         values, axes = spectrum(run.total, rows, run.topology.n_nodes)
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
             return False
-        self.changes, self._last = self.changes + 1, self._theta_at(centre)
+        self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
         coordinates, primal, dual = self.record.changed(values, axes)
         self._change_to(coordinates)
-        problems = [self.within[i] for i in run.names.tolist()]
-        run.change_coordinates(t, problems, primal, dual)
+        run.change_coordinates(t, self._own_within(run), primal, dual)
         self._save(run)
-        now = float(run.work.tolerance[0])
-        run.stopping.reopen(max(now / 3.0, self.tolerance))
+        run.stopping.reopen(max(float(run.work.tolerance[0]) / 3.0, self.tolerance))
         return True
 
     def _gives_up(self, run: Run) -> bool:
@@ -174,7 +160,7 @@ class MetricKind(SolveKind):
         if known or not doubtful:
             if self._without >= PATIENCE and (near or known):
                 return True
-            if now <= LEAST_TOLERANCE or not self._is_exact:
+            if now <= LEAST_TOLERANCE or not self.record.exact:
                 return True
         self._save(run)
         ratio = max(0.7 / shortfall, 0.01) if known else 0.1
@@ -183,36 +169,21 @@ class MetricKind(SolveKind):
 
     def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
         """Return the certificate; there is none without subgradients."""
-        if self._is_exact:
-            if self.certificate is None or not np.array_equal(centre, self.centre):
-                self._certify(run, centre)
-            found = self.certificate
-            if found is not None and not self.no_minimum:
-                return found, "" if found.holds else self._why_not(found)
-        return None, self.no_minimum or NOT_EXACT
-
-    def _why_not(self, certificate: Certificate) -> str:
-        """Return why a certificate does not hold."""
+        if not self.record.exact or self.no_minimum:
+            return None, self.no_minimum or NOT_EXACT
+        if self.certificate is None or not np.array_equal(centre, self.centre):
+            self._certify(run, centre)
+        found = self.certificate
+        assert found is not None
+        why = f"the bound on the error is {found.shortfall:.1e} times its limit"
         if self.changes == MOST_CHANGES:
-            return "the curvature does not settle; the objective may have no minimum"
-        if certificate.lightest < LIGHT:
-            return (
-                "rows differ too much in size or weight: the least is "
-                f"{certificate.lightest:.0e} of the largest"
-            )
-        n = certificate.open_directions
-        if n and not np.isfinite(certificate.radius):
-            return (
-                f"the data leave {n} direction{'s' * (n > 1)} open, and the curvature "
-                "of the objective gives no bound there"
-            )
-        if not np.isfinite(certificate.shortfall):
-            return "the curvature near the solution gives no bound on the error"
-        return f"the bound on the error is {certificate.shortfall:.1e} times its limit"
-
-    @property
-    def _is_exact(self) -> bool:
-        return bool(self.record.exact)
+            why = "the curvature does not settle; the objective may have no minimum"
+        elif found.lightest < LIGHT:
+            least = f"{found.lightest:.0e}"
+            why = f"the least row, by size or weight, is {least} of the largest"
+        elif not np.isfinite(found.shortfall):
+            why = "the curvature near the solution gives no bound on the error"
+        return found, "" if found.holds else why
 
     def mean(self, run: Run) -> Vector:
         """Return the mean over all nodes; nothing is private."""
@@ -223,13 +194,12 @@ class MetricKind(SolveKind):
         light = self._lightest(run, centre)
         self.certificate = certify(run, centre, self.tolerance, self.record, light)
         self.centre = centre
-        return self.certificate.holds and self._is_exact
+        return self.certificate.holds and bool(self.record.exact)
 
     def _lightest(self, run: Run, centre: Vector) -> float:
         """Return the size of the least row over the largest row, about."""
-        point, found = self._theta_at(centre), []
-        for i in run.names.tolist():
-            own, within = self.problems[i], self.within[i]
+        point, found = self.theta_of(centre[None])[0], []
+        for own, within in zip(self.own(run), self._own_within(run), strict=True):
             size = np.linalg.norm(within.rows(centre))
             least = getattr(own, "lightest", 1.0) * size
             found.append([least if own.rows(point).any() else np.inf, -size])
@@ -240,21 +210,18 @@ class MetricKind(SolveKind):
         """Return whether the objective falls for ever along some direction."""
         if not self.record.margins:
             return False
-        own, point = self.own(run), self._theta_at(centre)
+        own, point = self.own(run), self.theta_of(centre[None])[0]
 
-        def margins(theta: Vector) -> tuple[float, float]:
+        def separates(theta: Vector, limit: float) -> bool:
             found = np.array([problem.margins(theta) for problem in own]) * [1.0, -1.0]
             least, largest = run.total(list(found), np.minimum).tolist()
-            return least, -largest
+            return bool(largest != 0.0 and least > limit * -largest)
 
+        sure = separates(point, SURE)
+        if not sure and (
+            self.changes < CHANGES_BEFORE or not separates(point - self._last, LIKELY)
+        ):
+            return False
         what = getattr(own[0], "separated", "the classes")
-        least, largest = margins(point)
-        if least > SURE * largest:
-            self.no_minimum = f"{what} can be separated"
-            return True
-        if self.changes >= CHANGES_BEFORE:
-            least, largest = margins(point - self._last)
-            if largest > 0.0 and least > LIKELY * largest:
-                self.no_minimum = f"{what} can most likely be separated"
-                return True
-        return False
+        self.no_minimum = f"{what} can {'' if sure else 'most likely '}be separated"
+        return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,17 +79,17 @@ class Abilities(NamedTuple):
 def abilities(problems: Iterable[Problem | type]) -> Abilities:
     """Return what all of these problems allow; of a class, what its problems may."""
     # of those that differ in what is looked at: nodes may be many
-    unlike: dict[Any, Problem | type] = {}
+    unlike: dict[object, Problem | type] = {}
     for one in problems:
-        key: Any = one
+        key: object = one
         if not isinstance(one, type):
             about = one.layout.size, bool(one.layout.private), bool(one.layout.scales)
             key = type(one), *about, getattr(one, "convex", False)
         unlike.setdefault(key, one)
-    return common_abilities([_abilities(problem) for problem in unlike.values()])
+    return common_abilities(map(_abilities, unlike.values()))
 
 
-def common_abilities(found: Sequence[Sequence[Any]]) -> Abilities:
+def common_abilities(found: Iterable[Iterable[Any]]) -> Abilities:
     """Return what all problems allow, given the abilities of some or of each rank."""
     each = [Abilities(*own) for own in found]
     why = next((own.no_metric for own in each if own.no_metric), "")
@@ -101,8 +101,9 @@ def _abilities(given: Problem | type) -> Abilities:
     kind, problem = (given, None) if isinstance(given, type) else (type(given), given)
     start, judge, name, why = Start.NONE, Judge.RULE, kind.__name__, ""
     if can_merge_axes(kind):
-        is_any = can_merge_axes(kind, "with_log_lengths")
-        start = Start.ANY if is_any else Start.MERGED
+        start = Start.MERGED
+        if can_merge_axes(kind, "with_log_lengths"):
+            start = Start.ANY
     is_convex = getattr(problem, "convex", False)
     if problem is not None and hasattr(problem, "gradient") and not is_convex:
         is_model = hasattr(problem, "moment") and not problem.layout.scales
@@ -119,12 +120,10 @@ def _abilities(given: Problem | type) -> Abilities:
 
 
 def can_merge_axes(kind: type, method: str = "standardised") -> bool:
-    """Return whether problems of a class can start from merged axes.
-
-    So they can if the class with this method has the step and start of ``kind``.
-    """
-    owners = [each for each in kind.__mro__ if method in vars(each)]
-    return stacks(kind, method) and getattr(kind, "init", None) is owners[0].init  # type: ignore[attr-defined]
+    """Return whether the class with this method has the step and start of ``kind``."""
+    owner = next((each for each in kind.__mro__ if method in vars(each)), kind)
+    own = getattr(kind, "init", None) is getattr(owner, "init", None)
+    return stacks(kind, method) and own
 
 
 def common_layout(problems: Mapping[int, Problem]) -> Layout:
@@ -151,40 +150,31 @@ def make_plan(
     If penalties never change (``is_constant``), or the run starts from another result
     (``is_warm``), it does not start from merged axes unless it is asked to.
     """
-    raw, none = coordinates == "raw", able.start is Start.NONE
+    raw, auto = coordinates == "raw", coordinates == "auto"
+    can_merge, why = able.start is not Start.NONE and not raw, able.no_metric
     start: str | Matrix = able.usual_init if init is None else init
-    drawn, merged = isinstance(start, str), isinstance(start, str) and start == "merged"
-    if init is None and merged and (raw or is_constant or is_warm or none):
+    drawn, in_units = isinstance(start, str), auto or coordinates == "units"
+    merged = isinstance(start, str) and start == "merged"
+    if init is None and merged and (not can_merge or is_constant or is_warm):
         start, merged = "shared", False
-    if raw and merged:
+    if merged and not can_merge:
         raise ConfigError(
-            'init = "merged" needs sums over the network; leave out coordinates = '
-            '"raw", or use init = "shared"'
+            'init = "merged" is for PPCA and structure from motion, and sums rows over '
+            'the network; use init = "shared", or leave out coordinates = "raw"'
         )
-    if raw:
-        return Plan(Kind.RAW, start, ASKED, able.judge, asked=True)
-    if merged and none:
-        raise ConfigError(
-            'init = "merged" is not possible: this start is for PPCA and structure '
-            "from motion"
-        )
-    if merged and coordinates != "metric":
+    if merged and in_units:
         return Plan(Kind.MERGED, start)
-    why = able.no_metric
-    if not merged and not why and coordinates != "units":
-        if coordinates == "metric" or not able.many:
+    if not merged and not why and (auto or coordinates == "metric"):
+        if not auto or not able.many:
             return Plan(Kind.METRIC, start)
         why = f"it has more than {MOST_COLUMNS} parameters"
         why = f'{why}, and coordinates is not "metric"'
-    elif drawn and not merged and able.start is Start.ANY and coordinates != "metric":
+    elif drawn and not merged and in_units and able.start is Start.ANY:
         return Plan(Kind.UNITS, start)
-    if coordinates == "auto":
-        return Plan(Kind.RAW, start, why, able.judge)
+    if auto or raw:
+        return Plan(Kind.RAW, start, ASKED if raw else why, able.judge, asked=raw)
     if coordinates == "units":
-        why = "they are for PPCA" if none else (
-            "with these starting parameters they are for PPCA without missing entries; "
-            'use init = "merged"'
-        )  # fmt: skip
+        why = 'they are for PPCA, and if entries are missing for init = "merged" only'
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')
 
 
@@ -201,22 +191,28 @@ def find_starts(
     """
     layout = next(iter(hosted.values())).layout
     if warm is not None:
-        if warm.layout != layout or warm.topology.n_nodes != n_nodes or warm.lost:
+        fits = warm.layout == layout and warm.topology.n_nodes == n_nodes
+        if not fits or not hosted.keys() <= warm.duals.keys():
             raise ConfigError(
-                f"warm_start has {warm.topology.n_nodes} nodes with {warm.layout}, and "
-                f"this run has {n_nodes} nodes with {layout}; start without "
-                "warm_start, or pass init"
-            )
-        if not hosted.keys() <= warm.duals.keys():
-            raise ConfigError(
-                "warm_start needs the multipliers of all nodes of this process, and "
-                "the result lacks some; pass a result of the same ranks"
+                f"warm_start has multipliers of {len(warm.duals)} of "
+                f"{warm.topology.n_nodes} nodes with {warm.layout}, and this process "
+                f"has {len(hosted)} of {n_nodes} nodes with {layout}; pass a result of "
+                "the same nodes and ranks, or init"
             )
         return {i: warm.of(i) for i in hosted}, {i: warm.duals[i] for i in hosted}
     if plan.kind is Kind.MERGED:
         return {}, None
     if not isinstance(plan.init, str):
-        given = _given(plan.init, n_nodes, layout.size)
+        shape = n_nodes, layout.size
+        try:
+            given = np.array(plan.init, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            given = np.empty(0)
+        if given.shape != shape or not np.isfinite(given).all():
+            raise ProblemError(
+                f"init must be one of {', '.join(INITS)}, or finite numbers of shape "
+                f"{shape}, got {shown(plan.init)}"
+            )
         return {i: given[i] for i in hosted}, None
     SEED.check("seed", seed)
     found, rng = {}, np.random.default_rng([seed, 0])
@@ -228,22 +224,3 @@ def find_starts(
         drawn = problem.init(rng if shared else np.random.default_rng([seed, 1, i]))
         found[i] = as_numbers(drawn, (layout.size,), "init")
     return found, None
-
-
-def _given(init: object, n_nodes: int, size: int) -> Matrix:
-    """Return the starting parameters of all nodes that the user gives."""
-    try:
-        given = np.array(init, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ProblemError(
-            f"init must be one of {', '.join(INITS)}, or numbers of shape ({n_nodes}, "
-            f"{size}), got {shown(init)}"
-        ) from None
-    if given.shape != (n_nodes, size):
-        raise ProblemError(
-            f"init must have shape ({n_nodes}, {size}), got {given.shape}"
-        )
-    if not np.isfinite(given).all():
-        node = int(np.argwhere(~np.isfinite(given))[0, 0])
-        raise ProblemError(f"init must be finite, but at node {node} it is not")
-    return given

@@ -22,8 +22,8 @@ The largest error over all q counts, and the root mean square over the neighbour
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate, certify
 from dadmm.solver.kind import Saved, SolveKind, merged
 from dadmm.solver.plan import Judge
+from dadmm.solver.subspace import SubspaceProblem
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
 NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
@@ -60,9 +61,7 @@ class RawKind(SolveKind):
         """Return "converged" if the run is stationary; else it continues."""
         rule = run.stopping.rule
         slopes = self.slope(run) if rule.name == "optimality" else None
-        if slopes is None:
-            return "converged"
-        steepest = merged(run, slopes, np.maximum)
+        steepest = 0.0 if slopes is None else merged(run, slopes, np.maximum)
         if steepest <= 1.0:
             return "converged"
         run.stopping.reopen(rule.tolerance)
@@ -83,24 +82,19 @@ class RawKind(SolveKind):
         """
         if self.plan.judge is Judge.RULE:
             return None
-        slopes = self._slopes(run)
+        layout, own, theta = self.layout, self.own(run), run.state.theta
+        m = layout.shared_size
+        gradients = [p.gradient(x)[:m] for p, x in zip(own, theta, strict=True)]
+        slopes = np.array(gradients) / np.sqrt(layout.pull[:m])
+        slopes = slopes + 2.0 * run.work.multiplier  # of each node's Lagrangian
         if self.plan.judge is Judge.MODEL:
-            return self._model_errors(run, slopes)
-        layout = self.layout
+            return self._model_errors(run, own, slopes)
         now = Numbers(run.work.numbers.copy(), len(layout.sizes))
         now.parts[4] = np.sqrt(np.add.reduceat(slopes**2, layout.starts, axis=1)).T
         given = run.stopping.rule
         rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
         found = rule.verdict(now, np.sqrt(layout.sizes)[:, None])
         return np.asarray(np.fmax(found.disagreement, found.residual))
-
-    def _slopes(self, run: Run) -> Matrix:
-        """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
-        own, m = self.own(run), self.layout.shared_size
-        both = zip(own, run.state.theta, strict=True)
-        found = np.array([problem.gradient(theta)[:m] for problem, theta in both])
-        root = np.sqrt(self.layout.pull[:m])
-        return np.asarray(found / root + 2.0 * run.work.multiplier)
 
     def scales_of(self, names: np.ndarray) -> Scales | None:
         """Return a function of the lengths of W, mu and a, see `Scales`.
@@ -122,21 +116,27 @@ class RawKind(SolveKind):
 
         return scales_at
 
-    def _model_errors(self, run: Run, slopes: Matrix) -> Vector:
+    def _model_errors(
+        self, run: Run, own: Sequence[SubspaceProblem], slopes: Matrix
+    ) -> Vector:
         gaps = run.incidence.spread(run.work.shared) - run.state.received
         limit, found = TIMES * run.stopping.rule.tolerance, []
-        own = list(zip(self.own(run), run.state.theta, strict=True))
-        moments = [problem.moment(theta) for problem, theta in own]
+        theta = run.state.theta
+        moments = [p.moment(x) for p, x in zip(own, theta, strict=True)]
         moment = run.total(moments) / run.topology.n_nodes
-        for k, (problem, theta) in enumerate(own):
+        for k, problem in enumerate(own):
             mine = gaps[run.incidence.node == k]
-            errors = relative_errors(problem, theta, slopes[k], mine, moment)
+            errors = relative_errors(problem, theta[k], slopes[k], mine, moment)
             found.append(errors.max() / limit if limit else math.inf)
         return np.array(found)
 
 
 def relative_errors(
-    problem: Any, theta: Vector, slope: Vector, gaps: Matrix, moment: Matrix
+    problem: SubspaceProblem,
+    theta: Vector,
+    slope: Vector,
+    gaps: Matrix,
+    moment: Matrix,
 ) -> Matrix:
     """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
 

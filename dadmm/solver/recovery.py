@@ -57,15 +57,6 @@ class LocalRun(NamedTuple):
         """Original numbers of the failed nodes that this process knows of."""
         return tuple(sorted(i for failure in self.failures for i in failure.lost))
 
-    @property
-    def component_root(self) -> int | None:
-        """The first node of this component; None in the first component."""
-        found = None
-        for failure in self.failures:
-            if failure.component != failure.components[0]:
-                found = failure.component[0]
-        return found
-
 
 class StateBuffer(dict[int, State]):
     """A callback that keeps the states of the last iterations, one more than reach."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,13 +73,10 @@ class Result:
     topology : Topology
     layout : Layout
         Names and shapes of the parts of theta.
-    theta : ndarray of shape (n_nodes, size)
-        Parameters of each node.
-    objectives : ndarray of shape (n_nodes,)
-        f_i at theta_i in the last iteration.
-    reason : str
-        Why the run ended, one of `dadmm.admm.stopping.REASONS`.
-    iterations : int
+    theta, objectives : ndarray of shape (n_nodes, size) and (n_nodes,)
+        Parameters of each node, and f_i there in the last iteration.
+    reason, iterations : str, int
+        Why the run ended, one of `dadmm.admm.stopping.REASONS`, and when.
     status : {"certified", "stationary", "stopped", "max_iter", "not converged"}
         "certified": the bound of ``certificate`` is within the tolerance. "stationary":
         the problem is not convex, the stopping rule is met, and the gradient at every
@@ -88,10 +86,9 @@ class Result:
         Why no more can be said; "" if the result is certified or stationary.
     coordinates : {"metric", "units", "raw"}
         In which theta was found.
-    solution : ndarray of shape (size,)
-        The mean of the nodes' parameters; private parts are NaN.
-    objective : float
-        The sum of all f_i at ``solution``, where the E-step is, too.
+    solution, objective : ndarray of shape (size,), float
+        The mean of the nodes' parameters; private parts are NaN. The sum of all f_i
+        there, where the E-step is, too.
     certificate : Certificate or None
         A bound on the error of ``solution``.
     residuals : Residuals
@@ -102,12 +99,9 @@ class Result:
         Since the run began or was resumed, and since it began.
     history : History
         Rows of each iteration, see `dadmm.Record`; empty if nothing was recorded.
-    nodes : ndarray of int of shape (n_nodes,)
-        Number at the start of each node that has not failed.
-    lost : tuple of int
-        Numbers at the start of failed nodes.
-    component_root : int, optional
-        First node of this part of the graph, if failures disconnected it from the rest.
+    penalties : EdgePenalties
+    nodes, lost : ndarray of int of shape (n_nodes,), tuple of int
+        Numbers at the start of the nodes that have not failed, and of failed nodes.
     comm : MPI.Comm, optional
         Communicator of the ranks that finished.
     start : MergedStart or None
@@ -116,16 +110,14 @@ class Result:
         For PPCA in units without missing entries, unless ``bound_angle`` is False: a
         bound on the angle between the subspace of each node and the principal axes of
         all rows.
-    penalties : EdgePenalties
     curvature_seconds : float
         How long this process measured curvatures for the first penalties.
     duals : dict of int to ndarray of shape (shared_size,)
         Sums of the multipliers, times 2, of the nodes of this process; for
         ``warm_start``.
-    settings : dict
-        The class of the problem, and what `solve` was given, by name.
-    spent : dict
-        Seconds of this call in ``total``, and of its ``set_up`` before iteration 1.
+    settings, spent : dict
+        The class of the problem, and what `solve` was given, by name. Seconds of this
+        call in ``total``, and of its ``set_up`` before iteration 1.
 
     Examples
     --------
@@ -137,8 +129,6 @@ class Result:
     ('certified', True, (6, 4))
     >>> result.parts(0).coef.round(2)  # of node 0
     array([ 0.13, -0.12,  0.58])
-    >>> result.certificate.coefficients.max() < 1e-2  # bounds on the errors
-    np.True_
     >>> result.traffic.bytes, result.traffic.edge_bytes.shape
     (13056, (12,))
     """
@@ -161,14 +151,13 @@ class Result:
     seconds: Seconds
     seconds_of_all_sessions: Seconds
     history: History
+    penalties: EdgePenalties
     nodes: np.ndarray
     lost: tuple[int, ...] = ()
-    component_root: int | None = None
     comm: Any = None
     start: MergedStart | None = None
     subspace_bound: SubspaceBound | None = None
     duals: Mapping[int, Vector] = field(default_factory=dict)
-    penalties: EdgePenalties = field(kw_only=True)
     curvature_seconds: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
@@ -206,8 +195,8 @@ class Result:
         return ACTIONS["plot"](self, kind)
 
     def save(
-        self, folder: Any, encoding: Any = None, *, overwrite: bool = False
-    ) -> Any:
+        self, folder: str | Path, encoding: object = None, *, overwrite: bool = False
+    ) -> Path:
         """Write a folder as ``dadmm run`` does, and return its path.
 
         ``dadmm report``, ``plot``, ``replay`` and ``predict`` read it. Over MPI rank 0
@@ -221,7 +210,8 @@ class Result:
         overwrite : bool
             Whether to replace a run that is in the folder.
         """
-        return ACTIONS["save"](self, folder, encoding, overwrite)
+        path: Path = ACTIONS["save"](self, folder, encoding, overwrite)
+        return path
 
     def replay(self, network: str) -> Any:
         """Return the run on another network, with its ``seconds`` and ``breakdown``.
@@ -273,25 +263,38 @@ def collect(
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
     ``gather`` leaves out returns the results of its own nodes.
     """
-    run, work = local.run, local.run.work
+    run, work, phases = local.run, local.run.work, len(PHASES)
     topology, own_nodes = run.topology, run.names.tolist()
-    earlier = np.array([before.get(i, np.zeros(len(PHASES))) for i in own_nodes])
+    earlier = np.array([before.get(i, np.zeros(phases)) for i in own_nodes])
     own = np.column_stack(
         [run.points, work.objective, run.seconds, run.seconds - earlier,
          work.disagreement, work.residual, work.lag]
     )  # fmt: skip
-    history = recorder.tables()
+    history, state, zeros = recorder.tables(), run.state, np.zeros(len(run.arcs))
+    fields = EdgePenalties._fields
+    columns = [
+        *(state.penalty.get(name, zeros) for name in fields), *run.exchange.sent.T,
+        *(state.sending.get(name, zeros) for name in ("silent", "lost")),
+        *run.tree.sent[run.arcs].T,
+    ]  # fmt: skip
+    by_edge = run.by_edge(np.array(columns).T)
     wire = run.exchange.wire.astype(np.float64)
-    tables = [run.by_node(own), history[0], _edges(run), history[1], wire]
+    tables = [run.by_node(own), history[0], by_edge, history[1], wire]
     whole, names = len(run.nodes) == topology.n_nodes, np.array(local.names)
     if not whole and gather != "none":
         whole, tables = _gathered(run, tables, gather == "all")
-    table, edges, wire = tables[::2]
-    theta, rest = np.split(table, [kind.layout.size], axis=1)
+    theta, rest = np.split(tables[0], [kind.layout.size], axis=1)
     objectives, *measured = rest.T.copy()
-    penalties, counts = np.split(edges.T, [len(EdgePenalties._fields)])
-    duals = kind.gradients_of(2.0 * work.multiplier, run.state.theta)
-    phases = len(PHASES)
+    penalties, counts = np.split(tables[2].T, [len(fields)])
+    messages, data, silent, lost, sums, sum_bytes = counts.astype(np.int64)
+    if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
+        lost = lost[topology.reverse]
+    calls, shared = run.exchange.collectives.tolist()
+    traffic = Traffic(
+        messages, data, silent, lost, calls, shared, sums, sum_bytes,
+        tables[4].astype(np.int64), run.mail.is_broadcast,
+    )  # fmt: skip
+    duals = kind.gradients_of(2.0 * work.multiplier, state.theta)
     return Result(
         topology=topology,
         layout=kind.layout,
@@ -302,15 +305,14 @@ def collect(
         coordinates=kind.plan.name,
         residuals=Residuals(*measured[2 * phases :]),
         ending=ending,
-        traffic=_traffic(counts.astype(np.int64), wire.astype(np.int64), run, whole),
+        traffic=traffic,
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
         history=recorder.history(tables[1:4:2]),
+        penalties=EdgePenalties(*penalties.copy()),
         nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
-        component_root=local.component_root,
         duals=dict(zip(own_nodes, duals, strict=True)),
-        penalties=EdgePenalties(*penalties.copy()),
         curvature_seconds=run.curvature_seconds,
         **stated._asdict(),
     )
@@ -341,25 +343,3 @@ def _gathered(
         ordered[np.argsort(ranks, kind="stable")] = table
         whole.append(ordered)
     return True, whole
-
-
-def _edges(run: Run) -> Matrix:
-    """Return penalties and traffic of the edges of this process, a row per edge."""
-    state, zeros = run.state, np.zeros(len(run.arcs))
-    columns = [state.penalty.get(name, zeros) for name in EdgePenalties._fields]
-    columns += [*run.exchange.sent.T]
-    columns += [state.sending.get(name, zeros) for name in ("silent", "lost")]
-    columns += [*run.tree.sent[run.arcs].T]
-    return run.by_edge(np.array(columns).T)
-
-
-def _traffic(counts: np.ndarray, wire: np.ndarray, run: Run, whole: bool) -> Traffic:
-    """Return the number of messages and bytes that nodes have sent."""
-    messages, data, silent, lost, sums, sum_bytes = counts
-    if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
-        lost = lost[run.topology.reverse]
-    calls, shared = run.exchange.collectives.tolist()
-    return Traffic(
-        messages, data, silent, lost, calls, shared, sums, sum_bytes, wire,
-        run.mail.is_broadcast,
-    )  # fmt: skip

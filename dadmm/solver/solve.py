@@ -17,7 +17,7 @@ from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import Checks, World, collectively
+from dadmm.comm.world import Checks, World
 from dadmm.core.classes import place_of
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
@@ -175,17 +175,6 @@ def solve(
     'certified'
     >>> result.parts(0).coef.round(2)  # of node 0
     array([ 0.13, -0.11,  0.58])
-
-    The paper's NAP, with another budget and at most 200 iterations:
-
-    >>> result = dadmm.solve(
-    ...     problems,
-    ...     dadmm.Topology.ring(6),
-    ...     scheme=dadmm.penalty.NAP(budget0=2.0),
-    ...     stopping=dadmm.Stopping(max_iter=200),
-    ... )
-    >>> result.converged
-    True
     """
     began, ranks = monotonic(), as_option(Ranks, comm)
     comm, world = ranks.comm, World(ranks.comm)
@@ -249,8 +238,8 @@ def solve(
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
         checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, facts)
-        if checkpoints.resume:
-            collectively(world, checkpoints.tidy, world.rank)
+        if world.rank == 0:
+            checkpoints.tidy()
         begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):

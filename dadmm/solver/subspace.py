@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 from dadmm.solver.coordinates import Total, pooled
@@ -32,6 +33,37 @@ MORE_AXES = 10  # of its rows that a node sends, beyond the components
 MOST_DEGREES = 10.0  # a larger bound is none
 EPS = float(np.finfo(float).eps)
 ROUNDING = 4.0 * EPS  # of the rows, see `_error_weight`
+
+
+class SubspaceProblem(Problem, Protocol):
+    """PPCA with N rows of D columns and M components, as this room knows it."""
+
+    n_samples: int
+    count: float  # N, but for structure from motion
+    observed_counts: Vector  # (D,) of each column
+    dimension: int
+    n_components: int
+    zero_mean: bool  # whether mu is zero
+    free_axes: bool  # whether only the column space of W is of interest
+    free_offsets: bool  # whether each row has an offset of its own
+    mean: Vector
+    factor: Matrix  # rows with the scatter about the mean
+    raw_factor: Matrix  # rows with the scatter about zero
+
+    def standardised(self, mean: Vector, unit: float) -> Self:
+        """Return the problem of the rows ``(x - mean) / unit``."""
+
+    def completed_sum(self, theta: Vector) -> Vector:
+        """Return the sum (D,) of all rows, with expectations for missing entries."""
+
+    def completed(self, theta: Vector) -> Matrix:
+        """Return rows with the expected scatter about zero."""
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of the negative log-likelihood."""
+
+    def moment(self, theta: Vector) -> Matrix:
+        """Return the (M, M) second moment of the latent variables."""
 
 
 class SubspaceBound(NamedTuple):
@@ -45,14 +77,18 @@ class SubspaceBound(NamedTuple):
     why: str  #: why there is no bound; "" if there is one
 
 
-def n_axes(problem: Any) -> int:
+def n_axes(problem: Problem) -> int:
     """Return how many axes of its rows a node sends."""
     D, M = problem.layout.shapes["W"]
     return int(min(D, M + MORE_AXES))
 
 
 def bound_subspace(
-    total: Total, problems: Sequence[Any], W: Matrix, centre: Matrix, n_nodes: int
+    total: Total,
+    problems: Sequence[SubspaceProblem],
+    W: Matrix,
+    centre: Matrix,
+    n_nodes: int,
 ) -> SubspaceBound:
     """Return the bound, by sums over the nodes.
 
@@ -83,40 +119,33 @@ def bound_subspace(
     if not lengths[-1] > 0.0:
         return _none("the rows do not span the subspace")
     k = n_axes(first)
-    own_sums = []
+    own_sums = []  # slopes (D, M) and axes (k, D), then what was dropped, and an angle
     for own, mine in zip(rows, W, strict=True):
         along = own @ basis
         outside = own - along @ basis.T
         axes, dropped = _shortened(outside, k)
         slopes = outside.T @ (along / lengths**2)
         off = max(_angle(mine, basis), _angle(centre, basis))
-        own_sums.append(_packed(slopes, axes, dropped, off))
+        own_sums.append(np.concatenate([slopes.ravel(), axes.ravel(), [dropped, off]]))
 
     def merge(mine: Vector, other: Vector) -> Vector:
-        (slopes, axes, dropped, off), (more, others, other_dropped, other_off) = (
-            _unpacked(each, D, M) for each in (mine, other)
-        )
-        axes, again = _shortened(np.vstack([axes, others]), k)
-        dropped += other_dropped + again
-        return _packed(slopes + more, axes, dropped, max(off, other_off))
+        slopes = mine[: D * M] + other[: D * M]
+        both = [each[D * M : -2].reshape(-1, D) for each in (mine, other)]
+        axes, again = _shortened(np.vstack(both), k)
+        dropped, off = mine[-2] + (other[-2] + again), max(mine[-1], other[-1])
+        return np.concatenate([slopes, axes.ravel(), [dropped, off]])
 
     def finish(whole: Vector) -> Vector:
-        slopes, axes, dropped, off = _unpacked(whole, D, M)
         if not np.isfinite(whole).all():
             return np.full(3, np.inf)
-        longest = math.sqrt(np.linalg.norm(axes, 2) ** 2 + dropped)
-        return np.array([np.linalg.norm(slopes, 2), longest, off])
+        slopes, axes = whole[: D * M].reshape(D, M), whole[D * M : -2].reshape(-1, D)
+        longest = math.sqrt(np.linalg.norm(axes, 2) ** 2 + whole[-2])
+        return np.array([np.linalg.norm(slopes, 2), longest, whole[-1]])
 
     slope, longest, apart = total(own_sums, merge, finish).tolist()
-    return _bound(slope, longest, float(lengths[-1]), apart)
-
-
-def _bound(slope: float, longest: float, least: float, apart: float) -> SubspaceBound:
-    """Return the bound, from ``|C|_2``, b, s and the largest angle of a node."""
-    if apart == math.inf:
-        return _none("the columns of W are linearly dependent at a node, to rounding")
+    least = float(lengths[-1])
     if not apart <= MOST_DEGREES:
-        return _none("the subspaces of the nodes differ by more than 10 degrees")
+        return _none("the nodes' subspaces are not known to agree within 10 degrees")
     if not longest + ROUNDING < least - ROUNDING:
         return _none(
             "the variance outside of the subspace may be as large as the least inside"
@@ -136,7 +165,7 @@ def _none(why: str) -> SubspaceBound:
     return SubspaceBound(math.inf, math.inf, why)
 
 
-def _error_weight(problem: Any, n_nodes: int) -> float:
+def _error_weight(problem: SubspaceProblem, n_nodes: int) -> float:
     """Return the squared error of a node's rows by rounding, in units of EPS.
 
     An entry has an error in proportion to itself, the mean of n rows one of up to n
@@ -167,13 +196,3 @@ def _angle(W: Matrix, basis: Matrix) -> float:
     if not rounding < MOST_DEGREES * lengths[-1]:
         return math.inf
     return float(subspace_angle(W, basis)) + rounding / float(lengths[-1])
-
-
-def _packed(slopes: Matrix, axes: Matrix, dropped: float, off: float) -> Vector:
-    return np.concatenate([slopes.ravel(), axes.ravel(), [dropped, off]])
-
-
-def _unpacked(whole: Vector, D: int, M: int) -> tuple[Matrix, Matrix, float, float]:
-    slopes, axes = np.split(whole[:-2], [D * M])
-    dropped, off = whole[-2:].tolist()
-    return slopes.reshape(D, M), axes.reshape(-1, D), dropped, off

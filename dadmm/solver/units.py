@@ -21,7 +21,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
 from dadmm.solver.kind import SolveKind, Statement, merged
-from dadmm.solver.subspace import bound_subspace
+from dadmm.solver.subspace import SubspaceProblem, bound_subspace
 
 LEAST_NOISE = 1e-12  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
@@ -41,7 +41,7 @@ class Units(NamedTuple):
     length: Vector  # () of each component at the start, in this unit
 
 
-def find_units(total: Total, problems: Mapping[int, Any]) -> Units:
+def find_units(total: Total, problems: Mapping[int, SubspaceProblem]) -> Units:
     """Return the mean and unit of the rows of all nodes."""
     own = list(problems.values())
     first = own[0]
@@ -61,14 +61,14 @@ def find_units(total: Total, problems: Mapping[int, Any]) -> Units:
     noise = left / degrees if degrees else squares / (n * D)
     noise = max(noise, LEAST_NOISE * squares / n)
     signal = max(squares / (n * noise) - D, LEAST_SIGNAL * D)
-    numbers = np.sqrt([noise, signal / M])
-    return Units(mean, *numbers)
+    return Units(mean, *np.sqrt([noise, signal / M]))
 
 
 class InUnits(SolveKind):
     """A run of PPCA in the mean and unit of all rows, which stops by its rule."""
 
     LOOSER: ClassVar[float] = 1.0  # limit of the stopping rule, over the gradient's
+    root: float | Vector = 1.0  # of the weights of theta in the proximal step
 
     def enter(self, record: Any, strictness: float = 1.0) -> None:
         """Set what the run is made of.
@@ -81,25 +81,21 @@ class InUnits(SolveKind):
         self.within = {
             i: own.standardised(record.mean, unit) for i, own in self.problems.items()
         }
-        self._root: float | Vector = 1.0  # of the weights of theta in the proximal step
-        self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
-        self._shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
+        self.unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
+        self.shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
         D, M = self.layout.shapes["W"]
         parts = strictness * np.sqrt([M, M, D / 2.0])
-        self.scales = self._lengths = {
+        self.lengths = self.scales = {
             i: np.array([parts, self.LOOSER * own.count * parts])
             for i, own in self.problems.items()
         }
 
     def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of theta in the coordinates of the user."""
-        return np.asarray(rows * self._unit + self._shift)
+        return np.asarray(rows * self.unit + self.shift)
 
     def rotated(self, theta: Vector) -> Vector:
-        """Return the same model with orthogonal columns of W, the longest first.
-
-        Rounding is smaller then if lengths of components differ much.
-        """
+        """Return the same model with orthogonal columns of W, the longest first."""
         found = theta.copy()
         W = self.layout.views(found).W
         W[...] = W @ np.linalg.svd(W, full_matrices=False)[2].T
@@ -107,7 +103,7 @@ class InUnits(SolveKind):
 
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return rows of gradients at ``theta`` in the coordinates of the user."""
-        return np.asarray(rows / self._unit)
+        return np.asarray(rows / self.unit)
 
     def adopt(self, run: Run) -> None:
         """Save the record in the state of the run; it does not change."""
@@ -130,19 +126,16 @@ class InUnits(SolveKind):
     def slope(self, run: Run) -> Vector:
         """Return the gradient of each node's Lagrangian, over its limit, by node.
 
-        It is of the likelihood itself. The residual of the stopping rule assumes
-        that the proximal step is exact, and is zero without neighbours. If the noise of
-        the model is larger than the unit, gradients of W are small for that reason;
-        then their limit is smaller, too.
+        It is of the likelihood itself. If the noise of the model is larger than the
+        unit, gradients of W are small for that reason; so their limit is smaller, too.
         """
         duals, views, found = 2.0 * run.work.multiplier, self.layout.views, []
         known = zip(run.names.tolist(), run.state.theta, duals, strict=True)
         for i, theta, dual in known:
-            slope = self.within[i].gradient(theta) / self._root + dual
+            slope = self.within[i].gradient(theta) / self.root + dual
             lengths = [np.linalg.norm(part) for part in views(slope)]
-            limits = run.stopping.rule.tolerance / self.LOOSER * self._lengths[i][1]
-            precision = float(views(theta).a)
-            limits[:2] *= min(math.sqrt(precision), 1.0)
+            limits = run.stopping.rule.tolerance / self.LOOSER * self.lengths[i][1]
+            limits[:2] *= min(math.sqrt(float(views(theta).a)), 1.0)
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
@@ -161,9 +154,8 @@ class UnitsKind(InUnits):
 
     At a solution, the squares of the lengths sum up to less than the mean square of the
     rows. That is at most M L^2 + D for the length L at the start. Steps keep lengths
-    below `MOST` times the root of it, so that numbers remain finite. Where neighbours
-    have W of unlike handedness, multipliers make a component long before it turns; with
-    a bound of 2, some runs never got there.
+    below `MOST` times the root of it, so that numbers remain finite. (With a bound of
+    2, some runs never turned a component of unlike handedness.)
 
     The mean of all rows is the best mu, so mu is not part of the problem. The lengths
     of long components are logarithms, see `dadmm.problems.log_lengths`.
@@ -190,30 +182,28 @@ class UnitsKind(InUnits):
             for i, problem in self.within.items()
         }
         self._any = next(iter(self.within.values()))
-        self._root = np.sqrt(self._any.layout.pull)
+        self.root = np.sqrt(self._any.layout.pull)
         self.callbacks = (self.turn,)
         # the curvature of f_i along W at the solution is its number of rows
         self.curvature = {i: float(p.n_samples) for i, p in self.problems.items()}
-        inside = self._any.inside
+        pack, inside, starts = self.layout.pack, self._any.inside, self.starts.items()
         if self.duals is None:
-            drawn = self.layout.pack(W=length, mu=0.0, a=1.0)
-            self.starts = {i: inside(own * drawn) for i, own in self.starts.items()}
-            return
-        self.starts = {
-            i: inside((own - self._shift) / self._unit)
-            for i, own in self.starts.items()
-        }
-        still = self.layout.pack(W=1.0, mu=0.0, a=1.0) * self._unit
-        self.duals = {
-            i: self._slopes(own * still, self.starts[i], False) / self._root
-            for i, own in self.duals.items()
-        }
+            drawn = pack(W=length, mu=0.0, a=1.0)
+            self.starts = {i: inside(own * drawn) for i, own in starts}
+        else:
+            shift, unit = self.shift, self.unit
+            self.starts = {i: inside((own - shift) / unit) for i, own in starts}
+            still = pack(W=1.0, mu=0.0, a=1.0) * unit
+            self.duals = {
+                i: self._slopes(own * still, self.starts[i], False) / self.root
+                for i, own in self.duals.items()
+            }
 
     def theta_of(self, rows: Matrix) -> Matrix:
         return super().theta_of(self._any.outside(rows))
 
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
-        return super().gradients_of(self._slopes(rows * self._root, theta, True), theta)
+        return super().gradients_of(self._slopes(rows * self.root, theta, True), theta)
 
     def _slopes(self, rows: Matrix, theta: Matrix, out: bool) -> Matrix:
         found = rows.copy()
@@ -248,11 +238,10 @@ def kept_fraction(diameter: int, alpha: float) -> float:
     It is for directions in which all f_i are flat, if this fraction remains after each
     iteration. Let s be the second eigenvalue of the random walk on the graph, as in
     `dadmm.graphs.measures.slowness`, q = (1 - s) / 2, and alpha the relaxation.
-    The deviation of the anchors and of the multipliers from agreement is then
-    multiplied by a 2 x 2 matrix of trace (1 - alpha q) (1 + g) and determinant
-    g (1 - alpha q (2 - alpha)). The two eigenvalues are equal for the fraction g that
-    is returned. With g = 0, which is averaging, the larger one is 1 - alpha q; on a
-    ring of 20 nodes it is 0.96, and 0.77 with the best g.
+    Deviations from agreement are multiplied by a 2 x 2 matrix of trace
+    (1 - alpha q) (1 + g) and determinant g (1 - alpha q (2 - alpha)). Its eigenvalues
+    are equal for the returned g. On a ring of 20 nodes the larger one is 0.77 then, and
+    0.96 with g = 0, which is averaging.
     """
     q = 0.5 * (1.0 - math.sqrt(1.0 - 1.0 / (1.0 + (diameter / 3.2) ** 2)))
     half = 1.0 + 2.0 * alpha * alpha * q * (1.0 - q) / (1.0 - alpha * q) ** 2

@@ -213,9 +213,12 @@ class Votes:
 
 
 def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
-    together = stopping(Rule("residuals", 0.1), exchange=Votes()).votes
+    together = stopping(Rule("residuals", 0.1), exchange=Votes())
     votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
 
-    heard = [together.update(np.array(row, dtype=float)) for row in votes]
+    heard = []
+    for row in votes:
+        together.hear(np.array(row, dtype=float))
+        heard.append(together.done(1))
 
     assert heard == [False] * 7 + [True]

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
-from dadmm import Topology, problems
 from dadmm.core import documents
 from dadmm.problems import PROBLEMS
 from dadmm.run import main
 from tests.support.processes import mpiexec, program
 from tests.support.runs import summary_of
-from tests.support.solving import solve
 
 RANKS = 4
 GATHERED = "Igatherv to rank 0"
@@ -120,54 +117,6 @@ def test_all_bytes_are_counted(sent, name):
     assert min(summary["outside_bytes"], summary["outside_calls"]) > 0
     recorded = sum(of(cases[f"run {name}"], "bytes"))
     assert sum(summary[k] for k in counted) + (2 * 8 + 64) * RANKS == recorded
-
-
-def overheard(X, y):
-    """Return what the only neighbour of a node knows after 30 iterations.
-
-    A message is theta = argmin f(x) + w/2 |x - c|^2. The neighbour has the anchor, the
-    penalty and minus the multiplier of the edge; so it knows c and w.
-    """
-    rng = np.random.default_rng(1)
-    other = rng.standard_normal((20, X.shape[1])), rng.standard_normal(20)
-    known, seen = [], []
-
-    def watch(t, run):
-        state = run.state
-        seen.append(state.received[1].copy())
-        eta = state.eta[1]
-        known.append((state.anchors[1] + state.multipliers[1] / eta, 2.0 * eta))
-
-    solve(
-        [problems.LeastSquares(X, y), problems.LeastSquares(*other)],
-        Topology.chain(2),
-        tolerance=0.0,
-        max_iter=30,
-        callbacks=[watch],
-        coordinates="raw",  # as with some that all nodes know
-    )
-    return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
-
-
-def test_a_neighbour_finds_the_row_of_a_node_with_one_row():
-    """Each message is off its centre along the row; two tell its length and y."""
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((1, 4)), rng.standard_normal(1)
-    messages = overheard(X, y)
-
-    for c, _, theta in messages[:3]:
-        along = (theta - c)[:4] / X[0]
-        assert_allclose(along, along[0], rtol=1e-6)
-    (c1, w1, a1), (c2, w2, a2) = messages[:2]
-    row = (a1 - c1) / np.linalg.norm(a1 - c1)
-    k1, k2 = row @ (c1 - a1), row @ (c2 - a2)  # = s (s row'c - y) / (s^2 + w)
-    square, product = np.linalg.solve(
-        [[row @ c1 - k1, -1.0], [row @ c2 - k2, -1.0]], [k1 * w1, k2 * w2]
-    )
-    row, target = row * np.sqrt(square), product / np.sqrt(square)
-    sign = np.sign(row[0] * X[0, 0])
-    assert_allclose(sign * row[:4], X[0], rtol=1e-6)
-    assert_allclose(sign * target, y[0], rtol=1e-6)
 
 
 @pytest.fixture

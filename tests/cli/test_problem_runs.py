@@ -6,16 +6,13 @@ import re
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn import linear_model
 
-import dadmm
-from dadmm import problems
-from dadmm.data import datasets, shard
+from dadmm.data import datasets
 from dadmm.run import main
 from dadmm.runs.summary import at_most, with_bound
 from tests.support.runs import arrays_of, summary_of
-from tests.support.solving import solve
 
 SMALL = ("--nodes", 4, "--n-samples", 80, "--dimension", 5, "--topology", "ring")
 
@@ -23,37 +20,6 @@ SMALL = ("--nodes", 4, "--n-samples", 80, "--dimension", 5, "--topology", "ring"
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "flags", "settings"),
-    [
-        ("least_squares", {}, {}),
-        ("ridge", {"alpha": 3.0}, {"alpha": 3.0}),
-        ("ridge", {"no_fit_intercept": None}, {"alpha": 1.0, "fit_intercept": False}),
-        ("lasso", {"alpha": 8.0}, {"alpha": 8.0}),
-        ("elastic_net", {"l1_ratio": 0.2}, {"alpha": 1.0, "l1_ratio": 0.2}),
-        ("huber", {"delta": 0.3, "alpha": 2.0}, {"delta": 0.3, "alpha": 2.0}),
-        ("huber", {}, {"delta": 1.35, "alpha": 0.0}),
-        ("logistic", {"alpha": 0.5}, {"alpha": 0.5}),
-    ],
-)
-def test_a_run_does_what_solve_does(name, flags, settings):
-    """Each node has an equal share of the penalty."""
-    pairs = [(f"--{k.replace('_', '-')}", v) for k, v in flags.items()]
-    words = [word for pair in pairs for word in pair if word is not None]
-    given = ("--problem", name, *SMALL, *words, "--out", "run", "--quiet")
-    assert main([*map(str, given)]) == 0
-
-    draw = datasets.classification if name == "logistic" else datasets.regression
-    X, y, _ = draw(80, 5)
-    rows = zip(shard.split(X, 4), np.array_split(y, 4), strict=True)
-    own = settings | ({"alpha": settings["alpha"] / 4} if "alpha" in settings else {})
-    made = [problems.PROBLEMS[name](*block, **own) for block in rows]
-    result = solve(made, dadmm.Topology.ring(4))
-    found = arrays_of("run")
-    for part, values in result.layout.views(result.theta)._asdict().items():
-        assert_array_equal(found[part], values)
 
 
 N = 200

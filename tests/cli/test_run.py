@@ -148,8 +148,10 @@ def test_the_summary_says_what_happened():
     assert summary["edges_between_hosts"] == summary["bytes_between_hosts"] == 0
 
 
-@pytest.mark.parametrize("words", [("--dry-run",), ("--help",), ("--max-iter", 3)])
-@pytest.mark.parametrize(("streams", "unbuffered"), [("", ""), ("2>&1", "1")])
+@pytest.mark.parametrize(
+    ("words", "streams", "unbuffered"),
+    [(("--dry-run",), "", ""), (("--help",), "2>&1", "1"), (("--max-iter", 3), "", "")],
+)
 def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     """As after ``| head -2``: the run ends as usual, and its results are written."""
     command = [sys.executable, "-m", "dadmm.run", *map(str, words), "--out", "run"]

@@ -1,4 +1,4 @@
-"""Steps of all ranks that are checked by one collective."""
+"""Steps of all ranks that are checked by one collective, and how ranks wait."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ def test_after_a_failure_further_steps_are_left_out(error, kind):
     with pytest.raises(kind):
         checks.gather()
     assert not done
-    with pytest.raises(kind):
-        from_rank_0(World(), raises(error))
     with pytest.raises(ZeroDivisionError):
         Checks(World()).run(lambda: 1 / 0)
 
@@ -51,7 +49,23 @@ def test_the_first_step_that_fails_is_named_on_all_ranks():
     ended = mpiexec(4, *program("checks.py"))
 
     assert ended.code == 0, ended.err
-    kinds = [line.split(": ")[0] for line in ended.out.splitlines()]
-    assert kinds == ["fine", "ShardError", "ConfigError", "ShardError", "ConfigError"]
-    for line, who in zip(ended.out.splitlines()[1:], ("2", "3", "1", "0"), strict=True):
+    said = [line.split(": ")[0] for line in ended.out.splitlines()]
+    assert said == ["fine", "ShardError", "ConfigError", "ShardError", "ConfigError"]
+    for line, who in zip(ended.out.splitlines()[1:], "2310", strict=True):
         assert f"rank {who}" in line
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("wait", ["block", "poll"])
+def test_a_long_wait_sleeps(wait, monkeypatch):
+    """Else a rank that is stopped would keep the cores of all others busy."""
+    from dadmm.comm import mpi_library
+
+    answers, slept, now = iter([False] * 40 + [True]), [], iter(range(1000))
+    monkeypatch.setattr(mpi_library, "_test_all", lambda requests: next(answers))
+    monkeypatch.setattr(mpi_library, "monotonic", lambda: 0.1 * next(now))
+    monkeypatch.setattr(mpi_library.time, "sleep", slept.append)
+    mpi_library.waiting(wait, crowded=False)([])
+
+    assert slept[-1] == mpi_library.LONG_INTERVAL
+    assert (slept[0] == mpi_library.POLL_INTERVAL) == (wait == "poll")

@@ -14,32 +14,28 @@ from tests.support.processes import mpiexec, python
 
 PACKAGE = Path(dadmm.__file__).parent
 HEAVY = {"scipy", "networkx", "matplotlib", "plotly", "sklearn", "pyarrow"}
-
-
-def sources() -> dict[str, Path]:
-    """Return the files of the package by module name."""
-    files = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        files[".".join(part for part in parts if part != "__init__")] = path
-    return files
-
-
-SOURCES = sources()
-TREES = {module: ast.parse(path.read_text()) for module, path in SOURCES.items()}
+FILES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+    for path in PACKAGE.rglob("*.py")
+}
+TREES = {
+    name.removesuffix(".__init__"): ast.parse(path.read_text())
+    for name, path in FILES.items()
+}
+NODES = {name: [*ast.walk(tree)] for name, tree in TREES.items()}
 
 
 def imports(module: str) -> set[str]:
     """Return the modules that a module imports, at its top or inside functions."""
     found = set()
-    for statement in ast.walk(TREES[module]):
+    for statement in NODES[module]:
         if isinstance(statement, ast.Import):
             found |= {alias.name for alias in statement.names}
         elif isinstance(statement, ast.ImportFrom):
             assert not statement.level, f"{module}: use absolute imports"
             for alias in statement.names:
                 inner = f"{statement.module}.{alias.name}"
-                found.add(inner if inner in SOURCES else statement.module)
+                found.add(inner if inner in TREES else statement.module)
     return found
 
 
@@ -49,53 +45,45 @@ def room(module: str) -> str:
     return name[0] if name and (PACKAGE / name[0]).is_dir() else "dadmm"
 
 
-def imported_rooms() -> dict[str, set[str]]:
-    """Return the other rooms that each room imports."""
-    graph: dict[str, set[str]] = {}
-    for module in SOURCES:
-        others = {room(name) for name in imports(module) & SOURCES.keys()}
-        graph.setdefault(room(module), set()).update(others - {room(module)})
-    return graph
+IMPORTS = {module: imports(module) for module in TREES}
+ROOMS: dict[str, set[str]] = {room(module): set() for module in TREES}
+for module, found in IMPORTS.items():
+    inner = {room(name) for name in found & TREES.keys()}
+    ROOMS[room(module)] |= inner - {room(module)}
 
 
 def test_imports_between_rooms_have_no_cycle():
     """The root imports rooms, and no room imports the root."""
-    graph = imported_rooms()
-    order = list(TopologicalSorter(graph).static_order())  # or CycleError
+    order = list(TopologicalSorter(ROOMS).static_order())  # or CycleError
 
     assert order[0] == "core"
-    assert not [name for name, others in graph.items() if "dadmm" in others]
+    assert not [name for name, others in ROOMS.items() if "dadmm" in others]
 
 
-@pytest.mark.parametrize("name", sorted(imported_rooms().keys() - {"dadmm"}))
+@pytest.mark.parametrize("name", sorted(ROOMS.keys() - {"dadmm", "core"}))
 def test_a_room_says_what_it_may_import(name):
     """The sentence at the end of its docstring names the rooms that it imports."""
-    graph = imported_rooms()
-    words = ast.get_docstring(TREES[f"dadmm.{name}"]).split()
-    _, _, rule = " ".join(words).rpartition("may import ")
-    named = {room for room in graph if f"`{room}`" in rule}
-    if name == "core":
-        named = set()
-        assert "imports no other room" in " ".join(words)
+    words = " ".join(ast.get_docstring(TREES[f"dadmm.{name}"]).split())
+    rule = words.rpartition("may import ")[2]
+    named = {room for room in ROOMS if f"`{room}`" in rule}
     if "every room but" in rule:
-        named = graph.keys() - named - {name, "dadmm"}
+        named = ROOMS.keys() - named - {name, "dadmm"}
 
-    assert graph[name] <= named
+    assert ROOMS[name] <= named
 
 
 def test_only_comm_imports_mpi4py():
     """Everything else is given a communicator or an exchange."""
-    users = {m for m in SOURCES if any(n.startswith("mpi4py") for n in imports(m))}
+    users = [m for m, found in IMPORTS.items() if {"mpi4py", "mpi4py.MPI"} & found]
 
-    assert users
     assert {room(module) for module in users} == {"comm"}
 
 
 def test_nothing_is_pickled():
     """Neither read, which could run code, nor written, nor sent."""
-    for module, tree in TREES.items():
-        assert not {"pickle", "dill", "shelve", "joblib", "marshal"} & imports(module)
-        for call in (step for step in ast.walk(tree) if isinstance(step, ast.Call)):
+    for module, nodes in NODES.items():
+        assert not {"pickle", "dill", "shelve", "joblib", "marshal"} & IMPORTS[module]
+        for call in (node for node in nodes if isinstance(node, ast.Call)):
             name = ast.unparse(call.func)
             given = {word.arg: ast.unparse(word.value) for word in call.keywords}
             assert given.get("allow_pickle", "False") == "False", module
@@ -112,31 +100,21 @@ sys.stderr.write(json.dumps([code, sorted(heavy)]) + '\\n')
 """
 
 
-def loaded(job, n_jobs: int) -> list:
-    """Return the exit code and the heavy modules of each process."""
-    lines = [line for line in job.err.splitlines() if line.startswith("[")]
-    assert len(lines) == n_jobs, job.err
-    return [json.loads(line) for line in lines]
+@pytest.mark.parametrize("n_ranks", [0, pytest.param(3, marks=pytest.mark.mpi)])
+def test_the_main_job_loads_little(tmp_path, n_ranks):
+    """In one process not even MPI; a graph file needs no networkx.
 
+    Twenty ranks import at once, so what nobody needs costs twentyfold.
+    """
+    (tmp_path / "path.edges").write_text("0 1\n1 2\n")
+    words = ["--topology", "path.edges", "--max-iter", "3", "--out", "a", "--quiet"]
+    heavy = HEAVY if n_ranks else HEAVY | {"mpi4py"}
+    given = ("-c", REPORT, json.dumps(words), json.dumps(sorted(heavy)))
 
-def arguments(path: Path, out: str) -> str:
-    (path / "path.edges").write_text("0 1\n1 2\n")
-    words = ["--topology", "path.edges", "--max-iter", "3", "--out", out, "--quiet"]
-    return json.dumps(words)
+    if n_ranks:
+        ended = mpiexec(n_ranks, *given, cwd=tmp_path)
+    else:
+        ended = python(*given, cwd=tmp_path).end()
 
-
-def test_the_main_job_loads_little(tmp_path):
-    """In one process not even MPI; a graph file needs no networkx."""
-    heavy = json.dumps(sorted(HEAVY | {"mpi4py"}))
-    job = python("-c", REPORT, arguments(tmp_path, "a"), heavy, cwd=tmp_path)
-
-    assert loaded(job.end(), 1) == [[0, []]]
-
-
-@pytest.mark.mpi
-def test_the_main_job_loads_little_over_mpi(tmp_path):
-    """Twenty ranks import at once, so what nobody needs costs twentyfold."""
-    heavy = json.dumps(sorted(HEAVY))
-    ended = mpiexec(3, "-c", REPORT, arguments(tmp_path, "a"), heavy, cwd=tmp_path)
-
-    assert loaded(ended, 3) == [[0, []]] * 3
+    lines = [line for line in ended.err.splitlines() if line.startswith("[")]
+    assert [json.loads(line) for line in lines] == [[0, []]] * max(n_ranks, 1)

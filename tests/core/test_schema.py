@@ -30,7 +30,7 @@ def test_a_value_is_of_its_kind_or_refused_in_one_sentence(kind, allowed, refuse
         kind.check("size", value)
         assert kind.holds(value)
     for value in refused:
-        with pytest.raises(ConfigError, match=r"^(size must be|unknown size) [^\n]*$"):
+        with pytest.raises(ConfigError, match=r"^size must be [^\n]*$"):
             kind.check("size", value)
         assert not kind.holds(value)
 
@@ -55,25 +55,17 @@ def test_fields_are_checked_also_with_another_default(kind):
 
 
 def test_entries_are_complete_and_known():
-    schema.check_entries({"a": 1}, {"a": schema.COUNT})
-    for given, word in (
-        ({}, "no field a"),
-        ({"a": 1, "b": 2}, "'b'"),
-        ({"a": -1}, "a"),
-    ):
-        with pytest.raises(ConfigError, match=word):
-            schema.check_entries(given, {"a": schema.COUNT})
+    kinds = {"a": schema.COUNT}
+    assert schema.check_entries({"a": 1}, kinds) == {"a": 1}
+    for given, culprit in (({}, "a"), ({"a": 1, "b": 2}, "b"), ({"a": -1}, "a")):
+        with pytest.raises(ConfigError, match=rf"\b{culprit}\b"):
+            schema.check_entries(given, kinds)
 
 
 def test_a_toml_value_becomes_that_of_its_field():
-    found = schema.from_toml("x", 3, "float | None")
-    assert (found, type(found)) == (3.0, float)
+    assert repr(schema.from_toml("x", 3, "float | None")) == "3.0"
     assert schema.from_toml("x", [1, 2], "tuple[int, ...]") == (1, 2)
     assert schema.from_toml("x", [1, "a"], "Any") == [1, "a"]
-    for value, annotation in (
-        (1.5, "int"),
-        (True, "float"),
-        ([1.5], "tuple[int, ...]"),
-    ):
+    for value, kind in ((1.5, "int"), (True, "float"), ([1.5], "tuple[int, ...]")):
         with pytest.raises(ConfigError, match=r"^x must be"):
-            schema.from_toml("x", value, annotation)
+            schema.from_toml("x", value, kind)

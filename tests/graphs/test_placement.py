@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from benchmarks import bench_placement
-from benchmarks.shared import experiment
 from dadmm.core.errors import ConfigError
 from dadmm.graphs import placement, topology
 from dadmm.graphs.placement import assign, count_crossing, hosts_of, place
 from dadmm.runs.config import RunConfig
 from tests.support.emulation import start_netem
-from tests.support.processes import PROGRAMS, ROOT, python
+from tests.support.processes import PROGRAMS, python
 from tests.support.runs import assert_same_arrays, summary_of
 
 GRAPHS = sorted(topology.GRAPHS)
@@ -70,22 +68,6 @@ def test_few_edges_cross(name, hosts, most):
     nodes = place(graph, hosts)
 
     assert count_crossing(graph, [hosts[rank] for rank in np.argsort(nodes)]) <= most
-
-
-def test_stored_rows_are_those_of_today():
-    """And the bytes that interfaces sent are those counted, with their headers."""
-    rows = experiment.read_rows(ROOT / "benchmarks" / "results" / "placement.csv")
-    counted = [row for row in rows if not row["placement"]]
-    assert len(counted) == 5 * 3 * 2
-    for row in counted:
-        case = row["graph"], int(row["hosts"]), row["mapping"]
-        sent = np.full(2 * int(row["edges"]), 976.0)
-        for name, value in bench_placement.count(*case, sent).items():
-            assert str(value) == row[name], (case, name)
-    measured = [row for row in rows if row["placement"]]
-    assert len(measured) == 6
-    for row in measured:
-        assert 1.0 < float(row["wire_bytes"]) / float(row["bytes"]) < 1.2
 
 
 def test_files_of_ranks_stay_with_their_ranks():

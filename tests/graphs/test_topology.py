@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import networkx as nx
@@ -11,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import topology as topologies
-from dadmm.graphs.measures import diameter_range, distances
+from dadmm.graphs.measures import diameter, distances
 from dadmm.graphs.topology import GRAPHS, Topology, build
 
 FILES = Path(__file__).parents[2] / "topologies"
@@ -35,24 +36,16 @@ REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("name", REFERENCES)
-def test_named_graphs_are_those_of_networkx(name, n):
-    assert nx.utils.graphs_equal(build(name, n).to_graph(), REFERENCES[name](n))
-
-
-@pytest.mark.parametrize(("n", "rows", "columns"), [(20, 5, 4), (12, 4, 3), (9, 3, 3)])
-def test_grids_are_as_square_as_can_be(n, rows, columns):
-    rectangle = nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
-
-    assert nx.utils.graphs_equal(Topology.grid(n).to_graph(), rectangle)
-
-
-@pytest.mark.parametrize("file", sorted(FILES.glob("*.edges")), ids=lambda f: f.stem)
-def test_files_of_the_paper_are_the_named_graphs(file):
-    name = file.stem.rstrip("0123456789")
-
-    assert Topology.read(file) == build(name, int(file.stem.removeprefix(name)))
+def test_named_graphs_are_those_of_networkx():
+    for name, make in REFERENCES.items():
+        for n in SIZES:
+            assert nx.utils.graphs_equal(build(name, n).to_graph(), make(n)), (name, n)
+    for n, rows, columns in ((20, 5, 4), (12, 4, 3), (9, 3, 3)):
+        grid = nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
+        assert nx.utils.graphs_equal(Topology.grid(n).to_graph(), grid)
+    for file in FILES.glob("*.edges"):  # of the paper
+        name = file.stem.rstrip("0123456789")
+        assert Topology.read(file) == build(name, int(file.stem.removeprefix(name)))
 
 
 def connected_graphs(number, most_nodes):
@@ -99,10 +92,8 @@ def test_the_bound_is_between_the_diameter_and_twice_of_it(words, monkeypatch):
     for graph in connected_graphs(40, 300):
         topology, exact = Topology.from_graph(graph), nx.diameter(graph)
         assert topology.diameter == topology.diameter_bound == exact
-        for most in (0, 5e3, 1e5, np.inf):
-            low, high = diameter_range(topology.indptr, topology.indices, most)
-            assert low <= exact <= high <= 2 * exact
-        assert low == high
+        for most in (0, 5e3, 1e5):
+            assert exact <= diameter(topology, most) <= 2 * exact
 
 
 @pytest.mark.parametrize("n", [2, 30, 300])
@@ -142,74 +133,63 @@ def test_too_sparse_a_random_graph_is_told_what_would_do(builder):
         builder(20, enough - 2e-4, seed=7)
 
 
-def test_equal_graphs_are_equal_and_hash_alike():
+def test_a_topology_is_a_value():
     once = Topology.from_edges(3, [(0, 1), (1, 2)])
     messy = Topology.from_edges(3, np.array([[2, 1], [1, 0], [0, 1], [1, 2]]))
 
     assert once == messy == Topology([0, 1, 3, 4], [1, 0, 2, 1])
     assert hash(once) == hash(messy)
     assert once != Topology.complete(3)
-
-
-def test_a_topology_cannot_be_changed():
-    topology = Topology.ring(4)
-
     with pytest.raises(AttributeError):
-        topology.indptr = ()
+        once.indptr = ()
     for name in ("indptr", "indices", "degrees", "sources", "edges", "reverse"):
         with pytest.raises(ValueError, match="read-only"):
-            getattr(topology, name)[0] = 1
+            getattr(once, name)[0] = 1
 
 
-@pytest.mark.parametrize(
-    ("n", "edges", "culprit"),
-    [
-        (3, [(0, 1), (1, 2), (2, 2)], r"\(2, 2\)"),
-        (3, [(0, 1)], "node 2"),
-        (2, [], "node 0"),
-        (4, [(0, 1), (2, 3)], "node 2"),
-        (3, [(1, 2), (2, 3)], r"\(2, 3\)"),
-        (2, [(0, -1)], r"\(0, -1\)"),
-        (0, [], "0"),
-        (-1, [], "-1"),
-        (2.5, [], "2.5"),
-        (2, [(0.0, 1.0)], "float64"),
-        (2, [("a", "b")], "U1"),
-        (2, [(0, 1, 5)], r"\(1, 3\)"),
-        (3, [(0, 1), (1, 2, 3)], "unequal"),
-    ],
-)
-def test_bad_edges_are_named(n, edges, culprit):
+EDGES = [
+    (3, [(0, 1), (1, 2), (2, 2)], "node 2"),
+    (3, [(0, 1)], "node 2"),
+    (2, [], "node 1"),
+    (4, [(0, 1), (2, 3)], "node 2"),
+    (3, [(1, 2), (2, 3)], r"\(2, 3\)"),
+    (2, [(0, -1)], r"\(0, -1\)"),
+    (0, [], "0"),
+    (-1, [], "-1"),
+    (2.5, [], "2.5"),
+    (2, [(0.0, 1.0)], "float64"),
+    (2, [("a", "b")], "U1"),
+    (2, [(0, 1, 5)], r"\(1, 3\)"),
+    (3, [(0, 1), (1, 2, 3)], "unequal"),
+]
+ARRAYS = [  # not sorted, out of range, or not in both directions
+    ([0, 1, 1], [1]),
+    ([0, 2, 4], [1, 1, 0, 0]),
+    ([0, 2, 3, 4], [2, 1, 0, 0]),
+    ([0, 1, 2], [1, 2]),
+    ([0, 1, 2], [1, -2]),
+    ([0, 1, 3], [1, 0]),
+    ([0, 3, 2], [1, 0]),
+    ([1, 1, 2], [1, 0]),
+]
+REFUSED = [(partial(Topology.from_edges, n, edges), what) for n, edges, what in EDGES]
+REFUSED += [(partial(Topology, *arrays), "from_edges") for arrays in ARRAYS]
+REFUSED += [(partial(build, g, n), "nodes") for g in GRAPHS for n in (0, -1, 10**9)]
+REFUSED += [(partial(Topology.random_geometric, 100_000, 0.5), "2416")]  # millions
+REFUSED += [
+    (partial(build, str(FILES / "ring20.edges"), 3), "-n 20"),
+    (partial(build, "rnig", 5), "'rnig'"),
+    (partial(build, str(FILES), 5), FILES.name),
+    (partial(build, "ring"), "--nodes"),
+    (partial(Topology.ring(3).write, "g.graphml"), r"g\.graphml"),
+]
+
+
+@pytest.mark.parametrize(("make", "culprit"), REFUSED)
+def test_what_is_no_graph_is_refused(make, culprit):
     with pytest.raises(TopologyError, match=culprit) as caught:
-        Topology.from_edges(n, edges)
+        make()
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("indptr", "indices"),
-    [
-        ([0, 1, 1], [1]),
-        ([0, 2, 4], [1, 1, 0, 0]),
-        ([0, 2, 3, 4], [2, 1, 0, 0]),
-        ([0, 1, 2], [1, 2]),
-        ([0, 1, 2], [1, -2]),
-        ([0, 1, 3], [1, 0]),
-        ([0, 3, 2], [1, 0]),
-        ([1, 1, 2], [1, 0]),
-    ],
-)
-def test_arrays_must_be_sorted_and_hold_edges_in_both_directions(indptr, indices):
-    with pytest.raises(TopologyError, match="from_edges"):
-        Topology(indptr, indices)
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_impossible_numbers_are_refused(name):
-    for n in (0, -1, 10**9):
-        with pytest.raises(TopologyError):
-            build(name, n)
-    with pytest.raises(TopologyError, match="2416"):  # millions of edges
-        Topology.random_geometric(100_000, 0.5)
 
 
 @pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
@@ -224,8 +204,6 @@ def test_a_written_graph_is_read_back(tmp_path, suffix):
     for topology in (build(name, n) for name in GRAPHS for n in (1, 2, 20)):
         topology.write(tmp_path / f"graph{suffix}")
         assert Topology.read(tmp_path / f"graph{suffix}") == topology
-    with pytest.raises(TopologyError, match=r"g\.graphml"):
-        Topology.ring(3).write(tmp_path / "g.graphml")
 
 
 def test_other_formats_are_read(tmp_path):
@@ -247,8 +225,8 @@ BAD_FILES = {
     "nothing.edges": ("# nothing\n", "0"),
     "wide.npy": (np.zeros((2, 3)), r"\(2, 3\)"),
     "flat.npy": (np.zeros(4), r"\(4,\)"),
-    "weights.npy": (np.array([[0, 0.5], [0.5, 0]]), "weights"),
-    "one-way.npy": (np.array([[0, 1], [0, 0]]), r"\(0, 1\)"),
+    "weights.npy": (np.array([[0, 0.5], [0.5, 0]]), "0 and 1"),
+    "one-way.npy": (np.array([[0, 1], [0, 0]]), "symmetric"),
     "loops.npy": (np.ones((2, 2)), "node 0"),
     "pickled.npy": (np.array([[None]]), "npy"),
     "entities.graphml": ("<!ENTITY a 'b'>", "ENTITY"),
@@ -262,9 +240,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_bad_files_are_named_in_one_sentence(tmp_path, name):
     content, culprit = BAD_FILES[name]
-    if isinstance(content, nx.Graph):
-        nx.write_graphml(content, tmp_path / name)
-    elif isinstance(content, np.ndarray):
+    if isinstance(content, np.ndarray):
         np.save(tmp_path / name, content)
     elif content is not None:
         (tmp_path / name).write_bytes(content.encode("latin-1"))
@@ -275,20 +251,6 @@ def test_bad_files_are_named_in_one_sentence(tmp_path, name):
     assert culprit.replace("\\", "") in message
     assert "\n" not in message
     assert "Errno" not in message
-
-
-def test_a_file_must_fit_the_run(tmp_path):
-    ring = str(FILES / "ring20.edges")
-
-    assert build(ring) == build(ring, 20) == build("ring", 20)
-    for name, n, culprit in (
-        (ring, 3, "-n 20"),
-        ("rnig", 5, "'rnig'"),
-        (str(tmp_path), 5, tmp_path.name),
-        ("ring", None, "--nodes"),
-    ):
-        with pytest.raises(TopologyError, match=culprit):
-            build(name, n)
 
 
 TOWNS = ("Ulm", "Bonn", "Kiel")

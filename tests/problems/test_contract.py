@@ -267,18 +267,18 @@ FAULTS = [
      {"prox": lambda p, x, s, c, w: step(p, x, s, c, w) * np.float64(w) / w}),
     ("prox", "bits", {"prox": lambda p, *on: step(p, *on) + noise(1e-12)}),
     ("prox", "rise", {"prox": lambda p, x, *on: x - 0.5 * (step(p, x, *on) - x)}),
-    ("prox", "ignore the weight",
+    ("prox", "slope",
      {"prox": lambda p, x, s, c, w: step(p, x, s, c, 0.0), **FAR}),
-    ("prox", "2 times", {"prox": lambda p, x, s, c, w: step(p, x, s, c, 2.0 * w)}),
-    ("prox", "-centre",
+    ("prox", "slope", {"prox": lambda p, x, s, c, w: step(p, x, s, c, 2.0 * w)}),
+    ("prox", "slope",
      {"prox": lambda p, x, s, c, w: step(p, x, s, -c, w), **FAR}),
-    ("prox", "same terms",
+    ("prox", "slope",
      {"objectives": lambda p, x, s: value(p, x) - 0.5 * p.alpha * (x**2).sum(1)}),
     ("prox", "slope",
      {"prox": shrink_twice,
       "objectives": lambda p, x, s: (x**2 + 0.1 * np.abs(x)).sum(axis=1)}),
     ("prox", "grows", {"prox": lambda p, x, s, c, w: step(p, x, s, c, min(w, 100.0))}),
-    ("objectives", "()", {"objectives": lambda p, x, s: value(p, x).sum()}),
+    ("objectives", "float64", {"objectives": lambda p, x, s: value(p, x).sum()}),
     ("objectives", "inf", {"objectives": lambda p, x, s: value(p, x) + np.inf}),
     ("objectives", "rows", {"objectives": lambda p, x, s: value(p, x - x.mean(0))}),
     ("objectives", "again", {"objectives": count}),
@@ -312,15 +312,6 @@ def test_a_fault_is_told_with_its_method(method, word, base, methods):
     assert "\n" not in said
 
 
-def test_parts_that_are_held_and_no_others_must_be_named():
-    with pytest.raises(ProblemError, match="part mu"):
-        check_problem(PPCA(SAMPLES, 2, zero_mean=True))
-    with pytest.raises(ProblemError, match="part mu"):
-        check_problem(PPCA(SAMPLES, 2), fixed=["mu"])
-    with pytest.raises(ProblemError, match="'m'"):
-        check_problem(PPCA(SAMPLES, 2), fixed=["m"])
-
-
 def test_the_tolerance_is_the_callers():
     """A step that is good to 1e-3 passes where that is allowed."""
 
@@ -349,7 +340,7 @@ def with_fault(**methods):
     return type("Faulty", (LeastSquares,), {"kind": kind, **methods})(X, Y)
 
 
-IN_Z = [
+MORE = [
     ("within", lambda: with_fault(within=lambda p, T: LeastSquares.within(p, 2 * T))),
     ("4 parameters",
      lambda: with_fault(within=lambda p, T: LeastSquares.within(p, T[:, :-1]))),
@@ -358,10 +349,17 @@ IN_Z = [
     ("rows",
      lambda: with_fault(rows=lambda p, x, radius=0.0: 1.1 * LeastSquares.rows(p, x))),
     ("rows", lambda: Reckless(X, (Y > 0).astype(float), 0.1)),
+    ("part mu", lambda: PPCA(SAMPLES, 2, zero_mean=True)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("culprit", "build"), IN_Z)
-def test_a_fault_of_coordinates_is_told_with_its_method(culprit, build):
+@pytest.mark.parametrize(("culprit", "build"), MORE)
+def test_other_faults_are_told_with_their_method(culprit, build):
     with pytest.raises(ProblemError, match=culprit):
         check_problem(build())
+
+
+@pytest.mark.parametrize(("fixed", "culprit"), [("mu", "part mu"), ("m", "'m'")])
+def test_only_parts_that_are_held_may_be_named(fixed, culprit):
+    with pytest.raises(ProblemError, match=culprit):
+        check_problem(PPCA(SAMPLES, 2), fixed=[fixed])

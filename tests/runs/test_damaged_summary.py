@@ -15,8 +15,7 @@ from dadmm.runs.stored import StoredRun, read_summary
 from dadmm.show import document, outcome, panels
 from dadmm.show.page import Page
 
-BAD = ["null", "-1", "1.06", "-1.06", '"x"', "[]", "[null]", "{}", '{"a": []}', "true",
-       "1e400", "-1e400", "NaN", "1" * 400, '{"a": {"b": null}}']  # fmt: skip
+BAD = ["null", "-1.06", '"x"', "[null]", '{"a": []}', "1e400", "NaN", "1" * 400]
 GONE = object()
 
 
@@ -74,11 +73,10 @@ def mutated(summary: dict, path: tuple, value: object) -> dict:
 
 def use(run: StoredRun) -> None:
     """Call all that reads a summary, except what draws."""
-    for runs in ([run], [run, run]):
-        page = Page(runs)
-        outcome.badge(run)
-        outcome.top(page)
-        outcome.results(page)
+    page = Page([run])
+    outcome.badge(run)
+    outcome.top(page)
+    outcome.results(page)
     document._facts(run)
     panels.endings(run)
     panels.title([run])
@@ -100,4 +98,4 @@ def test_no_mutation_of_an_entry_reaches_a_reader(folders, tmp_path):
                     use(one)
                 except ConfigError as error:
                     refused += path[0] in str(error)
-    assert refused > 0.7 * cases > 1000
+    assert refused > 0.7 * cases > 700

@@ -23,51 +23,10 @@ from dadmm.runs.row_files import (
 )
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
+from dadmm.solver.rows import NODE_COLUMNS, Recorder
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 from tests.support.solving import solve
-
-
-class Blocks:
-    """A sink that writes down how rows came."""
-
-    def __init__(self):
-        self.firsts, self.blocks = [], []
-
-    def append(self, first, block):
-        self.firsts.append(first)
-        self.blocks.append(block.copy())
-
-    @property
-    def rows(self):
-        return np.concatenate(self.blocks)
-
-
-def fill(buffer, n_iterations, *shape):
-    """Fill rows with numbers that say where they belong."""
-    for t in range(1, n_iterations + 1):
-        rows = buffer.next_rows(*shape)
-        rows[...] = 100 * t + np.arange(rows.size).reshape(rows.shape)
-
-
-def test_a_buffer_hands_over_full_blocks():
-    sink = Blocks()
-    buffer = RowBuffer(sink, seconds=1e9)
-    fill(buffer, 10, 2**14, 4)  # four of them are 2**18 numbers
-    buffer.flush()
-
-    assert sink.firsts == [1, 5, 9]
-    assert [len(block) for block in sink.blocks] == [4, 4, 2]
-    assert_array_equal(sink.rows[:, 0, 0], 100 * np.arange(1, 11))
-    assert_array_equal(sink.rows[6, 1], [704, 705, 706, 707])
-
-
-def test_a_buffer_hands_over_old_blocks():
-    sink = Blocks()
-    fill(RowBuffer(sink, seconds=-1.0), 3, 1, 1)
-
-    assert sink.firsts == [1, 2]
 
 
 def write_part(path, keys, n_iterations, n_columns=2, at_once=3):
@@ -259,15 +218,6 @@ def test_a_thinned_run_is_resumed_with_all_it_had(short, tmp_path):
     for name in ("objective", "messages", "bytes"):
         assert_array_equal(found.column(name), whole.column(name))
     assert_array_equal(found.edge_column("bytes"), whole.edge_column("bytes"))
-
-
-def test_rows_of_every_nth_iteration(tmp_path):
-    found = run_to(tmp_path / "run", 23, "--record-every", 5)
-
-    assert_array_equal(found.iterations, [5, 10, 15, 20, 23])
-    assert_array_equal(
-        found.column("messages").sum(axis=0), 23 * found.topology.degrees
-    )
 
 
 def test_a_file_of_rows_stays_below_its_limit(tmp_path):

@@ -34,7 +34,7 @@ START = (*SMALL, "--max-iter", 10, "--overwrite", "--out", "run")
 RESUME = ("--resume", "run", "--max-iter", 14)
 CALLS = ("open", "replace", "unlink", "fsync", "mkdir")
 ERRORS = ("EIO", "EINTR", "ENOSPC")
-TRIED = 8  # calls of each way and error, unless all are tried
+TRIED = 4  # calls of each way and error, unless all are tried
 
 
 class Calls:

@@ -91,11 +91,11 @@ SPREAD = np.array([9.0, 5.0, 1.0, 1.0, 1.0, 1.0])
 @pytest.mark.parametrize(
     ("W", "scale", "why"),
     [
-        (EYE * [[[1.0, 0.0]]], SPREAD, "dependent"),
+        (EYE * [[[1.0, 0.0]]], SPREAD, "agree"),
         (EYE * np.nan, SPREAD, "finite"),
         (EYE[:, ::-1], SPREAD, "variance outside"),
         (EYE, np.ones(6), "variance outside"),  # there is no gap
-        (EYE + np.eye(6)[:, 3:5] * [[[0.0]], [[1.0]]], SPREAD, "nodes differ"),
+        (EYE + np.eye(6)[:, 3:5] * [[[0.0]], [[1.0]]], SPREAD, "agree"),
         (EYE, 1e-170 * SPREAD, "underflow"),
         (EYE, 1e160 * SPREAD, "overflow"),
     ],

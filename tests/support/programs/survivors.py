@@ -77,9 +77,6 @@ class Given(Checkpoints):
     def open(self, *arguments):
         """Read nothing."""
 
-    def tidy(self, rank):
-        """Leave nothing behind."""
-
     def state(self, nodes):
         if self.given is None:
             return None
@@ -159,7 +156,7 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     best = optimum([problems[i] for i in ours.nodes])
     found = {
         "nodes": ours.nodes.tolist(), "lost": list(ours.lost), "reason": ours.reason,
-        "error": distance(ours.theta, best), "component_root": ours.component_root,
+        "error": distance(ours.theta, best),
         "scheme": scheme, "dead": sorted(dead.tolist()),
         "back": [loss.t for loss in death.losses],
     }  # fmt: skip
