@@ -38,7 +38,7 @@ def test_private_parts_stay_private_and_optimal(scheme):
     problems = [Varying(*pair) for pair in zip(X, y, strict=True)]
 
     result = solve(
-        problems, topology.build("ring", N), scheme=scheme, tolerance=0, max_iter=700
+        problems, topology.build("ring", N), scheme=scheme, tolerance=0, max_iter=500
     )
 
     assert_allclose(result.theta, best, atol=1e-7)

@@ -14,52 +14,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.processes import Job, find_mpiexec, variables
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("start", "slow")
-
-
-def steps(page: str) -> list[tuple[str, str]]:
-    """Return the commands of a page, each with the lines that it is said to print."""
-    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
-    blocks = re.findall(r"^```(sh|text)\n(.*?)^```", text, re.M | re.S)
-    found: list[tuple[str, str]] = []
-    for language, block in blocks:
-        if language == "sh":
-            found.append((block, ""))
-        else:
-            found[-1] = (found[-1][0], block)
-    return found
-
+from tests.support.processes import ROOT, Job, find_mpiexec, variables
 
 NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?"
 
 
-def pattern(line: str) -> str:
-    """Return a pattern of the line with a group for each of its numbers."""
-    texts = [
-        ".*?".join(map(re.escape, text.split("..."))) for text in re.split(NUMBER, line)
-    ]
-    return f"({NUMBER})".join(texts)
-
-
-def shows(line: str, said: str, at: int) -> int:
-    """Return where the line ends in what was said after `at`, or -1."""
-    shown = [value(each) for each in re.findall(NUMBER, line)]
-    for match in re.compile(rf"^{pattern(line)}", re.M).finditer(said, at):
-        if np.allclose([value(each) for each in match.groups()], shown, rtol=0.05):
+def place_of(line: str, said: str, at: int) -> int:
+    """Return where a line of a page ends in what was said after `at`, or -1."""
+    parts = [text.split("...") for text in re.split(NUMBER, line)]
+    texts = [".*?".join(map(re.escape, words)) for words in parts]
+    shown = values(re.findall(NUMBER, line))
+    pattern = re.compile(rf"^{f'({NUMBER})'.join(texts)}", re.M)
+    for match in pattern.finditer(said, at):
+        if np.allclose(values(match.groups()), shown, rtol=0.05):
             return match.end()
     return -1
 
 
-def value(number: str) -> float:
-    return float(number.replace(",", ""))
+def values(numbers) -> list[float]:
+    return [float(number.replace(",", "")) for number in numbers]
 
 
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ["start", "slow"])
 def test_the_commands_of_a_page_print_what_it_shows(page, tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -75,11 +53,13 @@ def test_the_commands_of_a_page_print_what_it_shows(page, tmp_path):
         (programs / name).write_text(f"#!/bin/sh\nexec {words}\n")
         (programs / name).chmod(0o755)
     path = f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    for commands, shown in steps(page):
-        ended = Job(["sh", "-ec", commands], tmp_path, variables(PATH=path)).end()
-
-        assert ended.code == 0, ended.err
-        said, at = ended.out + ended.err, 0
-        for line in shown.splitlines():
-            at = shows(line, said, at)
+    text, said, at = (ROOT / "docs" / f"{page}.md").read_text("utf-8"), "", 0
+    for kind, block in re.findall(r"^```(sh|text)\n(.*?)^```", text, re.M | re.S):
+        if kind == "sh":
+            ended = Job(["sh", "-ec", block], tmp_path, variables(PATH=path)).end()
+            assert ended.code == 0, ended.err
+            said, at = ended.out + ended.err, 0
+            continue
+        for line in block.splitlines():
+            at = place_of(line, said, at)
             assert at >= 0, f"{line!r} is not in\n{said}"

@@ -13,11 +13,9 @@ import pytest
 
 from dadmm.admm.state import State, Work
 from dadmm.runs.config import RunConfig
-from tests.support.processes import mpi_python
+from tests.support.processes import ROOT, mpi_python
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EMULATION = "from benchmarks.emulation"  # needs namespaces; see tests/benchmarks
 
 
 def blocks(page: Path, language: str = "python") -> list[str]:
@@ -28,11 +26,27 @@ def blocks(page: Path, language: str = "python") -> list[str]:
 
 def serial(page: Path) -> list[str]:
     """Return the Python blocks of a page that need one process."""
-    return [
-        block
-        for block in blocks(page)
-        if "mpi4py" not in block and EMULATION not in block
-    ]
+    needs = ("mpi4py", "from benchmarks.emulation")  # which needs namespaces
+    return [block for block in blocks(page) if not any(n in block for n in needs)]
+
+
+def follow(page: Path) -> dict:
+    """Return what the Python blocks of a page define, one after the other."""
+    found: dict = {}
+    for block in serial(page):
+        for package in ("sklearn", "cvxpy"):
+            if package in block:
+                pytest.importorskip(package, reason=f"{package} is not installed")
+        exec(compile(block, str(page), "exec"), found)
+    return found
+
+
+OTHERS = [p for p in PAGES if serial(p) and p.stem not in ("callbacks", "penalties")]
+
+
+@pytest.mark.parametrize("page", OTHERS, ids=lambda page: page.stem)
+def test_the_python_blocks_of_a_page_run(page):
+    assert follow(page)
 
 
 OVER_MPI = [
@@ -41,26 +55,6 @@ OVER_MPI = [
     for block in blocks(page)
     if "mpi4py" in block
 ]
-
-
-def follow(name: str) -> dict:
-    """Return what the Python blocks of a page define, one after the other."""
-    found: dict = {}
-    for block in serial(ROOT / name):
-        exec(compile(block, name, "exec"), found)
-    return found
-
-
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if serial(p)], ids=lambda page: page.stem
-)
-def test_the_python_blocks_of_a_page_run(page):
-    if "sklearn" in page.name:
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    if any("import cvxpy" in block for block in serial(page)):
-        pytest.importorskip("cvxpy", reason="cvxpy is not installed")
-
-    assert follow(str(page.relative_to(ROOT)))
 
 
 @pytest.mark.mpi
@@ -77,7 +71,7 @@ def test_the_blocks_for_mpi_run(block, tmp_path):
 
 def test_the_callbacks_of_the_page_measure_and_stop():
     """The distances fall to the tolerance; the stop is at a multiple of D = 3."""
-    found = follow("docs/callbacks.md")
+    found = follow(ROOT / "docs" / "callbacks.md")
 
     assert found["distances"][-1] < 1e-2 < found["distances"][0]
     assert found["result"].reason == "stop"
@@ -86,7 +80,7 @@ def test_the_callbacks_of_the_page_measure_and_stop():
 
 
 def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
-    found = follow("docs/penalties.md")
+    found = follow(ROOT / "docs" / "penalties.md")
     rows = np.column_stack([found["X"], np.ones(60)])
     best = np.linalg.lstsq(rows, found["y"])[0]
 
@@ -95,20 +89,14 @@ def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
     assert np.abs(found["result"].theta - best).max() < 1e-3
 
 
-def commands(page: Path) -> list[list[str]]:
-    """Return the arguments of dadmm.run in the commands of a page."""
-    module = r"(?:mpiexec .*)?(?:\.venv/bin/)?(?:python -m dadmm\.run|dadmm run)"
-    start = rf"(?:\./launch/local|{module})"
-    text = page.read_text("utf-8").replace("\\\n", " ")
-    found = re.findall(rf"^{start}\b(?: -n \d+)?(.*)$", text, re.M)
-    return [shlex.split(line, comments=True) for line in found]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_settings_in_the_commands_of_a_page_exist(page):
     """Those of the launch commands and of a run to resume are left out."""
-    for words in commands(page):
-        words = [word for word in words if word != "--report"]
+    module = r"(?:mpiexec .*)?(?:\.venv/bin/)?(?:python -m dadmm\.run|dadmm run)"
+    start = rf"(?:\./launch/local|{module})"
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    for line in re.findall(rf"^{start}\b(?: -n \d+)?(.*)$", text, re.M):
+        words = shlex.split(line.replace("--report", ""), comments=True)
         if not {"--resume", "--hostfile", "--mpi", "--help", ":"} & {*words}:
             assert RunConfig.from_argv(words).config
 

@@ -116,7 +116,7 @@ def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
 def test_one_discontented_node_keeps_all_going(n):
     schedule = backwards(n)
     for unhappy in range(n):
-        content = np.ones((400, n), dtype=bool)
+        content = np.ones((120, n), dtype=bool)
         content[:: stopping.PATIENCE, unhappy] = False
         assert agreement(schedule, content) == [None] * n
 

@@ -1,10 +1,6 @@
 """A real Slurm with two nodes on this machine, in a folder of its own.
 
-    python tests/slurm/cluster.py COMMAND [ARGUMENTS]
-
-runs a command (a shell, for instance) with this Slurm in its environment. It needs
-Debian's slurm-wlm and munge, but not root. Nothing is installed unless ``install`` is
-called.
+It needs Debian's slurm-wlm and munge, but not root.
 """
 
 import contextlib
@@ -17,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -83,11 +78,10 @@ class Cluster:
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
             self._start()
-        except BaseException:
-            self.close()
-            raise
+            stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,7 +101,11 @@ class Cluster:
         self._daemon("slurmctld", "-D")
         for node in ("n1", "n2"):
             self._daemon("slurmd", "-D", "-N", node)
-        self._until(lambda: self._states() == {"idle"}, "the nodes are not idle")
+        states = ("sinfo", "-h", "-N", "-o", "%T")
+        self._until(
+            lambda: {*self.call(*states).stdout.split()} == {"idle"},
+            "nodes are not idle",
+        )
 
     def _configure(self) -> None:
         text = TEMPLATE.read_text().format(
@@ -125,15 +123,11 @@ class Cluster:
     def _daemon(self, name: str, *options: str) -> None:
         program = str(shutil.which(name, path=self.variables["PATH"]))
         with open(self.folder / f"{name}.out", "ab") as log:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            daemon = subprocess.Popen(
-                [program, *options],
-                env=self.variables,
-                start_new_session=True,
+            self._daemons.append(subprocess.Popen(
+                [program, *options], env=self.variables, start_new_session=True,
                 preexec_fn=end_with_parent,  # even if the tests are killed
-                **streams,
-            )
-        self._daemons.append(daemon)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            ))  # fmt: skip
 
     def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
         end = time.monotonic() + PATIENCE
@@ -142,9 +136,6 @@ class Cluster:
             if dead or time.monotonic() > end:
                 raise SlurmError(f"{otherwise}: {self.logs()}")
             time.sleep(0.1)
-
-    def _states(self) -> set[str]:
-        return set(self.call("sinfo", "-h", "-N", "-o", "%T").stdout.split())
 
     def call(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands, with a time limit."""
@@ -168,28 +159,20 @@ class Cluster:
         return [process for process in found if process != os.getpid()]
 
     def close(self) -> None:
-        limit = time.monotonic() + CANCELLING
         if len(self._daemons) > 1 and self._daemons[1].poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.call("scancel", "--user", user_name())
-                while self.call("squeue", "-h").stdout.strip():
-                    if time.monotonic() > limit:
-                        break
+                limit = time.monotonic() + CANCELLING
+                while self.call("squeue", "-h").stdout and time.monotonic() < limit:
                     time.sleep(0.1)
         for daemon in reversed(self._daemons):
-            end(daemon)
+            daemon.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(5)
         for process in self.processes():  # of jobs, or a daemon that did not end
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def end(daemon: subprocess.Popen[bytes]) -> None:
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        if daemon.poll() is None:
-            daemon.send_signal(signum)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.wait(5)
 
 
 def end_with_parent() -> None:
@@ -208,21 +191,3 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def main(command: list[str]) -> int:
-    if not command:
-        print(__doc__)
-        return 2
-    for signum in (signal.SIGTERM, signal.SIGHUP):  # so that the cluster is closed
-        signal.signal(signum, lambda number, frame: sys.exit(128 + number))
-    try:
-        with Cluster() as cluster:
-            return subprocess.call(command, env=cluster.variables)
-    except SlurmError as error:
-        print(f"dadmm: {error}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -37,12 +37,8 @@ if __name__ == "__main__":
     ended = {name: run(arguments) for name, arguments in cases.items()}
     everyone = comm.gather(ended)
     if comm.rank == 0:
-        report = {
-            name: {
-                "codes": [rank[name][0] for rank in everyone],
-                "out": everyone[0][name][1],
-                "err": [rank[name][2] for rank in everyone],
-            }
-            for name in cases
-        }
+        report = {}
+        for name in cases:
+            codes, outs, errs = zip(*(rank[name] for rank in everyone), strict=True)
+            report[name] = {"codes": codes, "out": outs[0], "err": errs}
         Path(sys.argv[2]).write_text(json.dumps(report))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import recording
@@ -24,15 +25,10 @@ from tests.support.solving import solve
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 ITERATIONS = 20
-COMMON = ("--topology", "ring", "--tolerance", "0", "--max-iter", str(ITERATIONS))
 PRECISION = 1e-11  # relative, to which a double that was sent is one that is held
 
 
-class Case(NamedTuple):
-    """Rows of all ranks, and what is done with them."""
-
-    blocks: list[np.ndarray]
-    job: Callable[[], Any]
+Job = Callable[[], Any]
 
 
 def rows(n: int, width: int, seed: int) -> list[np.ndarray]:
@@ -43,38 +39,36 @@ def rows(n: int, width: int, seed: int) -> list[np.ndarray]:
     return [rng.standard_normal((n, width)) @ mix * unit + level for _ in range(SIZE)]
 
 
-def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
-    """Return the cases by name; those of the command line begin with run."""
+def cases(world: recording.Comm) -> Iterator[tuple[str, list[np.ndarray], Job]]:
+    """Yield names, rows of all ranks that must stay, and what is done with them."""
     tall, wide, table = rows(9, 4, 1), rows(5, 8, 2), rows(10, 4, 3)
     holes = np.random.default_rng(4).random((SIZE, 9, 4)) < 0.1
     holed = [np.where(own, np.nan, x) for own, x in zip(holes, tall, strict=True)]
     signs = [np.column_stack([t[:, :-1], t[:, -1] > t[:, -1].mean()]) for t in table]
+    inputs = [t[:, :-1] for t in table]
+    two = "--n-components 2"
     for name, words, blocks in (
-        ("ppca", ("--n-components", "2"), tall),
-        ("ppca gaps", ("--n-components", "2"), holed),
-        ("ppca without", ("--n-components", "2", "--no-summaries"), tall),
-        ("ppca wide", ("--n-components", "2"), wide),
-        ("ppca asked", ("--n-components", "2", "--compare-centralised"), tall),
-        ("ppca float32", ("--n-components", "2", "--payload", "float32"), tall),
-        (
-            "ppca global",
-            ("--n-components", "2", "--agreement", "global", "--record-edges"),
-            tall,
-        ),
-        ("least_squares", (), table),
-        ("least_squares without", ("--no-summaries",), table),
-        ("logistic without", ("--no-summaries",), signs),
-        ("ridge", (), table),
-        ("lasso", (), table),
-        ("elastic_net", (), table),
-        ("huber", (), table),
-        ("logistic", (), signs),
-        ("logistic plain", ("--alpha", "0"), signs),
-        ("multinomial", ("--problem-settings", '{"n_classes": 2}'), signs),
-        ("poisson", (), signs),
+        ("ppca", two, tall),
+        ("ppca gaps", two, holed),
+        ("ppca without", f"{two} --no-summaries", tall),
+        ("ppca wide", two, wide),
+        ("ppca asked", f"{two} --compare-centralised", tall),
+        ("ppca float32", f"{two} --payload float32", tall),
+        ("ppca global", f"{two} --agreement global --record-edges", tall),
+        ("least_squares", "", table),
+        ("least_squares without", "--no-summaries", table),
+        ("logistic without", "--no-summaries", signs),
+        ("ridge", "", table),
+        ("lasso", "", table),
+        ("elastic_net", "", table),
+        ("huber", "", table),
+        ("logistic", "", signs),
+        ("logistic plain", "--alpha 0", signs),
+        ("multinomial", '--problem-settings {"n_classes":2}', signs),
+        ("poisson", "", signs),
     ):
-        known = [b[:, :-1] for b in blocks] if blocks is signs else blocks
-        yield f"run {name}", Case(known, command(name, words, blocks))
+        known = inputs if blocks is signs else blocks
+        yield f"run {name}", known, partial(command, name, words, blocks[RANK])
     tracks = rows(6, 8, 5)
     lost = [x.copy() for x in tracks]
     for own in lost:
@@ -86,91 +80,59 @@ def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
         ("sfm merged", tracks, "merged", "frame"),
         ("sfm lost tracks merged", lost, "merged", "frame"),
     ):
-        yield name, Case(blocks, cameras(world, blocks, init, start))
-    kinds = estimators.__all__
-    assert len(kinds) == 7
-    for name in kinds:
+        yield name, blocks, partial(cameras, world, blocks[RANK], init, start)
+    for name in estimators.__all__:
         model = getattr(estimators, name)(comm=world, max_iter=ITERATIONS)
-        counted = name in ("LogisticRegression", "PoissonRegressor")
-        known = [t[:, :-1] for t in table] if counted else table
-        yield f"sklearn {name}", Case(known, fit(model, signs if counted else table))
+        if name in ("LogisticRegression", "PoissonRegressor"):
+            yield f"sklearn {name}", inputs, partial(fit, model, signs[RANK])
+        else:
+            yield f"sklearn {name}", table, partial(fit, model, table[RANK])
         if name == "PPCA":
-            yield "sklearn PPCA gaps", Case(holed, fit(model, holed))
+            yield "sklearn PPCA gaps", holed, partial(fit, model, holed[RANK])
+    yield "planted", tall, partial(leak, world, tall[RANK])
 
 
-def bare() -> Case:
-    """Return the bare command; every rank generates all rows."""
-    rows, _ = datasets.synthetic(500, 20, 5, 0.2, 0)
-    return Case(shard.split(rows, SIZE), lambda: run.main(["--out", "run", "--quiet"]))
+def command(name: str, words: str, own: np.ndarray) -> None:
+    """Run the command line on this rank's own file."""
+    file = name.replace(" ", "-")
+    np.save(f"{file}-{RANK}.npy", own)
+    words += f" --problem {name.split()[0]} --data {file}-{{rank}}.npy --topology ring"
+    words += f" --tolerance 0 --max-iter {ITERATIONS} --out run-{file}"
+    quiet = [] if name.endswith("asked") else ["--quiet"]
+    assert run.main([*words.split(), *quiet]) == 0
 
 
-def command(
-    name: str, words: Sequence[str], blocks: list[np.ndarray]
-) -> Callable[[], None]:
-    """Return a run of the command line on this rank's own file."""
-
-    def job() -> None:
-        file = name.replace(" ", "-")
-        np.save(f"{file}-{RANK}.npy", blocks[RANK])
-        problem = ("--problem", name.split()[0], "--data", f"{file}-{{rank}}.npy")
-        out = ["--out", f"run-{file}"]
-        out += [] if name.endswith("asked") else ["--quiet"]
-        assert run.main([*problem, *words, *COMMON, *out]) == 0
-
-    return job
+def cameras(world: recording.Comm, own: np.ndarray, init: str, start: str) -> None:
+    """Find structure from motion, with this rank's own frames."""
+    problem = problems.StructureFromMotion(own, start=start)
+    settings = {"tolerance": 0.0, "max_iter": ITERATIONS, "init": init}
+    solve(problem, Topology.ring(SIZE), comm=world, **settings)
 
 
-def cameras(
-    world: recording.Comm, blocks: list[np.ndarray], init: str, start: str
-) -> Callable[[], None]:
-    """Return structure from motion of this rank's own frames."""
-
-    def job() -> None:
-        own = problems.StructureFromMotion(blocks[RANK], start=start)
-        settings = {"tolerance": 0.0, "max_iter": ITERATIONS, "init": init}
-        solve(own, Topology.ring(SIZE), comm=world, **settings)
-
-    return job
+def fit(model: Any, own: np.ndarray) -> None:
+    """Fit an estimator to this rank's own rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that so few iterations are not enough
+        supervised = not isinstance(model, estimators.PPCA)
+        model.fit(*(own[:, :-1], own[:, -1]) if supervised else (own,))
 
 
-def fit(model: Any, blocks: list[np.ndarray]) -> Callable[[], None]:
-    """Return the fit of an estimator to this rank's own rows."""
-
-    def job() -> None:
-        own = blocks[RANK]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that so few iterations are not enough
-            supervised = not isinstance(model, estimators.PPCA)
-            model.fit(*(own[:, :-1], own[:, -1]) if supervised else (own,))
-
-    return job
-
-
-def planted(world: recording.Comm, blocks: list[np.ndarray]) -> Callable[[], None]:
-    """Return a job that leaks in four ways, each by one rank, and tries other ways."""
-
-    def job() -> None:
-        own, none = blocks[RANK], np.empty((0, 4))
-        World(world).gather(own[:1] if RANK == 1 else none)
-        centred = (own - own.mean(axis=0))[3]
-        half = world.Split(RANK % 2, key=RANK)
-        half.Ibcast(centred.astype(np.float32), root=0).Wait()
-        data, box = np.zeros(36, np.uint8), np.zeros(36, np.uint8)
-        pair = world.Dup()
-        requests = [pair.real.Recv_init(box, source=(RANK - 1) % SIZE)]
-        requests += [pair.Send_init(data, (RANK + 1) % SIZE)]
-        if RANK == 3:  # after the request was made, and not at a multiple of 8
-            data[4:] = (own[5] / own.std(axis=0)).view(np.uint8)
-        recording.start_all(requests)
-        MPI.Request.Waitall(requests)
-        for other, name in ((pair, "Issend"), (world, "allgather"), (half, "Alltoall")):
-            try:
-                getattr(other, name)
-            except recording.Unknown:
-                continue
-            raise AssertionError(f"{name} is not refused")
-
-    return job
+def leak(world: recording.Comm, own: np.ndarray) -> None:
+    """Leak in four ways, each by one rank, and try other ways."""
+    World(world).gather(own[:1] if RANK == 1 else np.empty((0, 4)))
+    centred = (own - own.mean(axis=0))[3]
+    half = world.Split(RANK % 2, key=RANK)
+    half.Ibcast(centred.astype(np.float32), root=0).Wait()
+    data, box = np.zeros(36, np.uint8), np.zeros(36, np.uint8)
+    pair = world.Dup()
+    requests = [pair.real.Recv_init(box, source=(RANK - 1) % SIZE)]
+    requests += [pair.Send_init(data, (RANK + 1) % SIZE)]
+    if RANK == 3:  # after the request was made, and not at a multiple of 8
+        data[4:] = (own[5] / own.std(axis=0)).view(np.uint8)
+    recording.start_all(requests)
+    MPI.Request.Waitall(requests)
+    for other, name in ((pair, "Issend"), (world, "allgather"), (half, "Alltoall")):
+        assert not hasattr(other, name), name
 
 
 def entries(blocks: list[np.ndarray]) -> np.ndarray:
@@ -238,22 +200,19 @@ def single(tape: list[recording.Sent], held: np.ndarray) -> int:
 
 def main() -> None:
     """Run all cases and say what was found."""
-    world = recording.install()
-    tall = rows(9, 4, 1)
-    everything = [*cases(world), ("planted", Case(tall, planted(world, tall)))]
-    least = 1
-    if sys.argv[1:] == ["bare"]:
-        everything, least = [("bare", bare())], 10  # of millions, some are alike
-    for name, (blocks, job) in everything:
+    world, least = recording.install(), 1
+    everything = cases(world)
+    if sys.argv[1:] == ["bare"]:  # every rank generates all rows
+        blocks = shard.split(datasets.synthetic(500, 20, 5, 0.2, 0)[0], SIZE)
+        words = ["--out", "run", "--quiet"]
+        everything = iter([("bare", blocks, partial(run.main, words))])
+        least = 10  # of millions, some are alike
+    for name, blocks, job in everything:
         world.tape.clear()
-        try:
-            job()
-        except SystemExit as leaving:
-            raise AssertionError(name) from leaving
+        job()
         held = entries(blocks)
         first = np.array([b[0] - np.nanmean(b[0]) + 0.1 for b in blocks])
         mine = {
-            "messages": len(world.tape),
             "bytes": sum(len(sent.data) for sent in world.tape),
             "whom": sorted({to for method, to, _ in world.tape if "end" in method}),
             "public": sum(

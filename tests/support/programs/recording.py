@@ -7,22 +7,22 @@ not on the lists below raises: a new way of sending has to be added here first.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from dadmm.comm import mpi  # so that all of them are loaded
+from dadmm.comm import mpi
 
 QUIET = {
     "rank", "size", "Get_group", "Recv", "Recv_init", "Ibarrier", "Free", "Abort",
     "Improbe",
 }  # fmt: skip
 MAKING = {"Dup", "Split", "Split_type"}
-COLLECTIVES = {  # and who gets what each rank puts in
-    "Iallreduce": "everybody", "Iallgather": "everybody", "Iallgatherv": "everybody",
-    "Ireduce": "rank 0", "Igather": "rank 0", "Igatherv": "rank 0",
+SENDING = {  # and who gets what a rank puts in; None: the rank that is named
+    **dict.fromkeys(("Iallreduce", "Iallgather", "Iallgatherv"), "everybody"),
+    **dict.fromkeys(("Ireduce", "Igather", "Igatherv"), "rank 0"),
+    "Send": None, "Isend": None,
 }  # fmt: skip
 LIBRARY = {
     "Exception", "Request", "REQUEST_NULL", "IN_PLACE", "MAX", "MIN", "SUM",
@@ -45,10 +45,6 @@ class Unknown(AttributeError):
 class Request(MPI.Prequest):
     """A persistent send, which records what is in its buffer when it starts."""
 
-    comm: Comm
-    buffer: np.ndarray
-    to: str
-
     def record(self) -> None:
         self.comm.record("Send_init", self.to, self.buffer)
 
@@ -64,32 +60,24 @@ class Comm:
         self.real, self.tape = real, tape
 
     def __getattr__(self, name: str) -> Any:
+        if name not in QUIET | MAKING | SENDING.keys():
+            raise Unknown(f"{name} of a communicator is not recorded")
+        real = getattr(self.real, name)
         if name in QUIET:
-            return getattr(self.real, name)
+            return real
         if name in MAKING:
-            make = getattr(self.real, name)
-            return lambda *args, **more: Comm(make(*args, **more), self.tape)
-        if name in COLLECTIVES:
-            return partial(self._collective, name, COLLECTIVES[name])
-        raise Unknown(f"{name} of a communicator is not recorded")
+            return lambda *args, **more: Comm(real(*args, **more), self.tape)
 
-    def _collective(
-        self, name: str, to: str, sent: Any, *args: Any, **more: Any
-    ) -> Any:
-        self.record(name, to, sent)
-        return getattr(self.real, name)(sent, *args, **more)
+        def send(buffer: Any, *args: Any, **more: Any) -> Any:
+            to = SENDING[name] or f"rank {more['dest'] if 'dest' in more else args[0]}"
+            self.record(name, to, buffer)
+            return real(buffer, *args, **more)
+
+        return send
 
     def record(self, method: str, to: str, buffer: Any) -> None:
         array = buffer[0] if isinstance(buffer, list | tuple) else buffer
         self.tape.append(Sent(method, to, np.ascontiguousarray(array).tobytes()))
-
-    def Send(self, buffer: Any, dest: int) -> None:
-        self.record("Send", f"rank {dest}", buffer)
-        self.real.Send(buffer, dest=dest)
-
-    def Isend(self, buffer: Any, dest: int, tag: int) -> Any:
-        self.record("Isend", f"rank {dest}", buffer)
-        return self.real.Isend(buffer, dest=dest, tag=tag)
 
     def Idup(self) -> tuple[Comm, Any]:
         real, request = self.real.Idup()
@@ -114,9 +102,8 @@ class Comm:
         self.Ibcast(buffer, root).Wait()
 
     def Allreduce(self, sent: Any, received: Any, op: Any) -> None:
-        self.record(
-            "Allreduce", "everybody", received if sent is MPI.IN_PLACE else sent
-        )
+        own = received if sent is MPI.IN_PLACE else sent
+        self.record("Allreduce", "everybody", own)
         self.real.Allreduce(sent, received, op=op)
 
 

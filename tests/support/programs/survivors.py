@@ -38,12 +38,9 @@ from tests.support.subspaces import largest_angle, principal_axes
 from tests.support.tables import table
 
 WAYS = (
-    Sending(),
-    Sending(payload="float32"),
-    Sending(payload="quantised:8"),
-    Sending(censor=1e-3),
-    Sending(send_every=2, edge_sleep=0.1),
-)
+    Sending(), Sending(payload="float32"), Sending(payload="quantised:8"),
+    Sending(censor=1e-3), Sending(send_every=2, edge_sleep=0.1),
+)  # fmt: skip
 
 
 class Death:
@@ -78,9 +75,7 @@ class Given(Checkpoints):
         """Read nothing."""
 
     def state(self, nodes):
-        if self.given is None:
-            return None
-        return State.join([self.given[i] for i in nodes.tolist()])
+        return self.given and State.join([self.given[i] for i in nodes.tolist()])
 
     def __call__(self, t, run):
         if run.due == "max_iter":
