@@ -101,7 +101,6 @@ def save(result: Result, folder: Any, encoding: Any, overwrite: bool) -> Path:
 
 def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
     from dadmm.cli import results
-    from dadmm.cli.models import Fit
     from dadmm.comm.world import World
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
@@ -116,7 +115,7 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
             tolerance = config.tolerance
             model = Model.of(result, config.problem, encoding, tolerance=tolerance)
     features = None if model is None else model.feature_names
-    named = results.names_of(result, features, Fit(model))
+    named = results.names_of(result, features, model)
     summary = Summary.of(result, named, result.spent)
     summary |= {
         "advice": advise(result),

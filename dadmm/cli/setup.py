@@ -163,9 +163,9 @@ def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 8 * entries > memory:
         raise ShardError(
-            f"{n_samples} samples of dimension {dimension} need "
-            f"{8 * entries / 2**30:.3g} GiB, and this machine has "
-            f"{memory / 2**30:.3g}; use a smaller n_samples, dimension or n_components"
+            f"n_samples must be smaller: {n_samples} samples of dimension {dimension} "
+            f"need {8 * entries / 2**30:.3g} GiB, and this machine has "
+            f"{memory / 2**30:.3g}"
         )
 
 

@@ -297,7 +297,7 @@ def _seconds(
     shown = sent[:STEADY] if alike else sent
     none = np.zeros((len(shown), graph.n_nodes))
     trace = Trace(
-        graph.edges, none + wire.work, none, none, none, shown, opening,
+        graph, none + wire.work, none, none, none, shown, opening,
         is_broadcast=is_broadcast,
     )  # fmt: skip
     ends: Vector = Replay(trace, network).ends[1:].max(axis=1)

@@ -90,16 +90,13 @@ def read_frame(
         array; by default the only one, or X if there is anything ``beside`` it. A .npz
         file may be one of scipy's sparse arrays.
     separator : str, optional
-        Between the cells of a .csv file. By default a tab, a semicolon or a comma, by
-        the first line.
+        Between cells. By default a tab, a semicolon or a comma, by the first line.
     decimal : str
-        Mark before the decimals of a .csv file, a point or a comma. Columns with points
-        are read by points.
+        Decimal mark, a point or a comma. Columns with points are read by points.
     encoding : str
-        Of a .csv or .txt file.
+        Of a text file.
     rows : slice, optional
-        Rows to return. Of .npy and .parquet files no others are read, except in the
-        same row groups.
+        Of .npy and .parquet files no others are read, except in the same row groups.
     beside : sequence of str
         In a file of several arrays, those that are further columns.
 
@@ -120,10 +117,9 @@ def read_frame(
     how = Format(separator, decimal, encoding)
     with _opened(path) as (reader, file, key):
         key = key or ("X" if beside else "")
-        found = reader.read(file, key, how, rows or ALL)
+        found = _read(reader, file, key, how, rows or ALL)
         if not isinstance(found, Frame):
-            found = _as_frame(_numbers(found), reader, file, key, beside)
-        _check_size((found.n_rows, len(found.names)))
+            found = _as_frame(found, reader, file, key, beside)
         return found if rows is None or reader.extent else found.take(rows)
 
 
@@ -172,8 +168,7 @@ def load_array(path: Place, key: str | None = None) -> Array:
     Parameters
     ----------
     path : path-like
-        A .npy, .npz, .csv, .parquet, .txt or .mat file; ``data.npz::name`` also gives
-        the key.
+        As of `dadmm.read_table`.
     key : str, optional
         Name of the array, in a file with several.
 
@@ -192,7 +187,9 @@ def load_array(path: Place, key: str | None = None) -> Array:
     array([[1., 1., 1.]])
     """
     with _opened(path, key) as (reader, file, name):
-        found = _numbers(reader.read(file, name, Format(), ALL))
+        found = _read(reader, file, name, Format())
+        if isinstance(found, Frame):
+            return np.column_stack([found.numbers(name) for name in found.names])
     return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
@@ -202,7 +199,7 @@ def load_tracks(path: Place) -> Matrix:
     Parameters
     ----------
     path : path-like
-        As in `load_array`. In a file with several arrays, as for Caltech
+        As of `dadmm.read_table`. In a file with several arrays, as for Caltech
         Turntable and Hopkins 155, the array is ``measurement_matrix``.
 
     Returns
@@ -272,19 +269,19 @@ def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path,
         ) from None
 
 
-def _check_size(shape: tuple[int, ...]) -> None:
+def _read(
+    reader: Reader, file: Path, key: str, how: Format, rows: slice = ALL
+) -> Frame | Array | csr_array:
+    """Return what a file holds; raise if it is empty, or an array without numbers."""
+    found = reader.read(file, key, how, rows)
+    if isinstance(found, Frame):
+        shape: tuple[int, ...] = found.n_rows, len(found.names)
+    else:
+        shape = found.shape
+        if found.dtype.kind not in "fiub":
+            raise ShardError(f"it holds values of type {found.dtype}; save numbers")
     if 0 in shape:
         raise ShardError(f"it is empty, of shape {shape}; save some samples")
-
-
-def _numbers(found: Frame | Array | csr_array) -> Array | csr_array:
-    """Return an array of numbers of what a reader has returned."""
-    if isinstance(found, Frame):
-        _check_size((found.n_rows, len(found.names)))
-        found = np.column_stack([found.numbers(name) for name in found.names])
-    if found.dtype.kind not in "fiub":
-        raise ShardError(f"it holds values of type {found.dtype}; save numbers")
-    _check_size(found.shape)
     return found
 
 

@@ -10,15 +10,6 @@ Examples
 >>> import dadmm
 >>> list(dadmm.penalty.SCHEMES)
 ['snap', 'fixed', 'vp', 'ap', 'nap', 'vp_ap', 'vp_nap', 'global_balance']
-
-`solve` takes a name, or an object with settings of its own:
-
->>> X, y, _ = dadmm.datasets.regression(60, 3)
->>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
->>> schemes = [kind(eta0=20.0) for kind in dadmm.penalty.SCHEMES.values()]
->>> ring = dadmm.Topology.ring(6)
->>> {dadmm.solve(problems, ring, scheme=scheme).status for scheme in schemes}
-{'certified'}
 """
 
 from __future__ import annotations
@@ -55,10 +46,6 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     **settings
         Fields of `Scheme`. None is the default; with an object all must be None.
 
-    Returns
-    -------
-    scheme : Scheme
-
     Examples
     --------
     >>> import dadmm
@@ -93,14 +80,6 @@ def check_name(name: str) -> None:
 
 def name_of(scheme: Scheme) -> str:
     """Return the key of a scheme in `SCHEMES`, or else the place of its class.
-
-    Parameters
-    ----------
-    scheme : Scheme
-
-    Returns
-    -------
-    name : str
 
     Examples
     --------

@@ -150,21 +150,15 @@ class Scheme:
         """Return the state before the nodes know their neighbours' proposals."""
         state, n_edges = {"eta": proposed.copy()}, len(incidence.node)
         if "budget0" in self.uses:
-            state |= {
-                "spent": np.zeros(n_edges),
-                "budget": np.full(n_edges, float(self.budget0)),
-                "raised": np.zeros(n_edges),
-                "used_up": np.zeros(n_edges),
-            }
+            names = ("spent", "budget", "raised", "used_up")
+            state |= {name: np.zeros(n_edges) for name in names}
+            state["budget"] += self.budget0
         return state
 
     def start(
-        self,
-        state: PenaltyState,
-        eta_neighbours: Vector,
-        anchors: Matrix,
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix,
         multipliers: Matrix,
-    ) -> PenaltyState:
+    ) -> PenaltyState:  # fmt: skip
         """Return the state before iteration 1, or after a change of coordinates.
 
         An edge gets the larger of both ends' proposals. They are NaN where an end knows
@@ -188,8 +182,7 @@ class Scheme:
     def _balance(self, obs: Observation) -> Vector:
         """Return the factor of residual balancing for each edge."""
         factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
-        by_edge: Vector = obs.incidence.spread(factor)
-        return by_edge
+        return np.asarray(obs.incidence.spread(factor))
 
     def _spend(
         self, state: PenaltyState, obs: Observation
@@ -209,12 +202,7 @@ class Scheme:
 
 
 class Fixed(Scheme):
-    """Plain ADMM: the penalty never changes.
-
-    Examples
-    --------
-    >>> scheme = Fixed(eta0=20.0)  # for dadmm.solve
-    """
+    """Plain ADMM: the penalty never changes."""
 
     is_symmetric = True
     is_constant = True
@@ -227,10 +215,6 @@ class VP(Scheme):
     """Varying penalty: balance the residuals of the node until t_max; then reset.
 
     Section 3.1: equation (4) for each node, with the residuals of equation (5).
-
-    Examples
-    --------
-    >>> scheme = VP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -246,10 +230,6 @@ class AP(Scheme):
     """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
 
     Section 3.2: equation (6).
-
-    Examples
-    --------
-    >>> scheme = AP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max")
@@ -264,10 +244,6 @@ class NAP(Scheme):
     """Network adaptive penalty: adapt each edge until its budget is spent.
 
     Section 3.3: equations (9) and (10).
-
-    Examples
-    --------
-    >>> scheme = NAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", *BUDGET)
@@ -280,12 +256,7 @@ class NAP(Scheme):
 
 
 class VPAP(Scheme):
-    """VP and AP together, until t_max: equation (12).
-
-    Examples
-    --------
-    >>> scheme = VPAP(eta0=20.0, t_max=20)  # for dadmm.solve
-    """
+    """VP and AP together, until t_max: equation (12)."""
 
     uses = ("eta0", "t_max", "residual_ratio")
     probes = True
@@ -302,10 +273,6 @@ class VPNAP(Scheme):
     Section 3.4: equation (12) while the condition of equation (9) holds. The budget
     is charged ``|tau_ij|`` only. An edge with tau = 0 never spends its budget and could
     double and halve without end. So all edges reset after iteration `LAST`.
-
-    Examples
-    --------
-    >>> scheme = VPNAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)
@@ -326,10 +293,6 @@ class GlobalBalance(Scheme):
     The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it,
     with the residuals of the previous iteration. It is a centralised baseline, not a
     scheme of the paper: every iteration has a collective, whose bytes are counted.
-
-    Examples
-    --------
-    >>> scheme = GlobalBalance(eta0=20.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")

@@ -64,12 +64,9 @@ class SNAP(Scheme):
     POWER: ClassVar[float] = 0.5  # half the way, in logarithms
 
     def start(
-        self,
-        state: PenaltyState,
-        eta_neighbours: Vector,
-        anchors: Matrix,
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix,
         multipliers: Matrix,
-    ) -> PenaltyState:
+    ) -> PenaltyState:  # fmt: skip
         state = super().start(state, eta_neighbours, anchors, multipliers)
         return state | {
             "largest_move": np.zeros(len(anchors)),
@@ -130,11 +127,9 @@ def earned(travelled: Vector, multipliers: Vector) -> Vector:
 
 
 def spectral_ratio(
-    multiplier_change: Vector,
-    anchor_change: Vector,
-    multipliers: Vector,
+    multiplier_change: Vector, anchor_change: Vector, multipliers: Vector,
     anchors: Vector,
-) -> Vector:
+) -> Vector:  # fmt: skip
     """Return the spectral ratio of each edge, (E,): the penalty to move towards.
 
     It is ``|lambda - lambda_old| / |z - z_old|``, per edge. McCann and Wohlberg (IEEE

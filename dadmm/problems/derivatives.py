@@ -10,10 +10,8 @@ with each other and not with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core.layout import Vector
 from dadmm.core.linalg import EPS, TINY
@@ -26,17 +24,8 @@ DECADES = 12  # of step sizes, on each side of the first
 POINTS, DIRECTIONS = 3, 2
 
 
-class Wrong(NamedTuple):
-    """Where a gradient is wrong: an entry, or the slope in a direction."""
-
-    entries: NDArray[np.intp]  # of the direction; more than one if none alone shows it
-    claimed: float  # by the gradient
-    found: float  # by finite differences
-    point: Vector
-
-
-def find_wrong_slope(function: ValueAndGradient, start: Vector) -> Wrong | None:
-    """Return a wrong slope of a gradient, or None if none is found.
+def find_wrong_slope(function: ValueAndGradient, start: Vector) -> str:
+    """Return a wrong slope of a gradient, in words; "" if none is found.
 
     The function takes a point (p,) to a value and a gradient (p,), which are finite at
     ``start``. The other points are at the distance from it at which it bends.
@@ -49,9 +38,27 @@ def find_wrong_slope(function: ValueAndGradient, start: Vector) -> Wrong | None:
         zeros = np.where(gradient == 0.0, signs[0], 0.0)
         steepest = gradient / max(float(gradient @ gradient), TINY)
         for way in (steepest, *signs * _units(gradient), zeros):
-            if (wrong := _narrow(function, point, way)) is not None:
-                return wrong
-    return None
+            wrong = _mismatch(function, point, way)
+            if wrong is None:
+                continue
+            what = "slope in some direction"
+            for entry in np.flatnonzero(way):
+                alone = np.zeros_like(way)
+                alone[entry] = way[entry]
+                if (found := _mismatch(function, point, alone)) is not None:
+                    what, wrong = f"entry {entry}", found / way[entry]
+                    break
+            return (
+                f"its {what} is {wrong[0]:.4g}, but differences give {wrong[1]:.4g}, "
+                f"at theta = {shown_point(point)}"
+            )
+    return ""
+
+
+def shown_point(theta: Vector) -> str:
+    """Return a point in a few words."""
+    numbers = ", ".join(f"{x:.3g}" for x in theta[:4])
+    return f"[{numbers}{', ...' if len(theta) > 4 else ''}]"
 
 
 def _units(gradient: Vector) -> Vector:
@@ -85,10 +92,8 @@ def _move(
     return reached
 
 
-def _mismatch(
-    function: ValueAndGradient, point: Vector, way: Vector
-) -> tuple[float, float] | None:
-    """Return the slope along ``way`` and the difference; None if they agree.
+def _mismatch(function: ValueAndGradient, point: Vector, way: Vector) -> Vector | None:
+    """Return the slope along ``way`` and the difference, (2,); None if they agree.
 
     The change of f from one side to the other is compared with the integral of the
     slopes by Simpson's rule, which is also accurate for long steps.
@@ -114,21 +119,5 @@ def _mismatch(
     for k in sorted(found):
         apart = abs(found.get(k + 1, np.inf) - found[k])
         if apart <= 0.02 * min(abs(found[k] - slope), abs(found[k])):
-            return slope, found[k]
+            return np.array([slope, found[k]])
     return None
-
-
-def _narrow(function: ValueAndGradient, point: Vector, way: Vector) -> Wrong | None:
-    """Return what is wrong along ``way``, in as few entries as show it."""
-    wrong = _mismatch(function, point, way) if way.any() else None
-    if wrong is None:
-        return None
-    entries = np.flatnonzero(way)
-    if len(entries) == 1:
-        unit = float(way[entries[0]])
-        return Wrong(entries, wrong[0] / unit, wrong[1] / unit, point)
-    for half in np.array_split(entries, 2):
-        part = np.where(np.isin(np.arange(len(way)), half), way, 0.0)
-        if (found := _narrow(function, point, part)) is not None:
-            return found
-    return Wrong(entries, *wrong, point)

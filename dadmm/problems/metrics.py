@@ -1,11 +1,4 @@
-"""Metrics of solutions: angles, consensus, reconstruction, and references.
-
-Examples
---------
->>> import dadmm, numpy as np
->>> dadmm.metrics.consensus_error(np.array([[1.0, 2.0], [1.0, 2.0]]))
-0.0
-"""
+"""Metrics of solutions: angles, consensus, reconstruction, and references."""
 
 from __future__ import annotations
 
@@ -38,10 +31,6 @@ def consensus_error(theta: Matrix) -> float:
     ----------
     theta : ndarray of shape (n_nodes, size)
 
-    Returns
-    -------
-    error : float
-
     Examples
     --------
     >>> import dadmm, numpy as np
@@ -55,25 +44,11 @@ def consensus_error(theta: Matrix) -> float:
 
 
 class Pooled(NamedTuple):
-    """Sufficient statistics of samples.
-
-    Attributes
-    ----------
-    n_samples : int
-    mean : ndarray of shape (D,)
-    factor : ndarray of shape (k, D)
-        ``factor' factor`` is the sum of squares and products about the mean.
-
-    Examples
-    --------
-    >>> import dadmm, numpy as np
-    >>> dadmm.metrics.summarise(np.array([[1.0, 2.0], [3.0, 2.0]])).mean
-    array([2., 2.])
-    """
+    """Sufficient statistics of samples."""
 
     n_samples: int
-    mean: Vector
-    factor: Matrix
+    mean: Vector  #: (D,)
+    factor: Matrix  #: (k, D), R with R' R the sum of products about the mean
 
 
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
@@ -85,10 +60,6 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
     means : ndarray of shape (n_shards, D)
     factors : ndarray of shape (k, D)
         The factors of all shards, one below the other.
-
-    Returns
-    -------
-    statistics : Pooled
 
     Examples
     --------
@@ -109,10 +80,6 @@ def summarise(samples: Matrix) -> Pooled:
     ----------
     samples : ndarray of shape (n, D)
 
-    Returns
-    -------
-    statistics : Pooled
-
     Examples
     --------
     >>> import dadmm, numpy as np
@@ -124,26 +91,11 @@ def summarise(samples: Matrix) -> Pooled:
 
 
 class MaximumLikelihood(NamedTuple):
-    """The centralised PPCA solution.
+    """The centralised PPCA solution."""
 
-    Attributes
-    ----------
-    W : ndarray of shape (D, M)
-    mu : ndarray of shape (D,)
-    a : float
-        The noise precision; infinite if there is no noise.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> W, mu, a = dadmm.metrics.ppca_reference(dadmm.datasets.synthetic()[0], 2)
-    >>> W.shape, mu.shape, a > 0
-    ((20, 2), (20,), np.True_)
-    """
-
-    W: Matrix
-    mu: Vector
-    a: float
+    W: Matrix  #: (D, M)
+    mu: Vector  #: (D,)
+    a: float  #: the noise precision; infinite if there is no noise
 
 
 def ppca_reference(
@@ -160,10 +112,6 @@ def ppca_reference(
     n_components : int
     zero_mean : bool
         Fix mu at zero, as in structure from motion.
-
-    Returns
-    -------
-    solution : MaximumLikelihood
 
     Examples
     --------
@@ -199,10 +147,6 @@ def ppca_log_likelihood(
     mu : ndarray of shape (D,)
     a : float
         The noise precision.
-
-    Returns
-    -------
-    log_likelihood : float
 
     Examples
     --------

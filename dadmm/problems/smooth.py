@@ -14,7 +14,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.core.schema import FLAG, integer
 from dadmm.problems.base import WithStart, checked_array
-from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
+from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope, shown_point
 
 ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta
 FLOOR = 1e-13  # of this gradient, relative to its two terms
@@ -24,42 +24,6 @@ NEGATIVE = 1e-8  # of an eigenvalue that counts as zero, relative to a unit diag
 
 class _OutsideError(Exception):
     """The objective is not finite at a point."""
-
-
-class _Proximal:
-    """f(x) + weight/2 |x - centre|^2, and the best point at which it was evaluated."""
-
-    def __init__(
-        self, function: ValueAndGradient, centre: Vector, weight: float
-    ) -> None:
-        self._function, self._centre, self._weight = function, centre, weight
-        self.best, self.least = centre, math.inf
-
-    def __call__(self, x: Vector) -> tuple[float, Vector]:
-        value, gradient = self._function(x)
-        pull = self._weight * (x - self._centre)
-        value, slopes = value + 0.5 * float(pull @ (x - self._centre)), gradient + pull
-        if not (math.isfinite(value) and np.isfinite(slopes).all()):
-            raise _OutsideError
-        if value < self.least:
-            self.best, self.least = x, value
-        return value, slopes
-
-    def descend(self, length: float, norm: float, goal: float) -> Vector:
-        """Return a point with a gradient below ``goal``, by L-BFGS in these units."""
-        from scipy.optimize import minimize
-
-        origin, value = self.best, self.least
-
-        def scaled(u: Vector) -> tuple[float, Vector]:
-            found, slopes = self(origin + length * u)
-            return (found - value) / (length * norm), slopes / norm
-
-        options = {"maxcor": MEMORY, "gtol": goal / norm, "ftol": 0.0}
-        options |= {"maxiter": MAX_STEPS, "maxfun": 10 * MAX_STEPS}
-        start = np.zeros_like(origin)
-        found = minimize(scaled, start, jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(origin + length * found.x)
 
 
 class Smooth(WithStart):
@@ -124,8 +88,7 @@ class Smooth(WithStart):
                 f"value_and_gradient of Smooth: {what} is {found[k]} at the start; "
                 "pass a start where f is finite"
             )
-        name = "value_and_gradient: the gradient"
-        self._check_derivatives(name, "the value", self._evaluate)
+        self._check_derivatives("value_and_gradient: the gradient", self._evaluate)
 
     def subgradient(self, theta: Vector, near: Vector | None = None) -> Vector:
         """Return the gradient of f, shape (size,)."""
@@ -141,7 +104,21 @@ class Smooth(WithStart):
         in any units. For a convex f the step to the minimum is at most ``|g| /
         weight``, which is the length. It is reduced if f is not finite at a point.
         """
-        proximal = _Proximal(self._evaluate, centre, weight)
+        from scipy.optimize import minimize
+
+        best, least = centre, math.inf  # of all points that were evaluated
+
+        def proximal(x: Vector) -> tuple[float, Vector]:
+            nonlocal best, least
+            value, gradient = self._evaluate(x)
+            pull = weight * (x - centre)
+            value, slopes = value + 0.5 * float(pull @ (x - centre)), gradient + pull
+            if not (math.isfinite(value) and np.isfinite(slopes).all()):
+                raise _OutsideError
+            if value < least:
+                best, least = x, value
+            return value, slopes
+
         with np.errstate(all="ignore"):  # f may be tried outside its domain
             try:
                 slopes = proximal(theta.copy())[1]
@@ -154,12 +131,24 @@ class Smooth(WithStart):
             goal = max(ACCURACY * first, FLOOR * (first + pull))
             norm, length = float(np.linalg.norm(slopes)), float(np.abs(theta).max())
             length = norm / weight if weight > 0.0 else max(1.0, length)
+            options = {"maxcor": MEMORY, "gtol": goal / norm if norm else 0.0}
+            options |= {"ftol": 0.0, "maxiter": MAX_STEPS, "maxfun": 10 * MAX_STEPS}
             for _ in range(MAX_RESTARTS if first > goal else 0):
+                origin, value = best, least
+
+                def scaled(u: Vector) -> tuple[float, Vector]:
+                    found, slopes = proximal(origin + length * u)  # noqa: B023
+                    return (found - value) / (length * norm), slopes / norm  # noqa: B023
+
                 try:
-                    return proximal.descend(length, norm, goal)
+                    found = minimize(
+                        scaled, np.zeros_like(theta), jac=True, method="L-BFGS-B",
+                        options=options,
+                    )  # fmt: skip
+                    return np.asarray(origin + length * found.x)
                 except _OutsideError:
                     length *= 0.1
-        return proximal.best
+        return best
 
     def _value(self, theta: Vector) -> float:
         return self._evaluate(theta)[0]
@@ -182,20 +171,10 @@ class Smooth(WithStart):
         )
         return float(value), gradient
 
-    def _check_derivatives(
-        self, name: str, of: str, function: ValueAndGradient
-    ) -> None:
+    def _check_derivatives(self, name: str, function: ValueAndGradient) -> None:
         with np.errstate(all="ignore"):
-            wrong = find_wrong_slope(function, self._start)
-        if wrong is not None:
-            entries, claimed, found, point = wrong
-            what = f"entry {entries[0]}"
-            if len(entries) > 1:
-                what = f"slope in a direction of {len(entries)} entries"
-            raise ProblemError(
-                f"{name} is wrong: its {what} is {claimed:.4g}, but differences of "
-                f"{of} give {found:.4g}, at theta = {_shown(point)}"
-            )
+            if wrong := find_wrong_slope(function, self._start):
+                raise ProblemError(f"{name} is wrong: {wrong}")
 
 
 class TwiceSmooth(Smooth):
@@ -219,7 +198,7 @@ class TwiceSmooth(Smooth):
         def slope(theta: Vector) -> tuple[float, Vector]:
             return float(self.subgradient(theta) @ way), self._hessian_at(theta) @ way
 
-        self._check_derivatives("hessian(theta) @ v", "the gradient times v", slope)
+        self._check_derivatives("hessian(theta) @ v", slope)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, size) with F'F equal to the Hessian at ``theta``.
@@ -273,7 +252,7 @@ class TwiceSmooth(Smooth):
         if fault:
             raise ProblemError(
                 f"hessian of Smooth does not fit a convex f: {fault}, at theta = "
-                f"{_shown(theta)}; correct it, or leave hessian and convex out"
+                f"{shown_point(theta)}; correct it, or leave hessian and convex out"
             )
         return values, axes, scale
 
@@ -286,11 +265,5 @@ def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
         text = " ".join(str(error).split())
         raise ProblemError(
             f"{name} of Smooth raised {type(error).__name__}: {text}, at theta = "
-            f"{_shown(theta)}"
+            f"{shown_point(theta)}"
         ) from error
-
-
-def _shown(theta: Vector) -> str:
-    """Return a point in a few words."""
-    numbers = ", ".join(f"{x:.3g}" for x in theta[:4])
-    return f"[{numbers}{', ...' if len(theta) > 4 else ''}]"

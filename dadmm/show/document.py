@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from shlex import quote
@@ -17,12 +16,21 @@ from dadmm.admm.clock import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
-from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
-from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
-from dadmm.show.page import NONE, Page, details, facts, number, paragraph, table, text
+from dadmm.show.figure import MOST_POINTS, Curve, Panel, said, thinned
+from dadmm.show.page import (
+    NONE,
+    Page,
+    Table,
+    details,
+    facts,
+    number,
+    paragraph,
+    table,
+    text,
+)
 from dadmm.show.to_plotly import Json, packed
 from dadmm.timing import waiting
 from dadmm.timing.trace import Trace
@@ -144,28 +152,25 @@ def _convergence(page: Page) -> str:
         rows = thinned(run.n_iterations, MOST_POINTS)
         costs = panels.cumulative(run)
         page.costs.append({name: packed(own[rows]) for name, own in costs.items()})
-    tables = (_medians(page, found, k, run) for k, run in enumerate(runs))
+    tables = page.tables(runs, lambda run: _medians(found, runs.index(run)))
     drawn = page.legend(runs) + AXES + page.panels(found, "criteria")
-    return drawn + paragraph(words) + page.tables(tables)
+    return drawn + paragraph(words) + tables
 
 
-def _medians(page: Page, found: Sequence[Panel], k: int, run: StoredRun) -> str:
-    """Return medians over the nodes at some iterations."""
+def _medians(found: Sequence[Panel], k: int) -> Table:
+    """Return medians over the nodes of run k at some iterations."""
     curves = {
         panel.title: mark
         for panel in found
         for mark in panel.marks
         if isinstance(mark, Curve) and mark.run == k
     }
-    if not curves:
-        return ""
-    t = next(iter(curves.values())).x
+    t = next((curve.x for curve in curves.values()), np.empty(0))
     rows = [
         [f"{t[row]:,}", *(number(float(curve.y[row])) for curve in curves.values())]
         for row in thinned(len(t), FEW_ROWS)
     ]
-    words = page.titled("medians over the nodes", run)
-    return table(["iteration", *curves], rows, words)
+    return "medians over the nodes", ["iteration", *curves], rows
 
 
 def _cost(page: Page) -> str:
@@ -180,18 +185,13 @@ def _cost(page: Page) -> str:
         page.panels(found)
         + facts(lines)
         + paragraph(WORDS)
-        + page.tables(_by_node(page, run) for run in runs)
+        + page.tables(runs, _by_node)
     )
 
 
 def _cost_of_run(run: StoredRun) -> tuple[list[Panel], list[str]]:
     """Return the panels of one run, and sentences on waiting."""
-    total = run.column("bytes").sum(axis=1, keepdims=True) / run.spans[:, None]
-    each = Panel("Bytes in each iteration", panels.ITERATION, Axis(from_zero=True),
-                 panels.spreads([total], [run], MOST_POINTS))  # fmt: skip
-    if np.ptp(total) == 0:
-        each = Panel(each.title, note=f"{total[0, 0]:,.0f}, the same in all")
-    found = [each, panels.phases(run), panels.sent(run)]
+    found = [panels.phases(run), panels.sent(run)]
     if run.is_going:
         return found, ["Waiting times are estimated when the run ends."]
     try:
@@ -203,7 +203,7 @@ def _cost_of_run(run: StoredRun) -> tuple[list[Panel], list[str]]:
     return found, waiting.table(waited).split("\n")
 
 
-def _by_node(page: Page, run: StoredRun) -> str:
+def _by_node(run: StoredRun) -> Table:
     """Return messages, bytes and seconds by node."""
     sums = {name: run.column(name).sum(axis=0) for name in ("messages", "bytes")}
     spent = [run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES]
@@ -214,8 +214,8 @@ def _by_node(page: Page, run: StoredRun) -> str:
         for i in order
     ]  # fmt: skip
     few = said(len(rows), len(spent[0]), "nodes")
-    words = page.titled(f"What a node sent, and its seconds by phase. {few}", run)
-    return table(["node", *sums, *PHASES], rows, words)
+    words = f"What a node sent, and its seconds by phase. {few}"
+    return words, ["node", *sums, *PHASES], rows
 
 
 def _about(page: Page) -> str:
@@ -228,23 +228,24 @@ def _about(page: Page) -> str:
     )
     if page.is_comparison:
         commands = details("Commands that repeat the runs", commands)
+    settings = _side_by_side([run.config.applied() for run in runs])
+    differ = [row for row in settings if len(set(map(str, row[1:]))) > 1]
     names = [page.name(run) for run in runs] if page.is_comparison else ["value"]
-    applied = [run.config.applied() for run in runs]
-    keys = [
-        own.name for own in fields(RunConfig) if any(own.name in a for a in applied)
-    ]
-    rows = [[key, *(a.get(key, NONE) for a in applied)] for key in keys]
-    differ = [row for row in rows if len({str(word) for word in row[1:]}) > 1]
-    head, words = ["setting", *names], "Settings that applied"
-    found = [_facts(run) for run in runs]
-    known = list(dict.fromkeys(key for own in found for key in own))
-    about = [[key, *(own.get(key, NONE) for own in found)] for key in known]
+    head, facts = ["setting", *names], _side_by_side([_facts(run) for run in runs])
+    every = table(head, settings, "Settings that applied")
+    versions = table(["what", *names], facts, "Versions")
     return (
         commands
         + (table(head, differ, "Settings that differ") if differ else "")
-        + details(f"{len(rows)} settings applied", table(head, rows, words))
-        + details("Versions and hosts", table(["what", *names], about, "Versions"))
+        + details(f"{len(settings)} settings applied", every)
+        + details("Versions and hosts", versions)
     )
+
+
+def _side_by_side(found: Sequence[Mapping[str, object]]) -> list[list[object]]:
+    """Return rows of a table: each name, and what the runs have there."""
+    names = dict.fromkeys(name for own in found for name in own)
+    return [[name, *(own.get(name, NONE) for own in found)] for name in names]
 
 
 def command(run: StoredRun) -> str:

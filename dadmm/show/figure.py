@@ -32,11 +32,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line, the band around it, and a marker at its end."""
+    """A line with a band and a marker at its end; or many lines, the columns of y."""
 
     name: str
     x: Vector | Integers
-    y: Vector
+    y: Vector | Matrix
     look: Look
     low: Vector | None = None  # of the band
     high: Vector | None = None
@@ -50,15 +50,6 @@ class Curve:
         known = np.flatnonzero(np.isfinite(self.y) & (self.y != 0))
         last = int(known[-1]) if len(known) else 0
         return last if self.end is None else self.end
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """Many thin lines in steps over the same x, such as the penalties of all edges."""
-
-    x: Vector | Integers
-    rows: Matrix  # (points, lines)
-    chosen: dict[str, int]  # columns that have a name and a colour
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,7 @@ class Points:
     depth: Vector
 
 
-Mark = Curve | Bundle | Bars | Map | Graph | Points
+Mark = Curve | Bars | Map | Graph | Points
 
 
 @dataclass(frozen=True)
@@ -113,13 +104,10 @@ class Panel:
 
     def limits(self) -> tuple[float, float] | None:
         """Return the ends of a logarithmic y axis, with room; None if it is not one."""
-        found = [np.array([] if self.level is None else [self.level[0]])]
-        for mark in self.marks:
-            if isinstance(mark, Curve):
-                found += [v for v in (mark.y, mark.low, mark.high) if v is not None]
-            elif isinstance(mark, Bundle):
-                found.append(mark.rows.ravel())
-        every = np.concatenate(found)
+        curves = [mark for mark in self.marks if isinstance(mark, Curve)]
+        found = [own for mark in curves for own in (mark.y, mark.low, mark.high)]
+        level = np.array([] if self.level is None else [self.level[0]])
+        every = np.concatenate([level, *(v.ravel() for v in found if v is not None)])
         every = every[np.isfinite(every) & (every > 0)]
         if not self.y.log or not len(every):
             return None

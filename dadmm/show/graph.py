@@ -30,16 +30,11 @@ def pair_means(run: StoredRun) -> Matrix:
 
 
 def widest(values: Matrix, n: int) -> list[int]:
-    """Return up to n columns of the widest range that mostly differ from each other."""
-    spread = np.log(values.max(axis=0) / values.min(axis=0))
-    chosen: list[int] = []
-    for e in np.argsort(-spread, kind="stable"):
-        if len(chosen) == n:
-            break
-        alike = (values[:, chosen] == values[:, [e]]).mean(axis=0) > 0.7
-        if spread[e] > 1e-9 and not alike.any():
-            chosen.append(int(e))
-    return chosen
+    """Return up to n columns of the widest range; of equal columns only one."""
+    _, found = np.unique(values, axis=1, return_index=True)
+    spread = (values.max(axis=0) / values.min(axis=0))[found]
+    order = np.argsort(-spread, kind="stable")[:n]
+    return [int(e) for e in found[order[spread[order] > 1]]]
 
 
 def moments(eta: Matrix) -> list[int]:

@@ -12,7 +12,7 @@ from dadmm.graphs.topology import Integers
 from dadmm.runs.stored import StoredRun
 from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
 from dadmm.show.graph import pair_means, positions
-from dadmm.show.page import Page, number, paragraph, table, text
+from dadmm.show.page import Page, Table, number, paragraph, text
 from dadmm.show.panels import penalty_medians
 from dadmm.show.style import N_LEVELS, SCHEME_STYLE
 from dadmm.show.to_plotly import Json, describe, packed
@@ -21,7 +21,7 @@ MOST_FRAMES = 100
 MOST_EDGES = 1000  # of a drawn network
 MOST_NUMBERS = 20_000  # of all frames of a network, for each quantity
 MOST_NETWORKS = 8  # that are drawn
-MOST_NUMBERED, MOST_NODES = 60, 5000  # nodes with a number, and nodes that are drawn
+MOST_NUMBERED = 60  # nodes that have room for a number
 ROWS = 30  # of a table
 WIDE, MARGIN, THIN, THICK = 640.0, 26.0, 1.2, 8.0  # of a drawing and its edges
 ABOUT = (
@@ -165,8 +165,7 @@ def _graph(own: Drawn, scale: tuple[float, float]) -> str:
         hits.append(f'<line {ends} data-edge="{k}"/>')
     n = topology.n_nodes
     is_numbered, r = n <= MOST_NUMBERED, 11 if n <= MOST_NUMBERED else 4
-    shown = range(n) if n <= MOST_NODES else sorted({i for pair in pairs for i in pair})
-    for i in shown:
+    for i in sorted({i for pair in pairs for i in pair}):
         at, name = f'x="{x[i]:.1f}"', text(topology.names[i]) if topology.names else ""
         words = f'<text {at} y="{y[i] + 4:.1f}">{i}</text>'
         words += f'<text {at} y="{y[i] + 24:.1f}">{name}</text>' if name else ""
@@ -232,7 +231,7 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
         page.legend(runs)
         + f'<div class="panels halves js">{plots}</div>'
         + paragraph(f"{words}. The thickest line is the chosen edge.", "js")
-        + page.tables(_table(page, run) for run in runs)
+        + page.tables(runs, _table)
     )
 
 
@@ -242,7 +241,7 @@ def _unit(run: StoredRun) -> str:
     return f"A budget is in {bits if run.config.scheme == 'snap' else 'sums of |tau|'}"
 
 
-def _table(page: Page, run: StoredRun) -> str:
+def _table(run: StoredRun) -> Table:
     """Return the edges of the largest penalties at the end."""
     columns, edges = {"penalty": run.eta[-1]}, run.topology.edges
     words = "The largest penalties after the last iteration. "
@@ -256,4 +255,4 @@ def _table(page: Page, run: StoredRun) -> str:
         for e in order
     ]  # fmt: skip
     few = said(len(rows), len(edges), "directed edges")
-    return table(["edge", *columns], rows, page.titled(words + few, run))
+    return words + few, ["edge", *columns], rows

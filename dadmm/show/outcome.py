@@ -39,7 +39,6 @@ from dadmm.show.page import (
 from dadmm.show.to_plotly import packed
 
 MOST_ROWS = 60  # coefficients, and columns of components
-MOST_NAMED = 40  # nodes
 MOST_POINTS = 5000  # of a structure
 MANY = 6  # runs whose coefficients have a column each
 NORMAL = 1.96  # standard errors of an interval of 95 %
@@ -52,7 +51,7 @@ COLOURS = {
     "certified": "good", "stationary": "good", "not converged": "bad",
     "stopped": "fair", "interrupted": "fair", "not finished": "fair",
 }  # fmt: skip
-HEAD = ("run", "status", "iterations", "objective", "error or angle", "nodes differ by",
+HEAD = ("run", "status", "objective", "iterations", "error or angle", "nodes differ by",
         "bytes", "seconds", "score")  # fmt: skip
 Tile = tuple[str, str, str]  # a name, a value and a note
 
@@ -68,31 +67,19 @@ def badge(run: StoredRun) -> str:
 def top(page: Page) -> str:
     """Return what comes first: tiles for one run, a table for several."""
     if page.is_comparison:
-        rows = []
+        rows, printed = [], ""
         for run in page.runs:
-            values = [value for _, value, _ in _tiles(run)]
-            cells = [NONE] * 6 if run.is_going else values
-            status, objective = (
-                run.summary.get("status", NONE),
-                run.summary.get("objective"),
-            )
-            rows.append(
-                [
-                    page.sample(run),
-                    status,
-                    values[0],
-                    number(objective, 6),
-                    *cells[1:5],
-                    next(iter(Summary(run.summary).scores().values()), NONE),
-                ]
-            )
+            values = [value for _, value, _ in _tiles(run)] + [NONE] * 4
+            if run.is_going:
+                values[1:3] = NONE, NONE
+            status, objective = (run.summary.get(k) for k in ("status", "objective"))
+            scores = [*Summary(run.summary).scores().values(), NONE]
+            rows.append([page.sample(run), status or NONE, number(objective, 6),
+                         *values[:5], scores[0]])  # fmt: skip
+            printed += f"<h3>{text(page.name(run))}</h3>{_printed(run)}"
         words = f"{len(rows)} runs; a click on a column sorts them"
-        printed = "".join(
-            f"<h3>{text(page.name(run))}</h3>{_printed(run)}" for run in page.runs
-        )
-        return table(HEAD, rows, words, "sortable") + details(
-            "What the runs printed", printed
-        )
+        folded = details("What the runs printed", printed)
+        return table(HEAD, rows, words, "sortable") + folded
     (run,) = page.runs
     tiles = "".join(
         f"<li><b>{text(value)}</b><span>{text(name)}</span>"
@@ -100,8 +87,7 @@ def top(page: Page) -> str:
         for name, value, note in _tiles(run)
     )
     more = _printed(run)
-    if not run.is_going:
-        more = details("What the run printed", more)
+    more = more if run.is_going else details("What the run printed", more)
     return f'<ul class="tiles">{tiles}</ul>{more}'
 
 
@@ -182,14 +168,9 @@ def _printed(run: StoredRun) -> str:
         words = "summary.json lacks entries; it is damaged, or of another version."
     lines = "\n".join(map(text, words.split("\n")))
     shown = f'<pre class="printed" tabindex="0">{lines}</pre>'
-    if not found.get("lost_nodes") or len(run.topology.edges) == 0:
-        return shown
-    left = np.unique(run.arrays["edges"])  # the page counts them, see `topology`
-    names = ", ".join(map(str, left[:MOST_NAMED])) + ", ..." * (len(left) > MOST_NAMED)
-    return shown + paragraph(
-        f"On this page, nodes 0 to {len(left) - 1} are those that are left, in their "
-        f"order: {names}."
-    )
+    lost = ", ".join(map(str, found.get("lost_nodes") or ()))
+    words = f"The nodes {lost} were lost; this page counts the others from 0."
+    return shown + paragraph(words if lost else "")
 
 
 def results(page: Page) -> str:
@@ -210,11 +191,8 @@ def results(page: Page) -> str:
 def _scores(page: Page, runs: Sequence[StoredRun]) -> str:
     """Return how well the models fit the rows of all nodes."""
     scores = {page.name(run): Summary(run.summary).scores() for run in runs}
-    if not page.is_comparison:
-        words = ", ".join(f"{k} {v}" for own in scores.values() for k, v in own.items())
-        return paragraph(f"On the rows of all nodes: {words}." if words else "")
     names = list(dict.fromkeys(name for own in scores.values() for name in own))
-    if len(names) < 2:  # it is in the table of the runs
+    if not names:
         return ""
     rows = [[run, *(own.get(name, NONE) for name in names)]
             for run, own in scores.items()]  # fmt: skip
@@ -225,19 +203,16 @@ def _coefficients(page: Page, runs: Sequence[StoredRun]) -> str:
     """Return the coefficients of linear models, with bounds, errors and intervals."""
     values = [run.summary["coefficients"] for run in runs]
     names = list(dict.fromkeys(name for own in values for name in own))
-    known = {name: [v for own in values if (v := own.get(name)) is not None] or [np.nan]
-             for name in names}  # fmt: skip
-    largest = sorted(names, key=lambda name: -max(map(abs, known[name])))[:MOST_ROWS]
+    size = {name: max(abs(own.get(name) or 0.0) for own in values) for name in names}
+    largest = sorted(names, key=lambda name: -size[name])[:MOST_ROWS]
     shown = [name for name in names if name in {*largest, "intercept"}]
-    columns: dict[str, dict[str, str]] = {}
-    if len(runs) > MANY:
-        for title, extreme in (("smallest of all runs", min), ("largest", max)):
-            columns[title] = {n: number(extreme(v), 6) for n, v in known.items()}
-    elif len(runs) > 1:
-        for run, own in zip(runs, values, strict=True):
-            columns[page.name(run)] = {n: number(v, 6) for n, v in own.items()}
-    else:
-        columns = _columns(runs[0])
+    columns = _columns(runs[0])
+    if len(runs) > 1:
+        columns = {
+            page.name(run): {name: number(value, 6) for name, value in own.items()}
+            for run, own in zip(runs, values, strict=True)
+            if len(runs) <= MANY  # else there are drawings only
+        }
     certain = all(run.summary.get("standard_errors") for run in runs)
     head = ["coefficient", *columns]
     head.append("value and 95 % interval" if certain else "value")

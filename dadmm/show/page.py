@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dadmm.show.style import plotly_look
 from dadmm.show.to_plotly import Json
 
 NONE = "\N{EN DASH}"  # in a table
+Table = tuple[str, list[str], list[list[str]]]  # caption, head and rows
 
 
 class Markup(str):
@@ -137,7 +138,12 @@ class Page:
         legend = f'<ul class="legend" aria-label="Legend">{items}</ul>'
         return legend if self.is_comparison else ""
 
-    def tables(self, tables: Iterable[str]) -> str:
-        """Return tables of all runs, folded."""
-        found = list(tables)
-        return details("Tables" if len(found) > 1 else "Table", "".join(found))
+    def tables(
+        self, runs: Sequence[StoredRun], rows_of: Callable[[StoredRun], Table]
+    ) -> str:
+        """Return a table of each run, folded."""
+        found = ""
+        for run in runs:
+            words, head, rows = rows_of(run)
+            found += table(head, rows, self.titled(words, run))
+        return details("Tables" if len(runs) > 1 else "Table", found)

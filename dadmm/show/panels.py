@@ -19,7 +19,6 @@ from dadmm.show.figure import (
     MOST_NODES,
     Axis,
     Bars,
-    Bundle,
     Curve,
     Graph,
     Map,
@@ -40,7 +39,6 @@ ANGLES = {
 DECIDE = settings.names("decides")
 SEEDS = {"seed", "data_seed", "topology_seed", "drop_seed"}
 OBJECTIVE = "Objective: distance to its final value"
-CHANGE = "Relative change of the objective"
 TITLES = {
     "primal": "Primal residual",
     "dual": "Dual residual",
@@ -192,11 +190,9 @@ def criteria(runs: Sequence[StoredRun]) -> dict[str, list[Matrix]]:
     if rules == {"optimality"}:
         lengths = ("disagreement", "residual")
     if any(run.config.tolerance == 0 for run in runs):
-        changes = {CHANGE: [_change(run.column("objective")) for run in runs]}
-        return changes | {
-            TITLES[name]: [run.column(name) for run in runs] for name in lengths
-        }
-    found = {f"{CHANGE} / limit": [_objective(run) for run in runs]}
+        return {TITLES[name]: [run.column(name) for run in runs] for name in lengths}
+    changes = "Relative change of the objective / limit"
+    found = {changes: [_objective(run) for run in runs]}
     for name, length in zip(CRITERIA[1:], lengths, strict=True):
         column, text = f"{name}_over_limit", f"{TITLES[length]} / limit"
         if rules == {"objective"}:
@@ -207,17 +203,12 @@ def criteria(runs: Sequence[StoredRun]) -> dict[str, list[Matrix]]:
 
 def _objective(run: StoredRun) -> Matrix:
     """Return the change of the objective, divided by its limit."""
-    if run.config.stopping == "objective" and run.config.agreement == "global":
-        total = run.column("objective").sum(axis=1, keepdims=True)
-        return _change(total) / run.config.tolerance
-    return run.column("objective_over_limit")
-
-
-def _change(objective: Matrix) -> Matrix:
-    """Return the relative change of the objective; NaN in the first iteration."""
-    change = np.full_like(objective, np.nan)
-    change[1:] = np.abs(np.diff(objective, axis=0))
-    return change / np.maximum(np.abs(objective), 1.0)
+    if run.config.stopping != "objective" or run.config.agreement != "global":
+        return run.column("objective_over_limit")
+    total = run.column("objective").sum(axis=1, keepdims=True)
+    change = np.abs(np.diff(total, axis=0, prepend=np.nan))
+    over: Matrix = change / np.maximum(np.abs(total), 1.0) / run.config.tolerance
+    return over
 
 
 def endings(run: StoredRun) -> dict[str, float]:
@@ -288,14 +279,17 @@ def cumulative(run: StoredRun) -> dict[str, Vector]:
 
 def penalties(run: StoredRun, name: str = "", n_named: int = 4) -> Panel:
     """Return the penalty of every directed edge over the iterations."""
-    names = {
-        f"{i}→{j}": e
-        for e in graph.widest(run.eta, n_named)
-        for i, j in [run.topology.edges[e].tolist()]
-    }
-    middle = Curve("median", run.iterations, np.median(run.eta, axis=1),
-                   {"color": style.BLACK, "linewidth": 2}, steps=True)  # fmt: skip
-    return _of_penalties(name, [Bundle(run.iterations, run.eta, names), middle], [run])
+    grey = {"color": "0.5", "linewidth": 0.5, "alpha": min(0.8, 50 / run.eta.shape[1])}
+    curves = [("one directed edge", run.eta, grey)]
+    for look, e in zip(style.CYCLE, graph.widest(run.eta, n_named), strict=False):
+        i, j = run.topology.edges[e]
+        thin = look | {"marker": "", "linewidth": 1.0}
+        curves.append((f"{i}→{j}", run.eta[:, e], thin))
+    thick = {"color": style.BLACK, "linewidth": 2}
+    curves.append(("median", np.median(run.eta, axis=1), thick))
+    t = run.iterations
+    marks = [Curve(text, t, y, look, steps=True) for text, y, look in curves]
+    return _of_penalties(name, marks, [run])
 
 
 def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
@@ -408,16 +402,22 @@ def by_run(runs: Sequence[StoredRun]) -> list[Panel]:
 
 def structure(run: StoredRun) -> tuple[str, Matrix]:
     """Return the title and the centred points (N, 3) of structure from motion."""
+    if "structure" not in run.arrays:
+        raise ConfigError(
+            f"the run in {run.folder} has no structure; use --problem sfm"
+        )
     metric = bool(run.array("metric", ()))
     frame = "metric" if metric else "affine: too few different views"
     points = run.array("structure", (None, 3))
     return f"Structure ({frame})", points - points.mean(axis=0)
 
 
-def views(points: Matrix) -> list[Panel]:
-    """Return 3-D points (N, 3) from the front and from above."""
+def views(run: StoredRun) -> list[Panel]:
+    """Return the points of structure from motion from the front and from above."""
+    name, points = structure(run)
     x, y, depth = points[np.argsort(-points[:, 2], kind="stable")].T  # near ones on top
+    front, above = Points(x, y, depth), Points(x, depth, depth)
     return [
-        Panel("Front", Axis("x"), Axis("y"), [Points(x, y, depth)]),
-        Panel("Above", Axis("x"), Axis("depth z"), [Points(x, depth, depth)]),
+        Panel(f"{name}, from the front", Axis("x"), Axis("y"), [front]),
+        Panel("From above", Axis("x"), Axis("depth z"), [above]),
     ]

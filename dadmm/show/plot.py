@@ -52,13 +52,11 @@ def _iterations(text: str) -> list[int]:
 
 
 def _formats(text: str) -> list[str]:
-    for word in text.split(","):
-        if word not in FORMATS:
-            allowed = ", ".join(FORMATS)
-            raise argparse.ArgumentTypeError(
-                f"unknown format {word!r}; choose from {allowed}"
-            )
-    return list(dict.fromkeys(text.split(",")))
+    words = list(dict.fromkeys(text.split(",")))
+    if not set(words) <= set(FORMATS):
+        allowed = ", ".join(FORMATS)
+        raise argparse.ArgumentTypeError(f"must be of {allowed}, got {text!r}")
+    return words
 
 
 def draw(given: argparse.Namespace) -> int:
@@ -76,14 +74,11 @@ def draw(given: argparse.Namespace) -> int:
     folder = Path(given.out) if given.out else runs[0].folder
     prefix = "compare-" if len(runs) > 1 else ""
     for kind in KINDS if given.kind == "all" else [given.kind]:
-        try:
-            figure = draw_figure(kind, runs, given.at)
-        except Missing as error:
-            if given.kind != "all":
-                raise
+        if given.kind == "all" and not all(_has(kind, run) for run in runs):
             if kind in BY_EDGE:
-                print(f"dadmm: no {kind}: {error}", file=sys.stderr)
+                print(f"dadmm: no {kind}: it needs --record-edges", file=sys.stderr)
             continue
+        figure = draw_figure(kind, runs, given.at)
         names = [f"{prefix}{kind}.{end}" for end in given.format]
         RunFolder(folder).add_figures(names)
         for path in save(figure, folder / (prefix + kind), given.format):
@@ -91,20 +86,18 @@ def draw(given: argparse.Namespace) -> int:
     return 0
 
 
-class Missing(ConfigError):
-    """What a figure needs and a run does not have."""
+def _has(kind: str, run: StoredRun) -> bool:
+    """Return whether a run has what a figure needs."""
+    if kind in BY_EDGE:
+        return run.by_edge
+    return kind != "structure" or kind in run.arrays
 
 
 def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Figure:
-    """Return one figure of matplotlib."""
+    """Return one figure of matplotlib; raise if a run does not have what it needs."""
     from dadmm.show import panels, to_matplotlib
 
     words, draw = panels.title(runs), to_matplotlib.draw
-    for run in runs if kind in BY_EDGE else ():
-        if not run.by_edge:
-            why = "has no edges.csv; run it again with --record-edges"
-            why = why if len(run.topology.edges) else "has one node and no edges"
-            raise Missing(f"the run in {run.folder} {why}")
     if kind == "convergence":
         return draw(words, panels.convergence(runs))
     if kind == "cost":
@@ -122,11 +115,4 @@ def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) ->
         found = [panels.sent(runs[0]), panels.phases(runs[0])]
         found = found if len(runs) == 1 else panels.by_run(runs)
         return draw(f"Traffic and time\n{words}", found, 4.4)
-    if len(runs) > 1:
-        raise Missing("structures are drawn one at a time; give one run")
-    if "structure" not in runs[0].arrays:
-        raise Missing(
-            f"the run in {runs[0].folder} has no structure; use --problem sfm"
-        )
-    name, points = panels.structure(runs[0])
-    return draw(name, panels.views(points), 4.4)
+    return draw(words, [view for run in runs for view in panels.views(run)], 4.4)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,9 +16,11 @@ from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.documents import writing
 from dadmm.core.errors import ConfigError, DadmmError, OutputError
+from dadmm.core.schema import number
 from dadmm.runs.folder import REPORT, RunFolder
 from dadmm.runs.stored import read_run, run_folders
 
+EVERY = number("0, or from 1 to 1e6 seconds", lambda x: x == 0 or 1 <= x <= 1e6)
 START = b"<!DOCTYPE html>\n<!-- a report of dadmm -->\n"  # of every page
 
 
@@ -38,11 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"(default: {REPORT} in RUN, or compare-{REPORT} in the first of several)",
     )  # fmt: skip
     parser.add_argument(
-        "--every", metavar="SECONDS", type=_seconds, default=0.0, help="write the page "
+        "--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
         "again and again until no run is going on; an open page reloads itself",
     )  # fmt: skip
     try:
         given = parser.parse_args(argv)
+        EVERY.check("--every", given.every)
         folders = run_folders(given.runs)
         out, is_going = write_page(folders, given.out, given.every)
         print_out(f"{out.resolve().as_uri()}\n")
@@ -56,18 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_error("there is not enough memory for the rows of these runs")
     except KeyboardInterrupt:  # the usual end of --every
         return 0
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 1.0 <= found < 1e6:
-        raise ArgumentTypeError(
-            f"must be a number of seconds of at least 1, got {text!r}"
-        )
-    return found
 
 
 def check_plotly() -> None:

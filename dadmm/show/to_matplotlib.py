@@ -26,13 +26,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from dadmm.core import files
 from dadmm.core.documents import writing
-from dadmm.core.layout import Matrix, Vector
-from dadmm.graphs.topology import Integers
+from dadmm.core.layout import Matrix
 from dadmm.show.figure import (
     WIDE,
     Axis,
     Bars,
-    Bundle,
     Curve,
     Graph,
     Map,
@@ -41,7 +39,7 @@ from dadmm.show.figure import (
     byte_unit,
     log_ticks,
 )
-from dadmm.show.style import BLACK, BLUE, CYCLE, GREY, ORANGE, SKY, STYLE, Look
+from dadmm.show.style import BLACK, BLUE, GREY, ORANGE, SKY, STYLE, Look
 
 STRENGTH = ListedColormap(colormaps["viridis_r"](np.linspace(0.08, 1, 256)))
 LOAD = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.7, 256)))
@@ -91,17 +89,14 @@ def draw(title: str, panels: Sequence[Panel], width: float = 3.5) -> Figure:
     rows = -(-len(panels) // columns)
     size = (max(5.4, columns * width), rows * 2.8 + 0.5)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(_plain(title))
+    figure.suptitle(_plain(title), wrap=True)
     cells = figure.subplots(rows, columns, squeeze=False).flat
     handles: Handles = {}
     for axis, panel in zip(cells, panels, strict=False):
         _draw_panel(axis, panel, handles)
-    free = cells[len(panels) :]
-    for axis in free:
+    for axis in cells[len(panels) :]:
         axis.axis("off")
-    if handles and len(free):
-        free[0].legend(handles.values(), handles, loc="center", fontsize=9)
-    elif handles:
+    if handles:
         inches = 0.49 + 0.067 * max(map(len, handles))  # of a column
         count = max(1, min(len(handles), int(size[0] / inches)))
         figure.legend(handles.values(), handles, loc="outside lower center",
@@ -120,7 +115,7 @@ def draw_networks(title: str, rows: Sequence[Sequence[Panel]]) -> Figure:
     high = wide * max(tall, 0.3) + (0.7 if len(rows) > 1 else 0.45)
     size = (max(wide * columns, 5.2), high * len(rows) + 1.2)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(_plain(title))
+    figure.suptitle(_plain(title), wrap=True)
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for cells, row in zip(axes, rows, strict=True):
         for axis, panel in zip(cells, row, strict=False):
@@ -158,8 +153,6 @@ def _draw_panel(axis: Axes, panel: Panel, handles: Handles) -> None:
         match mark:
             case Curve():
                 _draw_curve(axis, mark, 0.22 if n_curves == 1 else 0.12, handles)
-            case Bundle():
-                _draw_bundle(axis, mark, handles)
             case Bars():
                 _draw_bars(axis, mark, panel.x, handles)
             case Map():
@@ -176,7 +169,7 @@ def _draw_panel(axis: Axes, panel: Panel, handles: Handles) -> None:
     for k, (name, x) in enumerate(reversed(panel.moments.items())):
         dash = {"linestyle": dashes[max(2 - k, 0)]}
         handles[name] = axis.axvline(x, **DOTTED | dash)
-    if isinstance(panel.marks[0], Curve | Bundle):
+    if isinstance(panel.marks[0], Curve):
         _scale(axis, panel)
 
 
@@ -212,32 +205,6 @@ def _draw_curve(axis: Axes, curve: Curve, alpha: float, handles: Handles) -> Non
         zorder=2.0 if look["linestyle"] == "-" else 2.1, **look,
     )  # fmt: skip
     handles[_plain(curve.name)] = Line2D([], [], **look)
-
-
-def _draw_bundle(axis: Axes, bundle: Bundle, handles: Handles) -> None:
-    """Draw all lines in grey, and the chosen ones in colour."""
-    faint = max(0.12, min(0.8, 40 / bundle.rows.shape[1]))
-    light = [_corners(bundle.x, column) for column in bundle.rows.T]
-    axis.add_collection(
-        LineCollection(light, colors="0.5", linewidths=0.4, alpha=faint)
-    )
-    handles["one directed edge"] = Line2D([], [], color="0.5", linewidth=0.6)
-    for style, (name, k) in zip(CYCLE, bundle.chosen.items(), strict=False):
-        look = style | {"marker": "", "linewidth": 1.0}
-        (handles[name],) = axis.plot(*_corners(bundle.x, bundle.rows[:, k]).T, **look)
-    axis.set_xlim(bundle.x[0], max(bundle.x[-1], bundle.x[0] + 1))
-    least, most = bundle.rows.min(), bundle.rows.max()
-    room = 0.05 * (most - least) or 0.1 * most
-    axis.set_ylim(least - room, most + room)
-
-
-def _corners(t: Vector | Integers, values: Vector) -> Matrix:
-    """Return the steps of a curve, (points, 2), without its flat stretches."""
-    moves = np.flatnonzero(np.diff(values)) + 1
-    x = np.concatenate([t[:1], np.repeat(t[moves], 2), t[-1:]])
-    y = np.repeat(values[np.concatenate([[0], moves])], 2)
-    points: Matrix = np.column_stack([x, y])
-    return points
 
 
 def _draw_bars(axis: Axes, bars: Bars, x: Axis, handles: Handles) -> None:

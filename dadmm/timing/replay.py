@@ -87,14 +87,13 @@ class Replay:
         sizes = np.concatenate([trace.prime[None], trace.bytes])
         wire = np.where(wires.leaves, network.overhead.wire(sizes), sizes)
         if network.broadcast and trace.is_broadcast:  # only a node's first edge counts
-            wire[1:, ~np.isin(np.arange(n_edges), trace.starts)] = 0.0
+            wire[1:, ~np.isin(np.arange(n_edges), trace.topology.indptr)] = 0.0
         self._wire = wire
         self._hold = np.where(wires.leaves, wire / network.egress, 0.0)
         self._carry = wire / wires.bandwidth
         self._ahead = network.burst / network.egress  # seconds
-        bins = [*trace.starts.tolist(), n_edges]
-        self._rows = [slice(*pair) for pair in pairwise(bins)]
-        self._reverse = trace.reverse.tolist()
+        self._rows = [slice(*pair) for pair in pairwise(trace.topology.indptr.tolist())]
+        self._reverse = trace.topology.reverse.tolist()
         self._sent = sizes > 0
         self._checked = wires.leaves & (sizes > network.confirm_above)
         shape = len(sizes), n
@@ -138,8 +137,7 @@ class Replay:
         sums = self.trace.sums
         if sums is None or not sums.any():
             return 0.0
-        graph = Topology.from_edges(self.trace.n_nodes, self.trace.edges)
-        return tree_seconds(graph, self.network, sums, self.trace.hosts)
+        return tree_seconds(self.trace.topology, self.network, sums, self.trace.hosts)
 
     @property
     def loop_seconds(self) -> float:
@@ -294,7 +292,7 @@ def tree_seconds(
     levels += [down & (depth[j] == d) for d in range(1, int(depth.max()) + 1)]
     each = np.array([np.where(level, sent[:, 1] / times, 0.0) for level in levels])
     none, nothing = np.zeros((len(each), graph.n_nodes)), np.zeros(len(i))
-    trace = Trace(graph.edges, none, none, none, none, each, nothing, hosts)
+    trace = Trace(graph, none, none, none, none, each, nothing, hosts)
     return times * Replay(trace, network).seconds
 
 
@@ -315,7 +313,7 @@ def _row(found: Replay) -> tuple[str, ...]:
     numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
     link, by_edge = "none", found.path[1]
     if found.slowest is not None:
-        i, j = map(found.trace.label, found.slowest)
+        i, j = map(found.trace.topology.label, found.slowest)
         e = by_edge.argmax()
         share = by_edge[e] / max(found.seconds, 1e-300)
         link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"

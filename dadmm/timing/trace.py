@@ -9,15 +9,15 @@ import numpy as np
 
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Integers, Topology
 from dadmm.runs.stored import NOT_NEGATIVE, StoredRun
-from dadmm.timing.network import Integers
 
 
 @dataclass(frozen=True)
 class Trace:
     """Seconds of each node, (iterations, n_nodes), and bytes of each message."""
 
-    edges: Integers  # (E, 2), sorted; every edge in both directions
+    topology: Topology
     solve: Matrix
     exchange: Matrix
     update: Matrix  # of multipliers and penalties
@@ -26,29 +26,19 @@ class Trace:
     prime: Vector  # (E,) payload of the exchange before iteration 1
     hosts: tuple[str, ...] = ()  # of each node, if known
     collectives: int = 0  # calls inside the loop; their time is part of exchange
-    names: tuple[str, ...] = ()  # of the nodes, if they have any
     is_broadcast: bool = False  # a node's messages of an iteration have the same bytes
     sums: Matrix | None = None  # (E, 2) messages and bytes of sums over a tree
     alone: bool = False  # all nodes ran in one process, where none waits
 
     @property
+    def edges(self) -> Integers:
+        """Directed edges (E, 2)."""
+        return self.topology.edges
+
+    @property
     def n_nodes(self) -> int:
         """Number of nodes."""
-        return int(self.solve.shape[1])
-
-    def label(self, i: int) -> str:
-        """Return what to call node i: its name, or its number."""
-        return self.names[i] if self.names else str(i)
-
-    @property
-    def starts(self) -> Integers:
-        """Index of each node's first edge, (n_nodes,)."""
-        return np.searchsorted(self.edges[:, 0], np.arange(self.n_nodes))
-
-    @property
-    def reverse(self) -> Integers:
-        """The index of the edge (j, i) for every edge (i, j), shape (E,)."""
-        return np.lexsort((self.edges[:, 0], self.edges[:, 1]))
+        return self.topology.n_nodes
 
     @property
     def seconds(self) -> float:
@@ -86,12 +76,11 @@ class Trace:
         times = {k: _spread(seconds, every) for k, seconds in times.items()}
         payload = _spread(_payload(run, every), every)
         return cls(
-            np.array(run.topology.edges),
+            run.topology,
             **times,
             bytes=payload,
             prime=_prime(run, payload),
             hosts=tuple(hosts),
-            names=run.topology.names,
             is_broadcast=run.summary.get("is_broadcast", False),
             sums=_sums(run),
             collectives=run.summary.get("collectives", 0),
@@ -130,8 +119,7 @@ def _payload(run: StoredRun, every: Integers) -> Matrix:
 
 def _sums(run: StoredRun) -> Matrix | None:
     """Return messages and bytes of set-up and end, (E, 2), if they are known."""
-    names = [f"tree_{what}" for what in ("messages", "bytes")]
-    shape = (len(run.topology.edges),)
+    names, shape = ("tree_messages", "tree_bytes"), run.topology.indices.shape
     if not run.arrays.keys() >= set(names):
         return None
     return np.array([run.array(name, shape) for name in names], dtype=float).T

@@ -31,7 +31,8 @@ from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.timing.network import SECONDS, Integers, quantity
+from dadmm.graphs.topology import Integers, Topology
+from dadmm.timing.network import SECONDS, quantity
 from dadmm.timing.trace import Trace
 
 WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift
@@ -42,14 +43,13 @@ DOUBT = 0.01  # spread, relative to the round trip, that is not significant
 class Waiting(NamedTuple):
     """Seconds that the nodes of a run waited for each other."""
 
-    edges: Integers  # (E, 2)
+    topology: Topology
     seconds: Vector  # (n_nodes,) estimated waiting time
     least: Vector  # (n_nodes,) bounds for all possible offsets
     most: Vector
     by_edge: Vector  # (E,) what i waited for j, aligned with the edges
     exchange: Vector  # (n_nodes,) of all exchanges, with waiting
     busy: Vector  # (n_nodes,) local problem, multipliers and penalties
-    names: tuple[str, ...] = ()  # of the nodes, if they have any
 
     @property
     def share(self) -> float:
@@ -89,7 +89,7 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
         wait, last = some.waits(o[trace.edges[:, 1]] - o[trace.edges[:, 0]])
         if len(by_edge):
             by_edge += np.bincount(last.ravel(), wait.ravel(), len(by_edge))
-        low, high = some.waits(-upper[trace.reverse])[0], some.waits(upper)[0]
+        low, high = some.waits(-upper[trace.topology.reverse])[0], some.waits(upper)[0]
         # least squares can leave an interval, and drift can invert one
         totals[0] += wait.sum(axis=0)
         totals[1] += np.minimum(low, wait).sum(axis=0)
@@ -97,9 +97,7 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
     busy = (trace.solve + trace.update).sum(axis=0)
     seconds, least, most = totals
     exchange = trace.exchange.sum(axis=0)
-    return Waiting(
-        trace.edges, seconds, least, most, by_edge, exchange, busy, trace.names
-    )
+    return Waiting(trace.topology, seconds, least, most, by_edge, exchange, busy)
 
 
 class Clocks(NamedTuple):
@@ -117,7 +115,7 @@ class Clocks(NamedTuple):
     def of(cls, trace: Trace) -> Clocks:
         """Return the clocks of a run."""
         ends = np.cumsum(trace.compute(observe=True) + trace.exchange, axis=0)
-        heard = trace.bytes[:, trace.reverse] > 0
+        heard = trace.bytes[:, trace.topology.reverse] > 0
         return cls(trace, ends - trace.exchange, ends, heard)
 
     def bounds(self) -> tuple[Vector, Vector]:
@@ -144,7 +142,7 @@ class Clocks(NamedTuple):
         whose gap varies, because its messages arrived early: if a node is always late,
         the middle would hide half of the waiting time.
         """
-        n, reverse = self.trace.n_nodes, self.trace.reverse
+        n, reverse = self.trace.n_nodes, self.trace.topology.reverse
         upper, spread = self.bounds()
         known = np.isfinite(upper + upper[reverse])  # else no message, and no bound
         if not known.any():
@@ -175,11 +173,11 @@ class Clocks(NamedTuple):
         trace, posts = self.trace, self.posts
         if not len(trace.edges):
             return np.zeros_like(posts), np.zeros(posts.shape, dtype=np.int64)
-        i, j = trace.edges.T
+        (i, j), starts = trace.edges.T, trace.topology.indptr[:-1]
         late = np.where(self.heard, posts[:, j] + apart - posts[:, i], -np.inf)
-        latest = np.maximum.reduceat(late, trace.starts, axis=1)
+        latest = np.maximum.reduceat(late, starts, axis=1)
         index = np.where(late == latest[:, i], np.arange(len(i)), len(i))
-        last = np.minimum.reduceat(index, trace.starts, axis=1)
+        last = np.minimum.reduceat(index, starts, axis=1)
         return np.clip(latest, 0.0, self.ends - posts), last
 
 
@@ -187,16 +185,16 @@ def table(found: Waiting, rows: int = 5) -> str:
     """Return the totals, and the edges with most waiting time, as text."""
     total = found.seconds.mean()
     low, high = found.least.mean(), found.most.mean()
-    of = found.names.__getitem__ if found.names else str
+    of = found.topology.label
     lines = [
         f"a node's exchanges: {found.exchange.mean():.3f} s, of which waiting for "
         f"slower neighbours {total:.3f} s ({100 * found.share:.0f} %; between "
         f"{low:.3f} and {high:.3f})",
-        f"busiest node: {of(found.busy.argmax())}, {found.imbalance:.2f} times the "
-        f"mean of {found.busy.mean():.3f} s",
+        f"busiest node: {of(int(found.busy.argmax()))}, {found.imbalance:.2f} times "
+        f"the mean of {found.busy.mean():.3f} s",
     ]
     for e in np.argsort(-found.by_edge)[:rows]:
-        i, j = found.edges[e]
+        i, j = found.topology.edges[e]
         if found.by_edge[e] > 0:
             lines.append(
                 f"node {of(i)} waited for node {of(j)}: {found.by_edge[e]:.3f} s"
@@ -221,10 +219,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         way = quantity(given.way, SECONDS, "--way") if given.way else None
         found = waiting(Trace.read(given.run), way)
         if given.out:
-            rows = found._asdict().items()
-            numbers = {name: np.asarray(each).tolist() for name, each in rows}
-            more = {"share": found.share, "imbalance": found.imbalance}
-            write_text(Path(given.out), json.dumps(numbers | more) + "\n")
+            graph, *columns = found
+            numbers: dict[str, object] = {
+                name: values.tolist()
+                for name, values in zip(Waiting._fields[1:], columns, strict=True)
+            }
+            numbers |= {"share": found.share, "imbalance": found.imbalance}
+            numbers |= {"edges": graph.edges.tolist(), "names": graph.names}
+            write_text(Path(given.out), json.dumps(numbers) + "\n")
     except DadmmError as error:
         return report_error(error)
     print(table(found))

@@ -27,41 +27,51 @@ HOSPITALS = [
     {"age": [60, NAN], "sex": ["M", "M"], "ward": ["A", "A"], "ill": ["no", "no"]},
     {"ill": ["yes", "no"], "ward": ["C", "A"], "sex": [None, "X"], "age": [20, 70]},
 ]  # fmt: skip
-
-
-def frames_of(tables):
-    return {i: Frame.of(table) for i, table in enumerate(tables)}
+ILL = {"n_classes": 2, "target": "ill"}
 
 
 def agreed(tables, **choice):
-    frames = tables if isinstance(tables, dict) else frames_of(tables)
-    edges = np.array([[i, i + 1] for i in range(len(frames) - 1)]).reshape(-1, 2)
-    graph = Topology.from_edges(len(frames), np.vstack([edges, edges[:, ::-1]]))
-    tables = {i: [frame] for i, frame in frames.items()}
-    return agree(TreeReduction(graph).reduce, tables, Choice(**choice))
+    edges = [(i, i + 1) for i in range(len(tables) - 1)]
+    graph = Topology.from_edges(len(tables), [*edges, *((j, i) for i, j in edges)])
+    frames = {i: [Frame.of(table)] for i, table in enumerate(tables)}
+    return agree(TreeReduction(graph).reduce, frames, Choice(**choice))
 
 
-def test_nodes_agree_on_the_union_of_their_categories():
-    encoding = agreed(HOSPITALS, n_classes=2, target="ill", on_missing="drop")
-    first = encoding.encode(Frame.of(HOSPITALS[0]), fit=True)
-
-    assert encoding.feature_names == ("age", "sex=M", "sex=X", "ward=B", "ward=C")
-    assert encoding.classes == ("no", "yes")
-    assert_array_equal(first.X, [[30, 0, 0, 0, 0], [40, 1, 0, 1, 0]])
-    assert_array_equal(first.y, [0, 1])
-    assert_array_equal(first.kept, [True, True, False])
-    last = encoding.encode(Frame.of(HOSPITALS[2]), fit=True)
-    assert_array_equal(last.X, [[70, 0, 1, 0, 0]])
+EMPTY = [{"a": ["F", "M"], "b": [NAN, NAN], "y": [1, 2]},
+         {"a": [NAN, NAN], "b": [1, 2], "y": [1, 2]}]  # fmt: skip
+NUMBERS = [{"k": [1, 2.5], "y": [3, -1]}, {"k": [2.5, 7], "y": [3, 8]}]
+UNSUPERVISED = {"supervised": False, "on_missing": "keep", "features": ["sex", "age"]}
+DATED = [{"id": ["P", "Q"], "when": ["2020-01-02"] * 2, "a": [1, 2], "y": [1, 2]}] * 2
+WARDS = "age sex=M sex=X ward=B ward=C"
 
 
-def test_gaps_are_filled_with_the_mean_of_all_nodes():
-    encoding = agreed(HOSPITALS, n_classes=2, target="ill", on_missing="mean")
+@pytest.mark.parametrize(
+    ("tables", "choice", "names", "X", "y"),
+    [
+        (HOSPITALS, ILL | {"on_missing": "drop"}, WARDS, [[70, 0, 1, 0, 0]], [0]),
+        (HOSPITALS, ILL | {"on_missing": "mean"}, WARDS,
+         [[20, 0.5, 1 / 6, 0, 1], [70, 0, 1, 0, 0]], [1, 0]),
+        (HOSPITALS, UNSUPERVISED | {"intercept": False}, "sex=F sex=M sex=X age",
+         [[NAN, NAN, NAN, 20], [0, 0, 1, 70]], None),
+        (HOSPITALS, UNSUPERVISED, "sex=M sex=X age", [[NAN, NAN, 20], [0, 1, 70]],
+         None),
+        (NUMBERS, {"categories": ["k"], "n_classes": 3}, "k=2.5 k=7", [[1, 0], [0, 1]],
+         [1, 2]),
+        (EMPTY, {"on_missing": "mean"}, "a=M b", [[0.5, 1], [0.5, 2]], [1, 2]),
+        (DATED, {"leave_out": ["id", "1"]}, "a", [[1], [2]], [1, 2]),
+        ([np.eye(2, 3)] * 2, {"target": "0"}, "x1 x2", [[0, 0], [1, 0]], [1, 0]),
+    ],
+)  # fmt: skip
+def test_nodes_agree_on_columns(tables, choice, names, X, y):
+    """Categories are those of all nodes, without the first if there is an intercept."""
+    encoding = agreed(tables, **choice)
+    found = encoding.encode(Frame.of(tables[-1]), fit=True)
 
-    assert_allclose(encoding.means, [45, 3 / 6, 1 / 6, 1 / 6, 1 / 6])
-    second = encoding.encode(Frame.of(HOSPITALS[1]), fit=True)
-    assert_allclose(second.X[1], [45, 1, 0, 0, 0])
-    assert second.n_filled == 1
-    assert encoding.encode(Frame.of(HOSPITALS[0]), fit=True).n_filled == 1
+    assert encoding.feature_names == tuple(names.split())
+    assert_allclose(found.X, X)
+    assert_array_equal(found.y, y)
+    assert found.kept.sum() == len(X)
+    assert found.n_filled == (np.mod(X, 1) > 0).any(axis=1).sum()  # means
 
 
 def test_standardised_columns_are_those_of_scikit_learn():
@@ -85,35 +95,6 @@ def test_standardised_columns_are_those_of_scikit_learn():
     assert_allclose(found @ [1, 2, 3] + 4, again, atol=1e-8)
 
 
-EMPTY = [{"a": ["F", "M"], "b": [NAN, NAN], "y": [1, 2]},
-         {"a": [NAN, NAN], "b": [1, 2], "y": [1, 2]}]  # fmt: skip
-NUMBERS = [{"k": [1, 2.5], "y": [3, -1]}, {"k": [2.5, 7], "y": [3, 8]}]
-UNSUPERVISED = {"supervised": False, "on_missing": "keep", "features": ["sex", "age"]}
-
-
-@pytest.mark.parametrize(
-    ("tables", "choice", "names", "X"),
-    [
-        (HOSPITALS, UNSUPERVISED | {"intercept": False}, "sex=F sex=M sex=X age",
-         [[NAN, NAN, NAN, 20], [0, 0, 1, 70]]),
-        (HOSPITALS, UNSUPERVISED, "sex=M sex=X age", [[NAN, NAN, 20], [0, 1, 70]]),
-        (NUMBERS, {"categories": ["k"], "n_classes": 3}, "k=2.5 k=7", [[1, 0], [0, 1]]),
-        (EMPTY, {"on_missing": "mean"}, "a=M b", [[0.5, 1], [0.5, 2]]),
-    ],
-    ids=["no intercept", "intercept", "numbers", "empty on a node"],
-)  # fmt: skip
-def test_categories_have_columns(tables, choice, names, X):
-    """All of them without an intercept, else all but the first."""
-    encoding = agreed(tables, **choice)
-
-    assert encoding.feature_names == tuple(names.split())
-    found = encoding.encode(Frame.of(tables[-1]), fit=True)
-    assert_array_equal(found.X, X)
-    if tables is NUMBERS:
-        assert encoding.classes == (-1.0, 3.0, 8.0)
-        assert_array_equal(found.y, [1, 2])
-
-
 def test_weights_and_means_are_those_of_the_rows_that_are_kept():
     """A row without target is kept, and counts, where gaps are kept."""
     table = {"a": [1.0, NAN, 3.0], "w": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]}
@@ -134,58 +115,49 @@ def test_units_of_a_constant_column_and_without_an_intercept():
     encoding = agreed([table], target="y", standardise=True, intercept=False)
     scaled = {"coef": np.array([3.0]), "intercept": np.array(1.0)}
     assert encoding.to_table_units(scaled) == {"coef": [1.5], "intercept": 1.0}
+    bounds = Encoding(
+        {"a": (), "b": ()}, means=np.array([-3.0, 0.5]), scales=np.ones(2)
+    )
+    parts = {"coef": np.array([0.1, 0.1]), "intercept": np.array(1.0)}
+    found = bounds.to_table_units(parts, bounds=True)
+    assert_allclose(found["intercept"], 1.0 + 0.3 + 0.05)  # not lower by a mean below 0
 
 
-def test_tables_without_names_go_by_position():
-    rng = np.random.default_rng(0)
-    frames = {i: Frame.of(rng.normal(size=(4, 3))) for i in range(2)}
-    encoding = agreed(frames, target="0")
-
-    assert encoding.feature_names == ("x1", "x2")
-    assert encoding.target == "x0"
-    whole = encoding.encode(frames[0], fit=True)
-    alone = encoding.encode(Frame.of(np.column_stack([whole.X])))
-    assert_array_equal(alone.X, whole.X)
-    assert alone.y is None
-
-
-def test_a_category_of_a_sparse_table_is_looked_up():
-    columns = {"x0": (), "x1": ("2", "3", "4")}
-    rows = np.array([[1.0, 3.0], [0.0, 2.0]])
-    encoding = Encoding(columns, None)
-    found = encoding.encode(Frame.of(sparse.csr_array(rows)))
-    assert_array_equal(found.X, [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    with pytest.raises(ShardError, match="'6'"):
-        encoding.encode(Frame.of(sparse.csr_array(2 * rows)))
+def test_rows_to_predict_may_lack_the_target_and_have_other_categories():
+    encoding = agreed([np.eye(4, 3)] * 2, target="0")
+    assert_array_equal(encoding.encode(Frame.of(np.ones((1, 2)))).X, [[1, 1]])
+    assert encoding.encode(Frame.of(np.ones((1, 2)))).y is None
+    new = Frame.of({"age": [1.0], "sex": ["?"], "ward": ["A"]})
+    ignoring = agreed(HOSPITALS, **ILL, on_missing="drop", unknown="ignore")
+    assert_array_equal(ignoring.encode(new).X, [[1, 0, 0, 0, 0]])
+    refusing = agreed(HOSPITALS, **ILL, on_missing="drop")
+    with pytest.raises(ShardError, match=r"'sex' .*'\?'"):
+        refusing.encode(new)
+    with pytest.raises(ShardError, match="'ward'"):
+        refusing.encode(Frame.of({"age": [1.0], "sex": ["F"]}))
 
 
-def test_sparse_rows_stay_sparse_unless_they_are_standardised():
+def test_sparse_rows_stay_sparse_unless_they_are_standardised_or_have_categories():
     rows = sparse.random_array((30, 5), density=0.3, rng=np.random.default_rng(0))
     frame = Frame.of(rows)
-    encoding = agreed({0: frame.take(slice(0, 10)), 1: frame.take(slice(10, 30))})
+    encoding = agreed([frame.take(slice(0, 10)), frame.take(slice(10, 30))])
     found = encoding.encode(frame, fit=True)
 
     assert sparse.issparse(found.X)
     assert_array_equal(found.X.toarray(), rows.toarray()[:, :4])
     assert_array_equal(found.y, rows.toarray()[:, 4])
-    scaled = agreed({0: frame, 1: frame}, standardise=True)
+    scaled = agreed([frame, frame], standardise=True)
     assert_allclose(scaled.encode(frame).X.std(axis=0), 1)
-
-
-def test_a_new_category_is_an_error_or_ignored():
-    new = Frame.of({"age": [1.0], "sex": ["?"], "ward": ["A"]})
-    for unknown in ("error", "ignore"):
-        encoding = agreed(
-            HOSPITALS, n_classes=2, target="ill", on_missing="drop", unknown=unknown
-        )
-        if unknown == "ignore":
-            assert_array_equal(encoding.encode(new).X, [[1, 0, 0, 0, 0]])
-        else:
-            with pytest.raises(ShardError, match=r"'sex' .*'\?'"):
-                encoding.encode(new)
+    codes = sparse.csr_array([[1.0, 3.0], [0.0, 2.0]])
+    encoding = Encoding({"x0": (), "x1": ("2", "3", "4")})
+    assert_array_equal(encoding.encode(Frame.of(codes)).X, [[1, 1, 0], [0, 0, 0]])
+    with pytest.raises(ShardError, match="'6'"):
+        encoding.encode(Frame.of(2 * codes))
 
 
 A, B = {"a": [1.0, 2], "y": [1.0, 2]}, {"a": [3.0, 4], "y": [3.0, 4]}
+IDS = {"a": [f"P{k}" for k in range(20)], "y": [*range(20)]}
+WEIGHED = {"weight": "w", "features": ["a"], "supervised": False}
 
 
 @pytest.mark.parametrize(
@@ -195,28 +167,26 @@ A, B = {"a": [1.0, 2], "y": [1.0, 2]}, {"a": [3.0, 4], "y": [3.0, 4]}
         ({"a": ["x", "z"]}, {}, "'a'|node 1|node 0"),
         ({"a": ["1", "oh"]}, {}, "node 1|'a'|'oh'|row 1"),
         ({"a": ["1_0", "2"]}, {}, "node 1|'a'|'1_0'|row 0"),
-        ({"a": ["1,5", "2"]}, {}, "'1,5'|--decimal"),
+        ({"a": ["1,5", "2,5"]}, {}, "'1,5'|--decimal"),
         ({"y": ["2", "1,5"]}, {}, "'y'|'1,5'|--decimal"),
         ({"y": ["2", "?"]}, {}, "'y'|'?'|row 1|--problem"),
         ({"a": [NAN, 4]}, {}, "node 1|'a'|row 0|--on-missing"),
+        (IDS, {}, "node 1|'a'|--leave-out"),
+        ({"a": ["2020-01-02", "24.12.2021"]}, {}, "'a'|dates"),
         ({"y": ["p", "q"]}, {"n_classes": 2}, "'y'|node 1|node 0"),
         ({}, {"n_classes": 2}, "'y'|(1, 2, 3, 4)|multinomial"),
         ({}, {"n_classes": 3, "max_categories": 3}, "'y'|3|--max-categories"),
         ({"y": [3, 4.5]}, {"n_classes": 3}, "'y'|4.5"),
         ({}, {"categories": ["a"], "max_categories": 3}, "'a'|3|--max-categories"),
-        ({}, {"target": "z"}, "node 0|'z'|'a', 'y'"),
+        ({}, {"target": "z"}, "node 0|'z'|'a', 'y'|--separator"),
         ({}, {"features": ["a", "a"]}, "'a'|features"),
         ({}, {"features": ["a", "y"]}, "'y'|target|features"),
         ({}, {"features": []}, "feature"),
         ({}, {"weight": "y", "target": "y"}, "'y'|target|weight"),
-        ({}, {"labels": "y", "target": "y"}, "'y'|target|labels"),
         ({}, {"labels": "a", "features": ["a"]}, "'a'|labels|features"),
+        ({}, {"leave_out": ["a"], "features": ["a"]}, "'a'|leave_out|features"),
         ({"w": [1, 2]}, {"weight": "w", "target": "y"}, "node 0|'w'|weight"),
-        (
-            {"w": [1, -2]},
-            {"weight": "w", "features": ["a"], "supervised": False},
-            "'w'",
-        ),
+        ({"w": [1, -2]}, WEIGHED, "'w'"),
         ({}, {"weight": "a", "target": "y"}, "feature"),
         ({}, {"categories": ["y"]}, "'y'|categories"),
         ({"y": [NAN, np.inf]}, {"n_classes": 2, "on_missing": "drop"}, "'y'|inf"),
@@ -233,30 +203,11 @@ def test_tables_that_do_not_fit_are_refused(change, choice, culprits):
     assert "\n" not in str(caught.value)
 
 
-def test_texts_that_all_differ_are_no_categories():
-    """They are names or identifiers, which are not sent unless they are listed."""
-    table = {"id": [f"P{k}" for k in range(20)], "a": range(20), "y": range(20)}
-    with pytest.raises(ShardError, match="node 0: column 'id'"):
-        agreed([table, table], target="y")
-
-    told = describe(Frame.of(table), Choice(target="y"))
-    assert "P7" not in json.dumps(told)
-    assert len(agreed([table, table], target="y", categories=["id"]).columns) == 2
-    table["id"][3] = table["id"][4]
-    assert len(agreed([table, table], target="y").columns) == 2
-
-
-def test_a_column_can_be_left_out():
-    """An id or a date is then never described."""
-    when = ["2020-01-02", "2021-12-24"]
-    table = {"id": ["P1", "P2"], "when": when, "a": [1, 2], "y": [1, 2]}
-    with pytest.raises(ShardError, match=r"'when' has dates"):
-        agreed([table, table])
-    encoding = agreed([table, table], leave_out=["id", "1"])
-    assert encoding.feature_names == ("a",)
-    assert encoding.encode(Frame.of(table)).X.tolist() == [[1], [2]]
-    with pytest.raises(ShardError, match="leave_out"):
-        agreed([table], leave_out=["id"], features=["id"])
+def test_texts_that_all_differ_are_not_sent_unless_they_are_listed():
+    """They are names or identifiers."""
+    assert "P7" not in json.dumps(describe(Frame.of(IDS), Choice(target="y")))
+    assert len(agreed([IDS, IDS], categories=["a"]).feature_names) == 19
+    assert len(agreed([IDS | {"a": [*IDS["a"][1:], "P1"]}]).feature_names) == 18
 
 
 def test_classes_are_those_of_rows_that_are_used():
@@ -268,11 +219,6 @@ def test_classes_are_those_of_rows_that_are_used():
     assert_array_equal(encoding.encode(Frame.of(other), fit=True).y, [0, 1])
     with pytest.raises(ShardError, match=r"'y' .*\(no\)"):
         agreed([table, table], n_classes=2, on_missing="drop")
-
-
-def test_a_table_of_one_column_may_have_another_separator():
-    with pytest.raises(ShardError, match="--separator"):
-        agreed([{"a|y": ["1|2"]}], target="y")
 
 
 def test_columns_may_have_another_order_but_then_the_target_needs_a_name():
@@ -289,7 +235,7 @@ def test_descriptions_merge_in_any_order():
         {"age": [1.0], "sex": ["F"], "ill": ["no"], "bed": ["1"]},
         {"age": [1.0], "sex": [NAN], "ward": [NAN], "ill": ["no"]},
     ]
-    choice = Choice(n_classes=2, on_missing="drop", max_categories=3, target="ill")
+    choice = Choice(**ILL, on_missing="drop", max_categories=3)
     told = [describe(Frame.of(t), choice, i) for i, t in enumerate(tables)]
     told = json.loads(json.dumps(told))
     pair = functools.partial(merge, most=3)
@@ -305,44 +251,35 @@ def test_descriptions_merge_in_any_order():
                 assert parts == [expected]
 
 
-def test_an_encoding_survives_json():
-    for choice in ({"on_missing": "mean", "standardise": True}, {"on_missing": "drop"}):
-        encoding = agreed(HOSPITALS, n_classes=2, target="ill", **choice)
-        text = json.dumps(encoding.to_json())
-        again = Encoding.from_json(json.loads(text))
-        assert json.dumps(again.to_json()) == text
-        for table in HOSPITALS:
-            frame = Frame.of(table)
-            assert_array_equal(again.encode(frame).X, encoding.encode(frame).X)
-
-
-def test_a_damaged_encoding_is_refused():
-    choice = {"n_classes": 2, "on_missing": "mean", "standardise": True}
-    whole = agreed(HOSPITALS, target="ill", **choice).to_json()
-    strange = [-1, {}, [], [None], [1, "a"], [NAN], ["b", "a"], [1.0]]
-    for name, value in itertools.product(whole, strange):
+def test_an_encoding_survives_json_and_a_damaged_one_is_refused():
+    encoding = agreed(HOSPITALS, **ILL, on_missing="mean", standardise=True)
+    whole = encoding.to_json()
+    again = Encoding.from_json(json.loads(json.dumps(whole)))
+    assert again.to_json() == whole
+    frame = Frame.of(HOSPITALS[2])
+    assert_array_equal(again.encode(frame).X, encoding.encode(frame).X)
+    strange = [-1, {}, [], [None], [1, "a"], [NAN], ["b", "a"], [1.0], [-1.0] * 5]
+    changes = [*itertools.product(whole, strange), ("scales", [0.0] * 5)]
+    changes.remove(("means", [-1.0] * 5))
+    for name, value in changes:
         with pytest.raises(dadmm.DadmmError, match=name):
             Encoding.from_json(whole | {name: value})
     for name in whole:
         with pytest.raises(ConfigError, match=name):
             Encoding.from_json({k: v for k, v in whole.items() if k != name})
-    for change in ({"scales": [0.0] * 5}, {"scales": [-1.0] * 5}, {"means": None}):
-        with pytest.raises(dadmm.DadmmError, match="scales"):
-            Encoding.from_json(whole | change)
+    with pytest.raises(ShardError, match="scales"):
+        Encoding.from_json(whole | {"means": None})
 
 
 def test_frames_are_made_of_many_kinds_of_tables():
     import pyarrow
 
-    numbers = np.array([(1, "a"), (2, "b")], dtype=[("n", int), ("t", "U1")])
-    mixed = np.array([[1, "a"], [None, "b"]], dtype=object)
-    for table in (numbers, {"n": [1, 2], "t": ["a", "b"]},
-                  pyarrow.table({"n": [1, 2], "t": ["a", "b"]})):  # fmt: skip
+    columns = {"n": [1, 2], "t": ["a", "b"]}
+    records = np.array([(1, "a"), (2, "b")], dtype=[("n", int), ("t", "U1")])
+    for table in (records, columns, pyarrow.table(columns)):
         frame = Frame.of(table)
-        assert frame.names == ("n", "t")
-        assert frame.columns["n"].tolist() == [1, 2]
-        assert frame.columns["t"].tolist() == ["a", "b"]
-    frame = Frame.of(mixed, ["n", "t"])
+        assert {name: x.tolist() for name, x in frame.columns.items()} == columns
+    frame = Frame.of(np.array([[1, "a"], [None, "b"]], dtype=object), ["n", "t"])
     assert_array_equal(frame.columns["n"], [1, NAN])
     assert frame.columns["t"].tolist() == ["a", "b"]
     with pytest.raises(ShardError, match="'b'"):
@@ -365,9 +302,7 @@ def test_the_library_encodes_the_tables_of_all_nodes():
 
     assert [part.X.shape for part in parts] == [(3, 5), (2, 5), (2, 5)]
     assert_allclose(np.vstack([part.X for part in parts]).mean(axis=0), 0, atol=1e-15)
-    assert_array_equal(
-        np.concatenate([part.y for part in parts]), [0, 1, 0, 0, 0, 1, 0]
-    )
+    assert np.concatenate([part.y for part in parts]).tolist() == [0, 1, 0, 0, 0, 1, 0]
     assert encoding.classes == ("no", "yes")
     with pytest.raises(ConfigError, match="2 tables"):
         dadmm.encode(HOSPITALS[:2], graph)

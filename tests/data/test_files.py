@@ -29,6 +29,14 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def write_parquet(name: str, columns: dict) -> str:
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table(columns), name, row_group_size=2)
+    return name
+
+
 def save(name: str, matrix: np.ndarray, **more: np.ndarray) -> str:
     """Save a matrix in the format of the name; further arrays in an archive."""
     match Path(name).suffix:
@@ -39,15 +47,17 @@ def save(name: str, matrix: np.ndarray, **more: np.ndarray) -> str:
         case ".mat":
             io.savemat(name, {"X": matrix, "word": "a word", **more})
         case ".parquet":
-            import pyarrow
-            from pyarrow import parquet
-
-            columns = {f"x{k}": column for k, column in enumerate(matrix.T)}
-            parquet.write_table(pyarrow.table(columns), name, row_group_size=2)
+            write_parquet(name, {f"x{k}": column for k, column in enumerate(matrix.T)})
         case suffix:
             mark = "," if suffix == ".csv" else " "
             np.savetxt(name, matrix, delimiter=mark, fmt="%.17g")
     return name
+
+
+def csv(text: str | bytes) -> str:
+    """Write a .csv file."""
+    Path("x.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return "x.csv"
 
 
 def refuses(path: str, *culprits: str, read=read_frame, **how) -> None:
@@ -59,12 +69,20 @@ def refuses(path: str, *culprits: str, read=read_frame, **how) -> None:
     assert "\n" not in str(caught.value)
 
 
+def table_of(frame: Frame) -> np.ndarray:
+    return np.column_stack([*frame.columns.values()])
+
+
+def lists(frame: Frame) -> list:
+    return [column.tolist() for column in frame.columns.values()]
+
+
 # the contract of a reader
 
 
 @pytest.mark.parametrize("suffix", READERS)
 @settings(
-    max_examples=15,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -79,36 +97,32 @@ def refuses(path: str, *culprits: str, read=read_frame, **how) -> None:
 )
 def test_every_format_gives_the_same_numbers(suffix, matrix, ends):
     path = save(f"x{suffix}", matrix)
-    rows = slice(min(ends), max(ends))
+    rows, frame, size = slice(min(ends), max(ends)), read_frame(path), extent(path)
 
     assert_array_equal(load_array(path), matrix)
     assert load_array(path).dtype == np.float64
-    frame = read_frame(path)
     assert frame.names == tuple(f"x{k}" for k in range(matrix.shape[1]))
-    assert_array_equal(np.column_stack(list(frame.columns.values())), matrix)
-    size = extent(path)
+    assert_array_equal(table_of(frame), matrix)
     assert size is None or (size.n_rows, size.width) == matrix.shape
     if len(matrix[rows]):
-        part = read_frame(path, rows=rows)
-        assert_array_equal(np.column_stack(list(part.columns.values())), matrix[rows])
+        assert_array_equal(table_of(read_frame(path, rows=rows)), matrix[rows])
 
 
 @pytest.mark.parametrize("suffix", READERS)
 def test_every_reader_refuses_what_it_cannot_read(suffix):
-    refuses(f"none{suffix}")
+    path = f"x{suffix}"
+    refuses(path)
     Path(f"folder{suffix}").mkdir()
     refuses(f"folder{suffix}")
-    Path(f"x{suffix}").write_bytes(b"\x93\xff")
-    refuses(f"x{suffix}")
-    Path(f"x{suffix}").write_bytes(b"")
-    refuses(f"x{suffix}")
-    save(f"x{suffix}", MATRIX)
-    content = Path(f"x{suffix}").read_bytes()
+    contents = [b"\x93\xff", b""]
+    whole = Path(save(f"y{suffix}", MATRIX)).read_bytes()
     if suffix not in (".csv", ".txt"):
-        Path(f"x{suffix}").write_bytes(content[: min(200, len(content) - 40)])
-        refuses(f"x{suffix}")
+        contents.append(whole[: min(200, len(whole) - 40)])
+    for content in contents:
+        Path(path).write_bytes(content)
+        refuses(path)
     if not READERS[suffix].archive:
-        refuses(f"x{suffix}::X", "::X")
+        refuses(f"{path}::X", "::X")
     refuses("x.doc", ".npz")
 
 
@@ -133,13 +147,11 @@ def test_only_parquet_files_need_pyarrow(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.float32, ">f8"])
 def test_numbers_of_any_type_and_shape_can_be_loaded(dtype):
-    np.save("x.npy", np.eye(3).astype(dtype))
-    np.save("labels.npy", np.arange(5))
-
-    assert load_array("x.npy").dtype == dtype
-    assert isinstance(load_array("x.npy"), np.memmap)
-    assert_array_equal(load_array("x.npy"), np.eye(3))
-    assert_array_equal(load_array("labels.npy"), np.arange(5))
+    for array in (np.eye(3).astype(dtype), np.eye(3)[0].astype(dtype)):
+        found = load_array(save("x.npy", array))
+        assert found.dtype == dtype
+        assert isinstance(found, np.memmap)
+        assert_array_equal(found, array)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".mat"])
@@ -153,19 +165,16 @@ def test_one_of_several_arrays_is_chosen_by_its_name(suffix):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
-@pytest.mark.parametrize(
-    ("array", "culprit"),
-    [
+def test_bad_arrays_are_refused(suffix):
+    for array, culprit in [
         (np.zeros(5), "(5,)"),
         (np.zeros((2, 3, 4)), "(2, 3, 4)"),
         (np.zeros((0, 3)), "(0, 3)"),
         (np.zeros((2, 2), dtype=complex), "complex128"),
         (np.array([["a"]]), "<U1"),
         (np.array([[{}]]), ""),  # never unpickled
-    ],
-)
-def test_bad_arrays_are_refused(suffix, array, culprit):
-    refuses(save(f"x{suffix}", array), culprit)
+    ]:
+        refuses(save(f"x{suffix}", array), culprit)
 
 
 @pytest.mark.parametrize("shape", [(10**12, 4), (-3, 4), (2**62, 2**62)])
@@ -179,13 +188,10 @@ def test_an_array_that_promises_more_than_there_is_is_refused(shape):
 
 
 def test_matrices_of_matlab_files_are_named():
-    cells = np.array([["a", 1.0]], dtype=object)
-    io.savemat("x.mat", {"X": MATRIX, "n": 4, "c": cells})
-    io.savemat("text.mat", {"t": "word"})
+    io.savemat("x.mat", {"X": MATRIX, "n": 4, "c": np.array([["a", 1.0]], object)})
 
     refuses("x.mat", "X of shape 4 x 3", "n of shape 1 x 1", read=load_array)
     refuses("x.mat::c", "'c'", read=load_array)
-    refuses("text.mat", read=load_array)
     head = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"  # that is HDF5
     Path("x.mat").write_bytes(head.ljust(512, b"\x00"))
     refuses("x.mat", "7.3", "-v7", read=load_array)
@@ -194,18 +200,16 @@ def test_matrices_of_matlab_files_are_named():
 @pytest.mark.parametrize("packed", [False, True])
 def test_numbers_of_a_mat_file_are_of_a_known_type(packed):
     """scipy would end the process."""
-    for given_ in (MATRIX, MATRIX + 1j):
-        io.savemat("x.mat", {"y": MATRIX, "X": given_}, do_compression=packed)
-        content = Path("x.mat").read_bytes()
-        if not packed and given_ is MATRIX:
-            name = b"\1\0\1\0X\0\0\0"
-            place = content.index(name) + len(name)
-            assert content[place] == 9
-            Path("x.mat").write_bytes(content[:place] + b"\xf0" + content[place + 1 :])
-            refuses("x.mat::X", "240")
-        elif given_ is not MATRIX:
-            refuses("x.mat::X", "complex")
-        assert_array_equal(read_frame("x.mat::y").columns["x1"], MATRIX[:, 1])
+    io.savemat("x.mat", {"y": MATRIX, "X": MATRIX + 1j}, do_compression=packed)
+    refuses("x.mat::X", "complex")
+    assert_array_equal(read_frame("x.mat::y").columns["x1"], MATRIX[:, 1])
+    if not packed:
+        io.savemat("x.mat", {"X": MATRIX})
+        content, name = Path("x.mat").read_bytes(), b"\1\0\1\0X\0\0\0"
+        place = content.index(name) + len(name)
+        assert content[place] == 9
+        Path("x.mat").write_bytes(content[:place] + b"\xf0" + content[place + 1 :])
+        refuses("x.mat::X", "240")
 
 
 def test_a_sparse_array_of_scipy_stays_sparse():
@@ -226,16 +230,18 @@ def test_arrays_of_an_archive_are_columns_beside_X():
     frame = read_frame("x.npz", beside=["y", "w"])
 
     assert frame.names == ("x0", "x1", "y", "w")
-    assert frame.column("y").tolist() == ["a", "b", "a"]
-    assert frame.column("w").tolist() == [1, 2, 3]
+    assert lists(frame)[2:] == [["a", "b", "a"], [1, 2, 3]]
     assert read_frame("y.npz::X").names == ("y", "z")
     refuses("x.npz", "s", "(2,)", beside=["s"])
     refuses("y.npz", "'y'", beside=["y"])
-    np.savez("few.npz", X=X, feature_names=["a"])
-    refuses("few.npz", "1 names")
-    for names in (np.array(["a", "b"], object), np.array([1, 2]), np.array([["a"]])):
+    for names, culprit in (
+        (["a"], "1 names"),
+        (np.array(["a", "b"], object), "feature_names"),
+        ([1, 2], "feature_names"),
+        ([["a"]], "feature_names"),
+    ):
         np.savez("odd.npz", X=X, feature_names=names)
-        refuses("odd.npz", "feature_names")
+        refuses("odd.npz", culprit)
 
 
 @pytest.mark.parametrize(
@@ -250,16 +256,6 @@ def test_tracks_are_pairs_of_rows_of_four_points(tracks, culprit):
 
 
 # text
-
-
-def frame_of(text: str | bytes, **how):
-    """Return a frame read from the text of a .csv file."""
-    Path("x.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_frame("x.csv", **how)
-
-
-def lists(frame):
-    return [column.tolist() for column in frame.columns.values()]
 
 
 @pytest.mark.parametrize(
@@ -283,35 +279,31 @@ def lists(frame):
 )
 @pytest.mark.usefixtures("with_or_without_pyarrow")
 def test_tables_of_numbers_are_read(text, names, rows):
-    frame = frame_of(text)
+    frame = read_frame(csv(text))
 
     assert frame.named == (names is not None)
     assert frame.names == (names or tuple(f"x{k}" for k in range(len(rows[0]))))
-    assert_array_equal(np.column_stack(list(frame.columns.values())), rows)
+    assert_array_equal(table_of(frame), rows)
 
 
+@pytest.mark.parametrize(
+    ("text", "how", "columns"),
+    [
+        ('id,sex,note\n1, F ,"a\nb"\n2,NA,"say ""c"""\n3,M,1.5\n', {},
+         [[1, 2, 3], ["F", None, "M"], ["a\nb", 'say "c"', "1.5"]]),
+        ("a,b\ntrue,2020-01-02\n", {}, [["true"], ["2020-01-02"]]),
+        ("größe|y\n1,5|ä\n-2|ö\n".encode("latin-1"),
+         {"separator": "|", "decimal": ",", "encoding": "latin-1"},
+         [[1.5, -2], ["ä", "ö"]]),
+        ("a;b\n1.234,5;1\n", {"decimal": ","}, [["1.234,5"], [1]]),
+        ("a,b\n1.5,2\n", {"decimal": ","}, [[1.5], [2]]),  # of one site
+    ],
+)  # fmt: skip
 @pytest.mark.usefixtures("with_or_without_pyarrow")
-def test_a_column_with_a_word_is_text():
-    frame = frame_of('id,sex,note\n1, F ,"a\nb"\n2,NA,"say ""c"""\n3,M,1.5\n')
-
-    assert lists(frame) == [
-        [1, 2, 3], ["F", None, "M"], ["a\nb", 'say "c"', "1.5"],
-    ]  # fmt: skip
-    refuses("x.csv", "'sex'", read=load_array)
-    assert frame_of("a,b\ntrue,2020-01-02\n").columns["a"].tolist() == ["true"]
+def test_a_column_with_a_word_is_text(text, how, columns):
+    assert lists(read_frame(csv(text), **how)) == columns
     Path("x.txt").write_text("a b\n1 F\n2 nan\n")
     assert lists(read_frame("x.txt")) == [[1, 2], ["F", None]]
-
-
-@pytest.mark.usefixtures("with_or_without_pyarrow")
-def test_separator_decimal_comma_and_encoding_are_chosen():
-    latin = frame_of("größe|y\n1,5|ä\n-2|ö\n".encode("latin-1"), separator="|",
-                     decimal=",", encoding="latin-1")  # fmt: skip
-
-    assert latin.names == ("größe", "y")
-    assert lists(latin) == [[1.5, -2], ["ä", "ö"]]
-    assert lists(frame_of("a;b\n1.234,5;1\n", decimal=",")) == [["1.234,5"], [1]]
-    assert lists(frame_of("a,b\n1.5,2\n", decimal=",")) == [[1.5], [2]]  # of one site
 
 
 @pytest.mark.parametrize(
@@ -328,17 +320,19 @@ def test_separator_decimal_comma_and_encoding_are_chosen():
         ("1,2\n3,4\n", {"decimal": ","}, "--decimal"),
         ("a,b\n", {}, "(0, 2)"),
         ("a,b\n# nothing\n", {}, "(0, 2)"),
+        (",".join(["0.5"] * 200_000), {}, "200,000"),  # before it is parsed
     ],
 )
+@pytest.mark.usefixtures("with_or_without_pyarrow")
 def test_text_that_is_no_table_is_refused(text, how, culprit):
-    Path("x.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    refuses(csv(text), culprit, **how)
 
-    refuses("x.csv", culprit, **how)
+
+# tables
 
 
 def test_columns_of_a_parquet_file_have_many_types():
     import pyarrow
-    from pyarrow import parquet
 
     columns = {
         "age": pyarrow.array([1, None, 3, 4, 5], pyarrow.int32()),
@@ -346,19 +340,19 @@ def test_columns_of_a_parquet_file_have_many_types():
         "old": [True, False, None, True, False],
         "large": [2**60 + 1, 3, 4, 5, 6],
     }
-    parquet.write_table(pyarrow.table(columns), "x.parquet", row_group_size=2)
-    frame = read_frame("x.parquet")
+    age, *others = lists(read_frame(write_parquet("x.parquet", columns)))
 
-    assert_array_equal(frame.columns["age"], [1, NAN, 3, 4, 5])
-    assert frame.columns["sex"].tolist() == ["F", "M", None, None, "F"]
-    assert frame.columns["old"].tolist() == ["True", "False", None, "True", "False"]
-    assert frame.columns["large"].tolist() == [float(2**60), 3, 4, 5, 6]
+    assert_array_equal(age, [1, NAN, 3, 4, 5])
+    assert others == [
+        ["F", "M", None, None, "F"],
+        ["True", "False", None, "True", "False"],
+        [float(2**60), 3, 4, 5, 6],
+    ]
 
 
 def test_a_column_that_is_neither_numbers_nor_text_cannot_be_used():
     """It may be in the file, so that others can be chosen."""
     import pyarrow
-    from pyarrow import parquet
 
     when = [datetime(2020, 1, day) for day in (1, 2, 3)]
     odd = {
@@ -368,8 +362,8 @@ def test_a_column_that_is_neither_numbers_nor_text_cannot_be_used():
         "day": [one.date() for one in when],
         "code": pyarrow.array([b"a", b"b", b"a"]).dictionary_encode(),
     }
-    parquet.write_table(pyarrow.table({"x": [1, 2, 3], **odd}), "x.parquet")
-    found = read_frame("x.parquet").take(slice(1, 3))
+    file = write_parquet("x.parquet", {"x": [1, 2, 3], **odd})
+    found = read_frame(file).take(slice(1, 3))
     plain = Frame.of({"x": [1, 2, 3], "lists": np.array([[1], [], None], object)} | {
         name: np.array(odd[name], object) for name in ("raw", "when", "day")
     })  # fmt: skip
@@ -377,17 +371,6 @@ def test_a_column_that_is_neither_numbers_nor_text_cannot_be_used():
     assert_array_equal(found.column("x"), [2, 3])
     for frame in (found, plain):
         for name in frame.names[1:]:
-            with pytest.raises(ShardError, match=repr(name)):
-                frame.column(name)
             used = agreement.Choice(features=("x", name), supervised=False)
             assert repr(name) in str(agreement.describe(frame, used)["error"])
-    refuses("x.parquet", "'lists'", read=load_array)
-
-
-def test_a_table_of_very_many_columns_is_refused_before_it_is_parsed(monkeypatch):
-    from pyarrow import csv as arrow
-
-    monkeypatch.setattr(arrow, "read_csv", None)
-    line = ",".join(["0.5"] * 200_000)
-    Path("x.csv").write_text(f"{line}\n{line}\n")
-    refuses("x.csv", "200,000")
+    refuses(file, "'lists'", read=load_array)

@@ -43,15 +43,11 @@ def test_labels_say_whose_a_sample_is():
     ],
 )
 def test_bad_labels_are_refused(labels, culprit):
-    with pytest.raises(ShardError, match=culprit):
-        shard.split(MATRIX[:3], 3, labels)
-    with pytest.raises(ShardError, match=culprit):
-        shard.split(Frame.of(MATRIX[:3]), 3, labels)
-
-
-def test_there_is_a_sample_for_each_node():
-    with pytest.raises(ShardError, match="10"):
-        shard.split(MATRIX, 11)
+    for samples in (MATRIX[:3], Frame.of(MATRIX[:3])):
+        with pytest.raises(ShardError, match=culprit):
+            shard.split(samples, 3, labels)
+        with pytest.raises(ShardError, match=r"2 samples .* 3 nodes"):
+            shard.split(MATRIX[:2], 3)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
@@ -70,7 +66,6 @@ def test_reading_one_file_equals_splitting_it(tmp_path, dtype, order):
 def test_each_node_can_have_its_own_file(tmp_path):
     for i in range(3):
         np.save(tmp_path / f"part-{i}.npy", MATRIX[: i + 1])
-
     source = str(tmp_path / "part-{rank}.npy")
     tables = shard.open_tables(source, 3, [0, 2])
 
@@ -89,8 +84,16 @@ X = np.ones((3, 2))
         (Rows(np.diag([1e80, 1.0])), "row 0, column 0 is 1e"),
         (Rows(X, np.array([1.0, 2.0, np.inf])), "row 2, the target is inf"),
         (Rows(X, np.array([1.0, 1e80, 2.0])), "row 1, the target is 1e"),
+        (Rows(np.full((2, 2), np.nan)), "nan"),
     ],
 )
 def test_rows_that_no_problem_can_use_are_refused(rows, culprit):
     with pytest.raises(ShardError, match=f"node 5: .*{culprit}"):
         shard.check(rows, 5)
+
+
+def test_entries_may_be_missing_but_not_all():
+    shard.check(Rows(np.diag([1.0, np.nan])), 5, gaps=True)
+    for X in (np.diag([np.inf, np.nan]), np.full((2, 2), np.nan)):
+        with pytest.raises(ShardError, match="node 5: "):
+            shard.check(Rows(X), 5, gaps=True)

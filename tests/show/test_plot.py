@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from functools import partial
@@ -17,61 +16,56 @@ from dadmm import run
 from dadmm.graphs.topology import GRAPHS
 from dadmm.runs.stored import StoredRun
 from dadmm.show import panels, plot, style
-from dadmm.show.figure import log_ticks
+from dadmm.show.figure import Axis, Bars, Curve, Panel, log_ticks
 from dadmm.show.graph import moments, places
 from dadmm.show.to_matplotlib import draw, save
+from tests.support.pages import make_run
 from tests.support.runs import refused
 
 RECORD = ("--record-edges", "--record-angle")
-SHORT = ("--quiet", "--max-iter", "12", "--n-samples", "60", "--dimension", "6")
-SMALL = (*SHORT, "--n-components", "2")
-
 sentence = partial(refused, main=plot.main)
-
 # a structure is drawn of structure from motion only, see test_sfm.py
 OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
-
-
-def make(folder, *flags):
-    """Make a tiny run, of nap unless said, and return its folder."""
-    assert run.main([*SMALL, "--scheme", "nap", "--out", str(folder), *flags]) == 0
-    return str(folder)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Return the folders of tiny runs by name; do not write into them."""
-    root, cluster = tmp_path_factory.mktemp("runs"), ("--topology", "cluster")
-    six = ("--nodes", "6")
-    return {
-        "nap": make(root / "nap", *RECORD, *cluster, *six),
-        "vp": make(root / "vp", *RECORD, *cluster, *six, "--scheme", "vp"),
-        "ring": make(root / "ring", *RECORD, "--topology", "ring", *six),
-        "bare": make(root / "bare", *six, "--no-record-edges"),
-        "one": make(root / "one", *RECORD, "--nodes", "1"),
-        "snap": make(root / "snap", *RECORD, *cluster, *six, "--scheme", "snap"),
+    root = tmp_path_factory.mktemp("runs")
+    flags = {
+        "nap": RECORD,
+        "vp": (*RECORD, "--scheme", "vp"),
+        "snap": (*RECORD, "--scheme", "snap"),
+        "ring": (*RECORD, "--topology", "ring"),
+        "bare": ("--no-record-edges",),
+        "one": (*RECORD, "--nodes", "1"),
     }
+    return {name: str(make_run(root / name, *own)) for name, own in flags.items()}
 
 
-@pytest.mark.parametrize("kind", OF_ALL)
 @pytest.mark.parametrize("names", [("nap",), ("nap", "snap", "ring")])
-def test_every_kind_is_drawn(kind, names, runs, tmp_path, capsys):
+def test_every_kind_is_drawn(names, runs, tmp_path, capsys):
     folders = [runs[name] for name in names]
-    assert plot.main([*folders, "--kind", kind, "--out", str(tmp_path)]) == 0
+    end = "png" if len(names) == 1 else "svg"
+    assert plot.main([*folders, "--out", str(tmp_path), "--format", end]) == 0
 
-    stem = kind if len(names) == 1 else f"compare-{kind}"
-    paths = [tmp_path / f"{stem}.png", tmp_path / f"{stem}.svg"]
+    prefix = "" if len(names) == 1 else "compare-"
+    paths = [tmp_path / f"{prefix}{kind}.{end}" for kind in OF_ALL]
     assert capsys.readouterr().out.split() == [str(path) for path in paths]
-    assert paths[0].read_bytes().startswith(b"\x89PNG")
-    assert paths[0].stat().st_size > 10_000
-    assert "</svg>" in paths[1].read_text("utf-8")[-20:]
+    for path in paths:
+        start = {"png": b"\x89PNG", "svg": b"<?xml"}[end]
+        assert path.read_bytes().startswith(start)
+        assert path.stat().st_size > 10_000
 
 
-def test_pictures_go_into_the_first_run_s_folder(tmp_path):
-    folder = make(tmp_path / "run", "--nodes", "3", *RECORD)
-    assert plot.main([folder, "--format", "svg"]) == 0
-
-    assert {path.stem for path in (tmp_path / "run").glob("*.svg")} == set(OF_ALL)
+def test_pictures_go_into_the_first_run_s_folder_and_are_the_same_again(tmp_path):
+    folder = make_run(tmp_path / "run", "--nodes", "3")
+    words = [str(folder), "--kind", "cost", "--format", "png,svg,pdf"]
+    assert plot.main(words) == 0
+    names = [f"cost.{end}" for end in ("png", "svg", "pdf")]
+    first = [(folder / name).read_bytes() for name in names]
+    assert plot.main(words) == 0
+    assert [(folder / name).read_bytes() for name in names] == first
 
 
 @pytest.mark.parametrize("name", ["bare", "one"])
@@ -80,32 +74,22 @@ def test_a_run_without_edges_has_the_other_pictures(name, runs, tmp_path, capsys
     assert plot.main([folder, *out]) == 0
     assert "edges" in capsys.readouterr().err
     assert {p.stem for p in tmp_path.iterdir()} == {"convergence", "cost", "traffic"}
-
     assert "edges" in sentence(capsys, folder, "--kind", "eta", *out)
 
 
-def test_the_same_run_gives_the_same_picture(runs, tmp_path):
-    formats = ("--format", "png,svg,pdf")
-    for out in "ab":
-        plot.main(
-            [runs["nap"], "--out", str(tmp_path / out), "--kind", "eta", *formats]
-        )
-
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--at", "1,99"), ("--at", "soon"), ("--format", "png,gif"), ("--kind", "pie")],
-)
-def test_bad_input_is_one_sentence(runs, tmp_path, capsys, option, value):
-    out = ("--out", tmp_path / "out")
-    culprit = value.rpartition(",")[2]
-    assert culprit in sentence(capsys, runs["nap"], option, value, *out)
+def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
     (tmp_path / "file").touch()
-    for words in ((tmp_path,), (runs["nap"], "--out", tmp_path / "file")):
-        assert str(tmp_path) in sentence(capsys, *words)
+    for culprit, words in {
+        "99": (runs["nap"], "--kind", "network", "--at", "1,99"),
+        "soon": (runs["nap"], "--at", "soon"),
+        "gif": (runs["nap"], "--format", "png,gif"),
+        "pie": (runs["nap"], "--kind", "pie"),
+        str(tmp_path / "file"): (runs["nap"], "--kind", "cost", "--out", "file"),
+        str(tmp_path): (tmp_path,),
+        "structure": (runs["nap"], "--kind", "structure"),
+    }.items():
+        words = [tmp_path / word if word == "file" else word for word in words]
+        assert culprit in sentence(capsys, *words)
 
 
 def test_runs_are_named_by_what_differs(runs, tmp_path):
@@ -118,25 +102,21 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
     assert names(runs["vp"], runs["ring"]) == ["cluster, vp", "ring, nap"]
     assert names(runs["nap"], runs["nap"]) == [runs["nap"]] * 2
     assert names(runs["bare"], runs["one"]) == ["6 nodes", "1 nodes"]
-    other = make(tmp_path / "eta", "--nodes", "6", "--eta0", "2.5")
+    other = make_run(tmp_path / "eta", "--eta0", "2.5")
     assert names(runs["bare"], other) == ["default eta0", "eta0 = 2.5"]
 
 
 def convergence(folder):
-    """Return the panels of a run's convergence by title, and those in its figure."""
-    found = {own.title: own for own in panels.convergence([StoredRun.read(folder)])}
-    figure = draw("", list(found.values()))
-    drawn = {axis.get_title(loc="left"): axis for axis in figure.axes if axis.axison}
-    return found, drawn
+    """Return a run, and the panels of its convergence by title."""
+    found = StoredRun.read(folder)
+    return found, {own.title: own for own in panels.convergence([found])}
 
 
 def test_convergence_is_what_the_rule_judged(tmp_path):
     """Relative to its limit, with the iterations of the last criterion and the stop."""
     words = ("--nodes", "4", "--max-iter", "900", "--tolerance", "0.01")
     words += ("--scheme", "snap", "--topology", "chain")
-    make(tmp_path / "run", *words)
-    run = StoredRun.read(tmp_path / "run")
-    found, drawn = convergence(tmp_path / "run")
+    run, found = convergence(make_run(tmp_path / "run", *words))
     end, met = run.summary["iterations"], run.summary["stopping"]["last_unmet"] + 1
 
     assert run.summary["converged"]
@@ -145,9 +125,10 @@ def test_convergence_is_what_the_rule_judged(tmp_path):
         "Disagreement / limit": "disagreement_over_limit",
         "Residual / limit": "residual_over_limit",
     }
-    assert list(found) == list(drawn) == [panels.OBJECTIVE, *over]
-    for name, column in over.items():
-        middle, limit, last, first = (own.get_xydata() for own in drawn[name].lines)
+    assert list(found) == [panels.OBJECTIVE, *over]
+    figure = draw("", list(found.values()))
+    for axis, (name, column) in zip(figure.axes[1:], over.items(), strict=True):
+        middle, limit, last, first = (own.get_xydata() for own in axis.lines)
         whole = np.median(run.column(column), axis=1)
         np.testing.assert_allclose(middle[1:, 1], whole[1:])
         assert (limit[:, 1] == 1.0).all()
@@ -167,12 +148,11 @@ def test_a_limit_that_is_lowered_is_marked(tmp_path):
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="a,b,c,y", comments="")
     words = ["--data", str(tmp_path / "a.csv"), "--problem", "logistic", "--quiet"]
     assert run.main([*words, "--nodes", "3", "--out", str(tmp_path / "run")]) == 0
-    found, _ = convergence(tmp_path / "run")
-    t = max(panels.lowered(StoredRun.read(tmp_path / "run")).values())
-    panel = found["Disagreement / limit"]
-    (curve,) = panel.marks
+    found, by_title = convergence(tmp_path / "run")
+    t = max(panels.lowered(found).values())
+    (curve,) = by_title["Disagreement / limit"].marks
 
-    assert t in panel.moments.values()
+    assert t in by_title["Disagreement / limit"].moments.values()
     assert curve.y[t - 1] > 2 * curve.y[t - 2]  # it looks like divergence
 
 
@@ -185,11 +165,19 @@ def test_a_limit_that_is_lowered_is_marked(tmp_path):
     ],
 )
 def test_a_panel_has_a_limit_if_the_rule_judges_it(tmp_path, flags, has_limits):
-    found, _ = convergence(make(tmp_path / "a", "--nodes", "3", *flags))
-    names = list(found)[2:]
-    assert len(names) == 2
+    _, found = convergence(make_run(tmp_path / "a", "--nodes", "3", *flags))
+    names = list(found)[-2:]
     assert [name.endswith(" / limit") for name in names] == [has_limits] * 2
     assert [found[name].level is not None for name in names] == [has_limits] * 2
+
+
+def test_the_limit_of_a_global_objective_is_on_its_sum(tmp_path):
+    flags = ("--stopping", "objective", "--agreement", "global", "--tolerance", "1e-4")
+    run, found = convergence(make_run(tmp_path / "a", "--nodes", "3", *flags))
+    (curve,) = found["Relative change of the objective / limit"].marks
+    total = run.column("objective").sum(axis=1)
+    change = np.abs(np.diff(total)) / np.maximum(np.abs(total[1:]), 1)
+    np.testing.assert_allclose(curve.y[1:], change / 1e-4)
 
 
 def test_cost_is_the_largest_criterion_over_what_was_sent(runs):
@@ -218,19 +206,18 @@ def test_no_two_runs_have_the_same_look():
 
 
 @pytest.mark.parametrize("ratio", [5.1, 20, 80, 1.1e3, 1e9, 1e40])
-@pytest.mark.parametrize("low", [1e-9, 0.7, 1.01, 340.0])
-def test_a_logarithmic_axis_has_at_least_three_ticks(low, ratio):
-    high = low * ratio
-    assert 3 <= sum(low <= tick <= high for tick in log_ticks(low, high)) <= 14
+def test_a_logarithmic_axis_has_at_least_three_ticks(ratio):
+    for low in (1e-9, 0.7, 1.01, 340.0):
+        high = low * ratio
+        assert 3 <= sum(low <= tick <= high for tick in log_ticks(low, high)) <= 14
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("n", [1, 2, 5, 12])
-def test_no_two_nodes_stand_on_the_same_place(name, n):
-    where = places(GRAPHS[name](n, 0))
-
-    assert where.shape == (n, 2)
-    assert len(np.unique(where.round(6), axis=0)) == n
+def test_no_two_nodes_stand_on_the_same_place(name):
+    for n in (1, 2, 5, 12):
+        where = places(GRAPHS[name](n, 0))
+        assert where.shape == (n, 2)
+        assert len(np.unique(where.round(6), axis=0)) == n
 
 
 def test_moments_hold_the_first_the_most_and_the_last():
@@ -252,20 +239,21 @@ def test_a_run_that_has_ended_keeps_its_angle():
 
     assert line.get_ydata().tolist() == [60, 30, 10, 10]
     assert line.get_markevery() == [2]
-    titles = [axis.get_title(loc="left") for axis in figure.axes]
-    assert titles == ["Ring 5", "Ring 20"]
 
 
-def test_a_figure_is_saved_under_its_whole_name(tmp_path):
-    """A dot in the name is no suffix; and a curve without numbers can be drawn."""
-    figure = angles({"Ring": {"nap": np.full((2, 3), np.nan)}}, "Angle")
-    png, svg = save(figure, tmp_path / "new" / "angles.v1")
-    assert (png.name, svg.name) == ("angles.v1.png", "angles.v1.svg")
+def test_names_are_not_formulas_or_suffixes(tmp_path):
+    """Matplotlib takes what is between two dollars for a formula."""
+    name = "pay $x_{$ now"
+    curve = Curve(name, np.arange(3), np.full(3, np.nan), {"color": "black"})
+    bars = Panel(name, Axis(names=(name,) * 3), marks=[Bars({"a": np.ones(3)})])
+    figure = draw(name, [Panel(name, y=Axis(name), marks=[curve]), bars])
+    (path,) = save(figure, tmp_path / "new" / "angles.v1", ["svg"])
+    assert path.name == "angles.v1.svg"
+    assert path.exists()
 
 
 @pytest.mark.parametrize(
-    ("command", "missing"),
-    [("plot", "matplotlib"), ("report", "plotly")],
+    ("command", "missing"), [("plot", "matplotlib"), ("report", "plotly")]
 )
 def test_without_a_library_one_sentence_says_what_to_install(command, missing):
     """And neither the command line nor the main job imports it before."""
@@ -280,12 +268,3 @@ def test_without_a_library_one_sentence_says_what_to_install(command, missing):
     assert done.returncode == 2
     assert missing in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_names_are_not_formulas(runs, tmp_path):
-    """Matplotlib takes what is between two dollars for a formula."""
-    names = ["pay $x_$", "pay $y{$"]
-    folders = [str(shutil.copytree(runs["nap"], tmp_path / name)) for name in names]
-    for given in (folders, folders[:1]):
-        words = [*given, "--kind", "eta", "--kind", "convergence"]
-        assert plot.main([*words, "--out", str(tmp_path / "out")]) == 0

@@ -23,7 +23,7 @@ from dadmm import report, run
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run as read
-from dadmm.show import panels
+from dadmm.show import network, panels
 from dadmm.show.document import command, embedded
 from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unpacked
@@ -32,47 +32,40 @@ from tests.support.runs import refused
 sentence = partial(refused, main=report.main)
 EVIL = "</script><script>alert(1)</script>"
 PLOTLY = len(get_plotlyjs().encode())
+EDGES = "--record-edges"
+RUNS = {
+    "turns": (EDGES, "--schedule", "matchings"),
+    "nap": (EDGES, "--record-angle", "--edge-sleep", "0.9"),
+    "vp": (EDGES, "--scheme", "vp"),
+    "bare": ("--no-record-edges",),
+    "star": (EDGES, "--censor", "0.5", "--init", "independent", "--topology", "star",
+             "--max-iter", "40"),
+    "snap": (EDGES, "--scheme", "snap", "--budget0", "0.5", "--max-iter", "90",
+             "--tolerance", "0"),
+}  # fmt: skip
 
 
 def written(*words: object) -> Parsed:
     """Write a page and return its content; the last word is its path."""
-    folders, out = words[:-1], words[-1]
-    assert report.main([*map(str, folders), "--out", str(out)]) == 0
-    return Parsed(Path(out).read_text("utf-8"))
-
-
-def themed(value):
-    """Return a figure with colours instead of their names, as `plots.js` does."""
-    if value == "@scale":
-        return [[0, LIGHT["paper"]], [1, LIGHT["blue"]]]
-    if isinstance(value, str) and value.startswith("@"):
-        return LIGHT[value[1:].partition("/")[0]]
-    if isinstance(value, dict):
-        return {key: themed(inner) for key, inner in value.items()}
-    return [themed(inner) for inner in value] if isinstance(value, list) else value
+    assert report.main([*map(str, words[:-1]), "--out", str(words[-1])]) == 0
+    return Parsed(Path(str(words[-1])).read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Return the folders of small runs by name; do not write into them."""
-    root, edges = tmp_path_factory.mktemp("runs"), "--record-edges"
-    return {
-        "turns": make_run(root / "turns", edges, "--schedule", "matchings"),
-        "nap": make_run(root / "nap", edges, "--record-angle", "--edge-sleep", "0.9"),
-        "vp": make_run(root / "vp", edges, "--scheme", "vp"),
-        "bare": make_run(root / "bare", "--no-record-edges"),
-
-        "star": make_run(
-            root / "star", edges, "--censor", "0.5", "--init", "independent",
-            "--topology", "star", "--max-iter", "40",
-        ),
-    }  # fmt: skip
+    root = tmp_path_factory.mktemp("runs")
+    return {name: make_run(root / name, *flags) for name, flags in RUNS.items()}
 
 
 @pytest.fixture(scope="module")
-def page(runs, tmp_path_factory):
-    """The page of the run by nap."""
-    return written(runs["nap"], tmp_path_factory.mktemp("page") / "a.html")
+def pages(runs, tmp_path_factory):
+    """Return runs with their pages by name."""
+    root = tmp_path_factory.mktemp("pages")
+    return {
+        name: (read(folder), written(folder, root / f"{name}.html"))
+        for name, folder in runs.items()
+    }
 
 
 def figure_of(page, title):
@@ -84,48 +77,49 @@ def figure_of(page, title):
 
 def test_the_page_goes_into_the_folder_and_belongs_to_the_run(tmp_path, capsys):
     folder = make_run(tmp_path / "run")
-    assert report.main([str(folder)]) == 0
-
-    assert capsys.readouterr().out == f"{(folder / 'report.html').as_uri()}\n"
+    for _ in range(2):
+        assert report.main([str(folder)]) == 0
+        assert capsys.readouterr().out == f"{(folder / 'report.html').as_uri()}\n"
     assert "report.html" in RunFolder.open(folder).names
-    assert report.main([str(folder)]) == 0  # again
     make_run(tmp_path / "run", "--overwrite")
     assert not (folder / "report.html").exists()
 
 
-def test_files_of_the_user_are_left_alone(runs, tmp_path, capsys):
+def test_bad_input_is_one_sentence_and_files_of_the_user_stay(tmp_path, capsys):
     folder = make_run(tmp_path / "run")
     mine = folder / "report.html"
     mine.write_text("mine")
 
-    for words in ((folder,), (folder, "--out", mine)):
-        assert str(mine) in sentence(capsys, *words)
+    assert str(mine) in sentence(capsys, folder)
     assert mine.read_text() == "mine"
     mine.unlink()
     mine.symlink_to(tmp_path / "other.html")
     assert str(mine) in sentence(capsys, folder)
     assert not (tmp_path / "other.html").exists()
-    for wrong in ((folder, "--out", tmp_path / "no" / "a"), (tmp_path,)):
-        sentence(capsys, *wrong)
-    assert "absent" in sentence(capsys, tmp_path / "absent")
+    for culprit, words in {
+        "absent": (tmp_path / "absent",),
+        str(tmp_path): (tmp_path,),
+        str(tmp_path / "no"): (folder, "--out", tmp_path / "no" / "a"),
+        "--every": (folder, "--every", "0.5"),
+        "soon": (folder, "--every", "soon"),
+    }.items():
+        assert culprit in sentence(capsys, *words)
 
 
-def test_the_page_is_one_file_that_loads_nothing(page):
+def test_the_page_is_one_file_that_loads_nothing(pages):
+    _, page = pages["nap"]
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "object", "embed", "base")
         for name in ("src", "href", "action", "data"):
             value = attributes.get(name) or ""
             assert value[:1] in ("", "#")
-    styles = [text for tag, text in page.texts if tag == "style"]
-    assert not re.search(r"@import|url\(", "".join(styles))
+    (style,) = [text for tag, text in page.texts if tag == "style"]
+    assert not re.search(r"@import|url\(", style)
 
 
 def test_the_browser_runs_the_scripts_of_the_page_only(runs, tmp_path):
-    (policy,) = [
-        a["content"]
-        for _, a in written(runs["bare"], tmp_path / "a.html").tags
-        if "http-equiv" in a
-    ]
+    page = written(runs["bare"], tmp_path / "a.html")
+    (policy,) = [a["content"] for _, a in page.tags if "http-equiv" in a]
     text = (tmp_path / "a.html").read_text("utf-8")
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
     digests = [sha256(script.encode()).digest() for script in scripts]
@@ -143,33 +137,26 @@ def test_data_cannot_end_their_script():
     assert json.loads(found) == {"a": text}
 
 
-@pytest.mark.parametrize("scheme", ["snap", "nap"])
-def test_the_network_has_the_budgets_of_both_directions(tmp_path, scheme):
-    flags = ("--scheme", scheme, "--budget0", "0.5", "--max-iter", "90")
-    folder = make_run(tmp_path / "a", *flags, "--tolerance", "0")
-    found, page = read(folder), written(folder, tmp_path / "a.html")
-    (own,) = page.data["network"]["runs"]
-    ends = np.append(found.pairs, found.topology.reverse[found.pairs])
-    rows = np.array(page.data["network"]["frames"]) - 1
-
-    for name in ("used_up", "spent", "budget", "raised"):
-        values = found.edge_column(name)[rows]
-        if name == "spent":
-            values = np.minimum(values, found.edge_column("budget")[rows])
-        np.testing.assert_allclose(unpacked(own[name]), values[:, ends], rtol=1e-6)
-        assert unpacked(own[name]).any()
-    assert ("th", "raised") in page.texts
+def themed(value):
+    """Return a figure with colours instead of their names, as `plots.js` does."""
+    if value == "@scale":
+        return [[0, LIGHT["paper"]], [1, LIGHT["blue"]]]
+    if isinstance(value, str) and value.startswith("@"):
+        return LIGHT[value[1:].partition("/")[0]]
+    if isinstance(value, dict):
+        return {key: themed(inner) for key, inner in value.items()}
+    return [themed(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_every_figure_is_one_of_plotly(page):
-    names = [figure["id"] for figure in page.data["figures"]]
-    assert len(names) == len(set(names))
-    for figure in page.data["figures"]:
+def test_every_figure_is_one_of_plotly(pages):
+    figures = pages["nap"][1].data["figures"]
+    assert len({figure["id"] for figure in figures}) == len(figures)
+    for figure in figures:
         go.Figure(themed({k: figure[k] for k in ("data", "layout")}))  # or ValueError
 
 
-def test_convergence_is_that_of_the_rows(runs, page):
-    found = read(runs["nap"])
+def test_convergence_is_that_of_the_rows(pages):
+    found, page = pages["nap"]
     for title, column in (
         ("Disagreement / limit", "disagreement_over_limit"),
         ("Angle to the true subspace (degrees)", "angle_to_truth"),
@@ -181,24 +168,31 @@ def test_convergence_is_that_of_the_rows(runs, page):
         assert figure["layout"]["yaxis"]["type"] == "log"
 
 
-@pytest.mark.parametrize(("name", "least"), [("nap", 16), ("turns", 0)])
-def test_the_network_has_the_penalties_and_silent_edges(runs, tmp_path, name, least):
+@pytest.mark.parametrize("name", ["nap", "turns", "snap"])
+def test_the_network_has_both_directions_of_all_edges(pages, name):
     """An edge is silent that sends a header only, or out of its turn nothing."""
-    found, page = read(runs[name]), written(runs[name], tmp_path / "a.html")
+    found, page = pages[name]
     (own,) = page.data["network"]["runs"]
-    assert page.data["network"]["frames"] == list(range(1, 13))
+    rows = np.array(page.data["network"]["frames"]) - 1
     ends = np.append(found.pairs, found.topology.reverse[found.pairs])
-    np.testing.assert_allclose(unpacked(own["eta"]), found.eta[:, ends], rtol=1e-6)
-    silent = (found.edge_column("bytes") == least)[:, ends]
-    assert silent.any()
-    np.testing.assert_array_equal(unpacked(own["silent"]), silent)
+    columns = {"eta": found.eta}
+    if name == "snap":
+        columns |= {k: found.edge_column(k) for k in ("used_up", "budget", "raised")}
+        columns["spent"] = np.minimum(found.edge_column("spent"), columns["budget"])
+        assert ("th", "raised") in page.texts
+    else:
+        columns["silent"] = found.edge_column("bytes") == {"nap": 16, "turns": 0}[name]
+    for column, values in columns.items():
+        assert values.any()
+        shown = unpacked(own[column])
+        np.testing.assert_allclose(shown, values[rows][:, ends], rtol=1e-6)
     shown = unpacked(own["nodes"]["disagreement"])
-    np.testing.assert_allclose(shown, found.column("disagreement"), rtol=1e-6)
+    np.testing.assert_allclose(shown, found.column("disagreement")[rows], rtol=1e-6)
 
 
-def test_bytes_and_seconds_are_those_of_the_rows(runs, tmp_path):
+def test_bytes_and_seconds_are_those_of_the_rows(pages):
     """Bytes by sender and receiver; seconds are sums over the iterations."""
-    page, found = written(runs["star"], tmp_path / "a.html"), read(runs["star"])
+    found, page = pages["star"]
     (shown,) = figure_of(page, "Bytes by directed edge")["data"]
     wanted = np.full((6, 6), np.nan)
     wanted[tuple(found.topology.edges.T)] = found.arrays["edge_bytes"]
@@ -210,19 +204,16 @@ def test_bytes_and_seconds_are_those_of_the_rows(runs, tmp_path):
         np.testing.assert_allclose(unpacked(shown["y"]), wanted, rtol=1e-6)
 
 
-def test_equal_bytes_of_all_edges_are_a_sentence(runs, page):
+def test_equal_bytes_of_all_edges_are_a_sentence(pages):
     """And a map is drawn only where they differ, see above."""
-    found = read(runs["bare"])
-    sent = int(found.arrays["edge_bytes"][0])
-    titles = [attributes.get("aria-label") for _, attributes in page.tags]
-    assert (found.arrays["edge_bytes"] == sent).all()
-    assert "Bytes by directed edge" in titles  # of edges that sleep
-    assert panels.sent(found).note == f"{sent:,} bytes on each of 14 directed edges"
+    found, page = pages["bare"]
+    (sent,) = set(found.arrays["edge_bytes"].tolist())
+    assert f"{sent:,.0f} bytes on each of 14 directed edges" in page.words
 
 
-def test_one_number_is_rounded_once(runs, tmp_path):
+def test_one_number_is_rounded_once(pages):
     """The tiles have what the run has printed."""
-    page, found = written(runs["bare"], tmp_path / "a.html"), read(runs["bare"])
+    found, page = pages["bare"]
     tiles = [text for tag, text in page.texts if tag == "b"]
     (printed,) = [text for tag, text in page.texts if tag == "pre" and "agree" in text]
     assert len(tiles) == 6
@@ -232,8 +223,7 @@ def test_one_number_is_rounded_once(runs, tmp_path):
 
 
 def test_several_runs_are_compared(runs, tmp_path, capsys):
-    names = ("nap", "vp", "bare")
-    page = written(*(runs[name] for name in names), tmp_path / "a.html")
+    page = written(runs["nap"], runs["vp"], runs["bare"], tmp_path / "a.html")
     assert "nap, edge_sleep = 0.9" in page.words
     assert len(page.data["network"]["runs"]) == 3
     lines = [own for own in page.data["figures"][0]["data"] if "name" in own]
@@ -244,42 +234,32 @@ def test_several_runs_are_compared(runs, tmp_path, capsys):
     make_run(tmp_path / "sweep" / "b")
     make_run(tmp_path / "sweep" / "c", "--seed", "1")
     (tmp_path / "sweep" / "logs").mkdir()
+    capsys.readouterr()
     assert report.main([str(tmp_path / "sweep")]) == 0  # stands for its runs
     assert capsys.readouterr().out.endswith("sweep/b/compare-report.html\n")
     assert "compare-report.html" in RunFolder.open(tmp_path / "sweep" / "b").names
 
 
-def test_coefficients_have_intervals(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(60, 3))
-    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="a,b,y", comments="")
-    words = ["--quiet", "--nodes", "2", "--data", str(tmp_path / "a.csv")]
-    words += ["--problem", "least_squares", "--out", str(tmp_path / "r")]
-    assert run.main(words) == 0
-    drawn = written(tmp_path / "r", tmp_path / "a.html")
-    assert sum(a.get("class") == "interval" for _, a in drawn.tags) == 2  # of a and b
-
-
-def test_names_from_files_are_never_markup(tmp_path):
+@pytest.mark.parametrize("problem", ["least_squares", "ppca"])
+def test_names_from_files_are_never_markup(tmp_path, problem):
     """A column and a folder are called like the end of a script."""
     rows = np.random.default_rng(0).normal(size=(40, 3))
-    head = f'"{EVIL}",<i>x2</i>,y\n'
-    lines = "".join(",".join(map(repr, row)) + "\n" for row in rows.tolist())
-    (tmp_path / "a.csv").write_text(head + lines)
+    head = f'"{EVIL}",<i>x2</i>,y'
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header=head, comments="")
     folder = tmp_path / "<script>alert(2)<" / "script>"
-    words = ("--quiet", "--nodes", "2", "--data", str(tmp_path / "a.csv"))
-    for problem in ("least_squares", "ppca"):
-        more = ["--problem", problem, "--out", str(folder / problem)]
-        more += ["--n-components", "2"] if problem == "ppca" else []
-        assert run.main([*words, *more]) == 0
-        page = written(folder / problem, tmp_path / f"{problem}.html")
+    words = ["--quiet", "--nodes", "2", "--data", str(tmp_path / "a.csv")]
+    words += ["--problem", problem, "--out", str(folder)]
+    assert run.main([*words, *["--n-components", "2"] * (problem == "ppca")]) == 0
+    page = written(folder, tmp_path / "a.html")
 
-        scripts = [a for tag, a in page.tags if tag == "script"]
-        assert scripts == [{"type": "application/json", "id": "data"}, {}, {}]
-        assert not any(tag == "i" for tag, _ in page.tags)
-        assert EVIL in page.words
-        assert str(folder) in page.words
-        figures = json.dumps(page.data["figures"])
-        assert EVIL not in figures  # plotly knows some markup
+    scripts = [a for tag, a in page.tags if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "data"}, {}, {}]
+    assert not any(tag == "i" for tag, _ in page.tags)
+    assert EVIL in page.words
+    assert str(folder) in page.words
+    assert EVIL not in json.dumps(page.data["figures"])  # plotly knows some markup
+    intervals = sum(a.get("class") == "interval" for _, a in page.tags)
+    assert intervals == 2 * (problem == "least_squares")  # of both columns
 
 
 @pytest.mark.parametrize(
@@ -293,8 +273,7 @@ def test_names_from_files_are_never_markup(tmp_path):
     ],
 )
 def test_the_command_repeats_the_run(tmp_path, flags):
-    folder = make_run(tmp_path / "it's a run", *flags)
-    found = read(folder)
+    found = read(make_run(tmp_path / "it's a run", *flags))
     words = shlex.split(command(found))
 
     assert words[:3] == ["python", "-m", "dadmm.run"]
@@ -306,22 +285,20 @@ def test_the_command_repeats_the_run(tmp_path, flags):
 def test_a_page_of_20_nodes_and_all_edges_is_small(tmp_path):
     """Below 6 MB with a plotly of 4.8, whose versions differ in size."""
     words = ("--nodes", "20", "--topology", "complete", "--n-samples", "200")
-    folder = make_run(tmp_path / "a", *words, "--max-iter", "300", "--tolerance", "0")
+    folder = make_run(tmp_path / "a", *words, "--max-iter", "120", "--tolerance", "0")
     page = written(folder, tmp_path / "a.html")
 
     assert (tmp_path / "a.html").stat().st_size - PLOTLY < 1.2e6
     frames = page.data["network"]["frames"]
-    assert 90 <= len(frames) <= 100
-    assert (frames[0], frames[-1]) == (1, 300)
+    assert 70 <= len(frames) <= 100
+    assert (frames[0], frames[-1]) == (1, 120)
 
 
-def test_a_large_run_is_thinned_out_and_the_page_says_so(tmp_path):
-    words = ("--nodes", "1200", "--topology", "erdos-renyi", "--max-iter", "4",
-             "--n-samples", "2400", "--dimension", "3", "--record", "--no-checkpoint",
-             "--record-edges")  # fmt: skip
-    folder = make_run(tmp_path / "a", *words)
-    page = written(folder, tmp_path / "a.html")
-
-    assert (tmp_path / "a.html").stat().st_size - PLOTLY < 1.7e6
-    assert re.search(r"1,000 of [\d,]+ edges", page.words)
-    assert "100 of 1,200 nodes" in page.words
+def test_a_large_run_is_thinned_out_and_the_page_says_so(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(network, "MOST_EDGES", 5)
+    monkeypatch.setattr(panels, "MOST_NODES", 4)
+    for name in ("nap", "bare"):
+        page = written(runs[name], tmp_path / "a.html")
+        assert re.search("[45] of 7 edges", page.words)
+        assert "4 of 6 nodes" in page.words
+        assert sum(a.get("class", "").startswith("edge ") for _, a in page.tags) >= 4

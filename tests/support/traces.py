@@ -16,7 +16,7 @@ def trace_of(topology, work, payload=1000.0, exchange=None, update=None, **more)
     zeros = np.zeros(shape)
     payload = np.broadcast_to(payload, (shape[0], len(topology.edges))).astype(float)
     return Trace(
-        np.array(topology.edges),
+        topology,
         np.array(work, dtype=float),
         zeros if exchange is None else exchange,
         zeros if update is None else update,

@@ -91,7 +91,7 @@ def simulate(trace, network):
 
     def confirm(now, e, t):
         if wires.leaves[e] and sizes[t, e] > network.confirm_above:
-            host, back = wires.host[trace.edges[e, 1]], trace.reverse[e]
+            host, back = wires.host[trace.edges[e, 1]], trace.topology.reverse[e]
             size = network.overhead.confirmation + network.overhead.packet
             queues[host].append((back, t, size, confirmed))
             serve(now, host)

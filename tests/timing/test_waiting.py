@@ -98,7 +98,7 @@ def test_offsets_of_a_network_with_unequal_ways(n):
         trace, posts - o, ends - o, np.ones((T, len(ways)), dtype=bool)
     ).offsets()
 
-    asymmetry = abs(ways - ways[trace.reverse]).max()
+    asymmetry = abs(ways - ways[trace.topology.reverse]).max()
     bound = topology.diameter * asymmetry / 2 + 1e-9
     assert_allclose(found - found[0], o - o[0], atol=bound)
     assert_allclose(found.sum(), 0, atol=1e-12)
