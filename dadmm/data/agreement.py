@@ -204,7 +204,11 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
             nodes = [facts[kind] for facts in own if kind in facts]
             texts[name] |= {kind: min(nodes)} if nodes else {}
     first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    others = [table for table in rest if _uses(table) != _uses(first)]
+    others = [  # the first comparison is cheap, the second ignores the order
+        table
+        for table in rest
+        if table[1:] != first[1:] and _uses(table) != _uses(first)
+    ]
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
