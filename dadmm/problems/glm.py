@@ -334,16 +334,6 @@ class PoissonRegression(GeneralisedLinear):
         Counts, or other numbers that are not negative.
     alpha : float
         This node's own share of the penalty; not negative.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> X, y, coef = dadmm.datasets.counts(400, 3)
-    >>> kind = dadmm.problems.PoissonRegression
-    >>> problems = [kind(X[i::4], y[i::4], alpha=0.0) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
-    >>> result.parts(0).coef.round(1), coef.round(1)
-    (array([0.1, 0. , 0.5]), array([0.1, 0. , 0.4]))
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -48,16 +48,6 @@ class Huber(LinearProblem):
         Error from which the loss is linear; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> X, y, coef = dadmm.datasets.regression(60, 3)
-    >>> y[:6] += 50.0  # outliers
-    >>> problems = [dadmm.problems.Huber(X[i::4], y[i::4], delta=1.0) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
-    >>> result.parts(0).coef.round(1), coef.round(1)
-    (array([ 0.1, -0.1,  0.5]), array([0.1, 0. , 0.6]))
     """
 
     delta: float = entry(1.35, number("above 0 and finite", lambda x: 0 < x < math.inf))

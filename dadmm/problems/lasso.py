@@ -38,15 +38,6 @@ class ElasticNet(LeastSquares):
     X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
     l1_ratio : float
         Share of the absolute values in the penalty, from 0 to 1.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> kind = dadmm.problems.ElasticNet
-    >>> problems = [kind(X[i::4], y[i::4], 3.0, l1_ratio=0.8) for i in range(4)]
-    >>> dadmm.solve(problems, dadmm.Topology.ring(4)).solution.round(2)
-    array([ 0.01,  0.  ,  0.4 , -0.04])
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -351,15 +351,6 @@ class Ridge(LeastSquares):
     X, y, fit_intercept, sample_weight : as in `LeastSquares`
     alpha : float
         This node's own share of the penalty; not negative.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.Ridge(X[i::4], y[i::4], alpha=5) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))  # alpha is 20 in all
-    >>> result.parts(0).coef.round(2)
-    array([ 0.11, -0.08,  0.42])
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -105,16 +105,6 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     the translation of a row is a free offset. The structure is known up to a
     translation. The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame
     in which each point is observed; x' is from the last one.
-
-    Examples
-    --------
-    >>> import dadmm, numpy as np
-    >>> tracks, _ = dadmm.datasets.turntable(n_frames=20, n_points=30)
-    >>> tracks[:8, 0] = np.nan  # the first point is not seen in the first four frames
-    >>> frames = dadmm.shard.split_frames(tracks, 5)
-    >>> cameras = [dadmm.problems.StructureFromMotion(rows) for rows in frames]
-    >>> [type(camera).__name__ for camera in cameras[:2]]
-    ['LostTracks', 'StructureFromMotion']
     """
 
     free_offsets = True
