@@ -252,3 +252,12 @@ def test_a_setting_out_of_range_is_refused(name, setting):
         assert dadmm.penalty.build(name, eta0=value).eta0 == value
     with pytest.raises(dadmm.ConfigError, match="npa"):
         build("npa")
+
+
+def test_tau_of_a_node_does_not_depend_on_other_nodes():
+    """Bit for bit, also where another node's objectives are all equal."""
+    rng = np.random.default_rng(0)
+    nodes = [(rng.normal(), rng.normal(size=d)) for d in (0, 1, 1, 3, 3, 9)]
+    nodes.insert(3, (2.0, np.full(3, 2.0)))
+
+    assert_array_equal(tau(*nodes), np.concatenate([tau(node) for node in nodes]))
