@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -304,7 +304,7 @@ def _row(found: Replay) -> tuple[str, ...]:
     return found.network.name, *numbers, f"{found.wire_bytes:,}", link
 
 
-def as_dict(found: Replay) -> dict[str, Any]:
+def as_dict(found: Replay) -> dict[str, object]:
     """Return the numbers of a prediction, for JSON."""
     return {
         "network": found.network.name,

@@ -39,7 +39,7 @@ def test_matchings_are_matchings_and_cover_every_edge_once(seed):
 def test_a_round_is_a_mask_of_the_edges_of_the_union():
     schedule = Schedule(4, [[(0, 1), (2, 3)], [(2, 1)], [(3, 2), (1, 2)]])
 
-    assert schedule.period == 3
+    assert (schedule.period, schedule.span) == (3, 3)
     assert schedule.union == Topology.chain(4)
     found = schedule.active_edges(schedule.union)  # of (0 1, 1 0, 1 2, 2 1, 2 3, 3 2)
     assert_array_equal(
