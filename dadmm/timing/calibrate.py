@@ -55,10 +55,10 @@ def calibrated(rows: Iterable[Mapping[str, str]], name: str = "network") -> Netw
     """Return the network of rows with class, bytes, seconds."""
     table = [(row["class"], float(row["bytes"]), float(row["seconds"])) for row in rows]
     links = {}
-    for name in CLASSES:
-        own = [(size, time) for kind, size, time in table if kind == name]
+    for kind in CLASSES:
+        own = [(size, time) for its, size, time in table if its == kind]
         if own:
-            links[name] = Link(*fit(*zip(*own, strict=True)))
+            links[kind] = Link(*fit(*zip(*own, strict=True)))
     if not links:
         raise ConfigError(f"no row has a class of {', '.join(CLASSES)}")
     return Network(links, name=name)
