@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,15 @@ from dadmm.solver.options import MOST_RECORDED
 from dadmm.solver.result import ACTIONS, Result
 from dadmm.solver.rows import NODE_COLUMNS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dadmm.data.encoding import Encoding
+    from dadmm.runs.config import RunConfig
+    from dadmm.runs.stored import StoredRun
+    from dadmm.timing.replay import Replay
+
 FRAMES = ("history", "edges", "traffic")
-ENDS = ("i", "j")
 
 
 def to_frame(result: Result, what: str) -> Any:
@@ -32,34 +39,30 @@ def to_frame(result: Result, what: str) -> Any:
     try:
         import pandas as pd  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ModuleNotFoundError:
-        raise ConfigError(
-            "to_frame needs pandas, which the extra notebook of dadmm has; pip install "
-            "pandas"
-        ) from None
-    graph = result.topology
-    names = [graph.label(i) for i in range(len(graph))] if graph.names else None
-    nodes = result.nodes if names is None else np.array(names)
-    edges = nodes[graph.edges] if len(graph.edges) else np.empty((0, 2), dtype=int)
+        raise ConfigError("to_frame needs pandas; pip install pandas") from None
+    graph, history = result.topology, result.history
+    nodes = np.array(graph.names) if graph.names else result.nodes
+    ends = dict(zip(("i", "j"), nodes[graph.edges].T, strict=True))
     if what == "traffic":
-        counts = result.traffic._asdict()
-        counts = {k: v for k, v in counts.items() if np.shape(v) == (len(edges),)}
-        found = {name.removeprefix("edge_"): each for name, each in counts.items()}
-        return pd.DataFrame(dict(zip(ENDS, edges.T, strict=True)) | found)
-    rows = result.history if what == "history" else result.history.edges
+        counts = {
+            name.removeprefix("edge_"): each
+            for name, each in result.traffic._asdict().items()
+            if np.shape(each) == (len(graph.edges),)
+        }
+        return pd.DataFrame(ends | counts)
+    rows = history if what == "history" else history.edges
+    keys = {"node": nodes} if what == "history" else ends
     if rows is None or not len(rows):
-        need = "record=True" if what == "history" else "record=dadmm.Record(edges=True)"
-        raise ConfigError(f"the {what} is not recorded; pass {need} to dadmm.solve")
+        raise ConfigError(
+            f"the {what} is not recorded; pass record=dadmm.Record(nodes=True, "
+            "edges=True) to dadmm.solve"
+        )
     n_iterations, n_rows, width = rows.rows.shape
-    keys = (
-        {"node": nodes} if what == "history" else dict(zip(ENDS, edges.T, strict=True))
-    )
-    frame = pd.DataFrame(rows.rows.reshape(-1, width), columns=list(rows.columns))
-    for place, (name, column) in enumerate(keys.items()):
-        frame.insert(place, name, np.tile(column, n_iterations))
-    first = result.iterations - n_iterations + 1
-    times = np.repeat(np.arange(first, result.iterations + 1), n_rows)
-    frame.insert(0, "iteration", times)
-    return frame
+    times = np.arange(result.iterations - n_iterations, result.iterations) + 1
+    found = {"iteration": np.repeat(times, n_rows)}
+    found |= {name: np.tile(own, n_iterations) for name, own in keys.items()}
+    columns = rows.rows.reshape(-1, width).T
+    return pd.DataFrame(found | dict(zip(rows.columns, columns, strict=True)))
 
 
 def html(result: Result) -> str:
@@ -77,8 +80,7 @@ def html(result: Result) -> str:
     }
     for name, part in result.layout.views(result.solution)._asdict().items():
         if np.size(part) <= 8:
-            values = ", ".join(f"{value:.6g}" for value in np.ravel(part))
-            rows[name] = values
+            rows[name] = ", ".join(f"{value:.6g}" for value in np.ravel(part))
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(value)}</td></tr>"
@@ -87,7 +89,9 @@ def html(result: Result) -> str:
     return f"<table>{cells}</table>"
 
 
-def save(result: Result, folder: Any, encoding: Any, overwrite: bool) -> Path:
+def save(
+    result: Result, folder: str | Path, encoding: Encoding | None, overwrite: bool
+) -> Path:
     """Write the folder of a run."""
     path = Path(folder)
     if len(result.theta) < result.topology.n_nodes:
@@ -99,9 +103,10 @@ def save(result: Result, folder: Any, encoding: Any, overwrite: bool) -> Path:
     return path
 
 
-def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
+def _write(
+    result: Result, path: Path, encoding: Encoding | None, overwrite: bool
+) -> None:
     from dadmm.cli import results
-    from dadmm.cli.models import Fit
     from dadmm.comm.world import World
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
@@ -116,7 +121,7 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
             tolerance = config.tolerance
             model = Model.of(result, config.problem, encoding, tolerance=tolerance)
     features = None if model is None else model.feature_names
-    named = results.names_of(result, features, Fit(model))
+    named = results.names_of(result, features, model)
     summary = Summary.of(result, named, result.spent)
     summary |= {
         "advice": advise(result),
@@ -151,14 +156,13 @@ def _write(result: Result, path: Path, encoding: Any, overwrite: bool) -> None:
                     for key, row in zip(keys, block, strict=True):
                         text.write(",".join(map(str, (t, *key, *row))) + "\n")
                 write_text(path / f"{name}.csv", text.getvalue())
-            folder.write_results(
-                path, summary, arrays, None if model is None else model.to_json()
-            )
+            content = None if model is None else model.to_json()
+            folder.write_results(path, summary, arrays, content)
     finally:
         home.release()
 
 
-def _config(result: Result) -> Any:
+def _config(result: Result) -> RunConfig:
     """Return the settings of a result as `dadmm run` has them."""
     from dadmm.graphs.topology import GRAPHS, RANDOM
     from dadmm.problems import PROBLEMS
@@ -170,8 +174,7 @@ def _config(result: Result) -> Any:
     given["payload"] = str(given["payload"])
     if not isinstance(given["init"], str) or given["init"] == "warm":
         given["init"] = None
-    known = {name for name in names("solver") if name in given}
-    own = {name: given[name] for name in known}
+    own = {name: given[name] for name in names("solver") if name in given}
     for name, kind in PROBLEMS.items():
         places = {place_of(each) for each in (kind, getattr(kind, "with_gaps", kind))}
         if given["problem"] in places:
@@ -183,15 +186,13 @@ def _config(result: Result) -> Any:
     if n <= MOST_RECORDED and not result.topology.names:
         found = {name: GRAPHS[name](n, 0) for name in GRAPHS if name not in RANDOM}
         graph = next((k for k in found if found[k] == result.topology), graph)
-    return RunConfig(
-        problem=given["problem"], data=IN_MEMORY, nodes=n,
-        topology=graph,
-        record_edges=result.history.edges is not None, **own,
-    )  # fmt: skip
+    own |= {"data": IN_MEMORY, "nodes": n, "topology": graph}
+    by_edge = result.history.edges is not None
+    return RunConfig(problem=given["problem"], record_edges=by_edge, **own)
 
 
 @contextmanager
-def _stored(result: Result) -> Iterator[Any]:
+def _stored(result: Result) -> Iterator[StoredRun]:
     """Write a result to a temporary folder, and return its run."""
     from tempfile import TemporaryDirectory
 
@@ -202,7 +203,7 @@ def _stored(result: Result) -> Iterator[Any]:
         yield StoredRun.read(Path(place, "result"))
 
 
-def plot(result: Result, kind: str) -> Any:
+def plot(result: Result, kind: str) -> Figure:
     """Return a figure of matplotlib."""
     from dadmm.show.plot import KINDS, draw_figure
 
@@ -211,7 +212,7 @@ def plot(result: Result, kind: str) -> Any:
         return draw_figure(kind, [run])
 
 
-def replay(result: Result, network: str) -> Any:
+def replay(result: Result, network: str) -> Replay:
     """Return the run on a modelled network."""
     from dadmm.timing.network import Network
     from dadmm.timing.replay import Replay

@@ -409,12 +409,12 @@ class Job:
 
     def write_results(self) -> None:
         """Write the results, and print the summary."""
-        from dadmm.cli import models, results  # not needed before the end
+        from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
         home, targets = self.rows.home, self.targets
         frames = results.gather_motion(world, self.problems, result)
-        fit = models.describe(world, config, result, self.problems, self.data)
+        fit = results.describe(self)
 
         failures: list[OutputError] = []  # raised when the results are written
 

@@ -163,11 +163,11 @@ class Progress(Bar):
         first, *others = loss.components
         if first[0] not in self._nodes:
             return
-        lines = [f"{_named(loss.lost)} failed; after iteration {loss.t} the run "
-                 f"continues with {_named(first)}"]  # fmt: skip
+        lines = [f"{_named(loss.lost)} failed; {_named(first)} will continue after "
+                 f"iteration {loss.t}"]  # fmt: skip
         lines += [
-            f"{_named(part)} cannot reach them: a part of the run continues there, "
-            f"with results in part-{part[0]:05d}"
+            f"{_named(part)} will continue separately, without a path to them; results "
+            f"in part-{part[0]:05d}"
             for part in others
         ]
         for line in lines:

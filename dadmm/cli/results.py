@@ -1,32 +1,100 @@
-"""The results of a run: its summary, its arrays, and files of imputed samples."""
+"""The results of a run: its model with scores, its summary and its arrays."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from dadmm.cli import models
 from dadmm.cli.job import Job
-from dadmm.cli.models import Fit
 from dadmm.comm.world import World
-from dadmm.core.documents import write_arrays, writing
-from dadmm.core.layout import Matrix
+from dadmm.core.documents import Table, write_arrays, writing
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Array, Matrix
 from dadmm.core.version import __version__
+from dadmm.data import shard
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
 from dadmm.data.frame import label
 from dadmm.graphs import placement
+from dadmm.models import scores
+from dadmm.models.model import Model
+from dadmm.models.scores import Scores
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, sfm
 from dadmm.runs.summary import Named, Summary, known
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result
 
+MOST_NODES = 10_000  # for the AUC: each has a histogram
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 SEEDS = ("seed", "data_seed", "topology_seed", "drop_seed")
+
+
+class Fit(NamedTuple):
+    """What a run has found, in the names and units of the table."""
+
+    model: Model | None = None  # None if the problem has none
+    scores: Scores | None = None  # None without summaries
+    n_rows: Sequence[int] = ()  # of each node, on rank 0
+    standard_errors: Mapping[str, float | None] = {}  # by coefficient
+
+
+def describe(job: Job) -> Fit:
+    """Return the model of a run, by sums over all nodes; all ranks call it."""
+    world, config, result, data = job.world, job.config, job.result, job.data
+    n_nodes, model, encoding = result.topology.n_nodes, None, data.encoding
+    takes = builder.arguments(builder.find(config.problem))
+    flags = config.problem_flags(1) | config.settings
+    flags = {name: value for name, value in flags.items() if takes.takes(name)}
+    if config.traits.predicts and encoding is not None:
+        if config.has_subspace and config.data is None:
+            encoding = replace(encoding, on_missing="keep")
+        with suppress(ProblemError):  # the solution is not finite
+            model = Model.of(
+                result, config.problem, encoding, settings=flags,
+                tolerance=config.tolerance,
+            )  # fmt: skip
+    if config.coordinates == "raw":
+        return Fit(model)
+    own = list(data.rows.values())
+    parameters = {} if model is None else model.parameters
+    kind = None if model is None else model.kind
+    if data.whole is not None and config.has_subspace:  # each rank has all rows
+        ends = [shard.bounds(len(data.whole), n_nodes, i) for i in range(n_nodes)]
+        alone = lambda values, *_: values[0]  # noqa: E731 (in place of a sum)
+        found = scores.score(alone, kind, parameters, [Rows(data.whole)])
+        return Fit(model, found, [end - first for first, end in ends])
+    total = partial(world.reduce, result.topology)
+    found = scores.score(total, kind, parameters, own, n_nodes <= MOST_NODES)
+    counts = world.gather_nodes([np.array([[float(p.X.shape[0])]]) for p in own])
+    by_node = counts[:, 0].astype(int).tolist()
+    if model is None:
+        return Fit(None, found, by_node)
+    errors: Mapping[str, float | None] = {}
+    alpha = getattr(next(iter(job.problems.values())), "alpha", 0.0)
+    has_errors = config.traits.has_errors and alpha == 0.0
+    if has_errors and result.coordinates == "metric" and result.converged:
+        d, has_intercept = len(model.feature_names), "intercept" in parameters
+        eye = np.eye(d + has_intercept)
+        parts = {"coef": eye[:, :d]} | (
+            {"intercept": eye[:, d]} if has_intercept else {}
+        )
+        to_table = np.column_stack([*model.encoding.to_table_units(parts).values()]).T
+        values = scores.standard_errors(
+            total, model.kind, parameters, own, to_table, found.variance
+        )
+        names = _names(model, "intercept" in model.table_parameters)
+        errors = dict(zip(names, map(known, values.tolist()), strict=True))
+    origin = model.origin._replace(n_rows=found.n_rows)
+    return Fit(replace(model, origin=origin), found, by_node, errors)
 
 
 def summarise(job: Job, fit: Fit) -> Summary:
@@ -42,12 +110,12 @@ def summarise(job: Job, fit: Fit) -> Summary:
     if world.hosts is not None:
         homes = [machines[rank] for rank in world.hosts.tolist()]
     far = placement.crosses_hosts(result.topology, homes)
-    columns = next(own[0].blocks()).X  # or some of the rows, if they are in a file
-    columns = columns if isinstance(columns, np.ndarray) else None  # sparse
-    named = names_of(result, job.features, fit)
+    X = next(own[0].blocks()).X  # or some of the rows, if they are in a file
+    X = X if isinstance(X, np.ndarray) else None  # sparse
+    named = names_of(result, job.features, fit.model)
     found = Summary.of(result, named, seconds)
     found |= {
-        "advice": advise(result, columns),
+        "advice": advise(result, X),
         "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed
         "record_every": job.rows.step,  # iterations from a row to the next
         "edges_between_hosts": int(far.sum()) // 2,
@@ -68,14 +136,18 @@ def summarise(job: Job, fit: Fit) -> Summary:
         share = getattr(next(iter(job.problems.values())), "alpha", None)
         if has_alpha and share is not None:  # a class of a user need not keep it
             found["alpha"] = float(share * result.topology.n_nodes)
-    if fit.linear is not None:
-        found |= models.comparison(fit.linear)
+    model = fit.model
+    if model is not None and "coef" in model.parameters:
+        columns = model.encoding.columns if model.encoding.intercept else {}
+        found["baseline"] = {k: words[0] for k, words in columns.items() if words}
+        if model.kind == "classification" and model.parameters["coef"].ndim == 1:
+            found["positive_class"] = model.classes.tolist()[1]
     if fit.scores is not None:
         nodes = map(str, result.nodes.tolist())
         found["scores"] = fit.scores.values
         found["standard_errors"] = dict(fit.standard_errors)
-        if fit.model is not None and fit.scores.by_class:
-            names = map(label, fit.model.classes.tolist())
+        if model is not None and fit.scores.by_class:
+            names = map(label, model.classes.tolist())
             found["rows_by_class"] = dict(zip(names, fit.scores.by_class, strict=True))
         found["rows_by_node"] = dict(zip(nodes, fit.n_rows, strict=True))
     if job.gaps:
@@ -90,18 +162,23 @@ def versions() -> dict[str, str]:
     return {"dadmm": __version__, "python": sys.version.split()[0]} | packages
 
 
-def names_of(result: Result, features: Names, fit: Fit) -> Named:
+def names_of(result: Result, features: Names, model: Model | None) -> Named:
     """Return names of theta's entries, and the coefficients of a linear problem.
 
     An entry without the name of a column is called after its part, as in W[2, 0].
     """
-    certificate, model = result.certificate, fit.linear
-    if model is not None:
-        bounds = {} if certificate is None else models.bounds(model, result)
-        return Named(models.entry_names(model), models.coefficients(model), bounds)
+    certificate, views = result.certificate, result.layout.views
+    if model is not None and "coef" in model.parameters:
+        bounds = {}
+        if certificate is not None:
+            parts = views(certificate.coefficients)._asdict()
+            bounds = _by_name(model, model.encoding.to_table_units(parts, bounds=True))
+        end = _names(model, True, [])
+        entries = _names(model, False) + end * ("intercept" in model.parameters)
+        return Named(entries, _by_name(model, model.table_parameters), bounds)
     shapes, names = result.layout.shapes, list[str]()
     linear = features is not None and shapes.get("coef") == (len(features),)
-    for part, shape in result.layout.shapes.items():
+    for part, shape in shapes.items():
         if part == "coef" and features is not None and linear:
             names += features
         else:
@@ -110,15 +187,32 @@ def names_of(result: Result, features: Names, fit: Fit) -> Named:
     values = dict(zip(names, result.solution.tolist(), strict=True))
     wanted = {*(features or ()), *(["intercept"] * (shapes.get("intercept") == ()))}
     named = {name: values[name] for name in names if linear and name in wanted}
-    bounds = {}
-    if certificate is not None:
-        limits = map(known, certificate.coefficients.tolist())
-        bounds = dict(zip(names, limits, strict=True))
-    return Named(names, named, bounds)
+    limits = [] if certificate is None else certificate.coefficients.tolist()
+    return Named(names, named, dict(zip(names, map(known, limits), strict=False)))
+
+
+def _names(
+    model: Model, intercept: bool, columns: Sequence[str] | None = None
+) -> list[str]:
+    """Return names of coefficients; with several classes they are as ``blue: age``."""
+    words = [*(model.feature_names if columns is None else columns)]
+    words += ["intercept"] * intercept
+    if model.parameters["coef"].ndim == 1:
+        return words
+    return [f"{label(k)}: {name}" for k in model.classes.tolist() for name in words]
+
+
+def _by_name(model: Model, parts: Mapping[str, Array]) -> dict[str, float | None]:
+    """Return numbers of the coefficients by name: by class, intercept last."""
+    columns: list[Matrix] = [np.atleast_2d(parts["coef"])]
+    if "intercept" in parts:
+        columns.append(np.reshape(parts["intercept"], (-1, 1)))
+    names = _names(model, "intercept" in parts)
+    return dict(zip(names, map(known, np.hstack(columns).ravel()), strict=True))
 
 
 def gather_motion(
-    world: World, problems: dict[int, Any], result: Result
+    world: World, problems: Mapping[int, Problem], result: Result
 ) -> Matrix | None:
     """Return the motion of all cameras on rank 0, or None if the problem is not sfm."""
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
@@ -129,15 +223,13 @@ def gather_motion(
 
 def arrays(
     result: Result, features: Names, frames: Matrix | None, adrift: bool
-) -> dict[str, Any]:
+) -> dict[str, Array]:
     """Return the arrays of result.npz, on rank 0.
 
-    These are the parts of theta by name, the edges with their penalties and traffic,
-    structure and motion of sfm, and the names of the features, if there are any.
     ``frames`` is the motion of all cameras. A structure that is ``adrift``, known up to
     a translation, is centred at the origin.
     """
-    found: dict[str, Any] = result.layout.views(result.theta)._asdict()
+    found: Table = result.layout.views(result.theta)._asdict()
     found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     if frames is not None:
         structure = result.layout.views(result.theta.mean(axis=0)).W
@@ -156,7 +248,10 @@ def arrays(
 
 
 def write_imputed(
-    folder: Path, problems: dict[int, Any], rows: dict[int, Rows], result: Result
+    folder: Path,
+    problems: Mapping[int, Problem],
+    rows: Mapping[int, Rows],
+    result: Result,
 ) -> None:
     """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
 

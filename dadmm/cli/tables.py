@@ -15,8 +15,9 @@ import numpy as np
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.arguments import print_out
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, printable
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Array, Matrix
 from dadmm.data import shard
 from dadmm.data.agreement import (
     Choice,
@@ -62,31 +63,24 @@ def has_target(config: RunConfig) -> bool:
     return takes
 
 
-def _asked(config: RunConfig) -> tuple[Choice, dict[str, Any]]:
+def _asked(config: RunConfig) -> tuple[Choice, Table]:
     """Return which columns a run uses, and the arguments of `read_frame`."""
-    takes = builder.arguments(builder.find(config.problem))
-    intercept = config.fit_intercept
+    usual = builder.arguments(builder.find(config.problem)).defaults
+    intercept, supervised = config.fit_intercept, has_target(config)
     if intercept is None:
-        intercept = bool(takes.defaults.get("fit_intercept", False))
-    supervised = has_target(config)
+        intercept = bool(usual.get("fit_intercept", False))
     choice = Choice(
-        config.columns("features"),
-        config.target,
-        config.weight,
-        leave_out=config.columns("leave_out") or (),
-        supervised=supervised,
+        config.columns("features"), config.target, config.weight,
+        leave_out=config.columns("leave_out") or (), supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
         categories=config.columns("categories") or (),
-        max_categories=config.max_categories,
-        on_missing=str(config.on_missing),
-        unknown=config.unknown,
-        standardise=config.standardise,
-        intercept=intercept,
-    )
+        max_categories=config.max_categories, on_missing=str(config.on_missing),
+        unknown=config.unknown, standardise=config.standardise, intercept=intercept,
+    )  # fmt: skip
     target, beside = config.target or "y", list[str]()
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
     reader = reader_of(str(config.data))
-    if supervised and by_name and reader is not None and reader.archive:
+    if supervised and by_name and reader and reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
     how = {name: getattr(config, name) for name in ("separator", "decimal", "encoding")}
     return choice, how | {"beside": beside}
@@ -161,7 +155,7 @@ def _with_labels(
         return choice, None
     if beside and frame.sparse is None:
         choice = choice._replace(target=beside[-1])  # even if labels are its column
-    if labels not in frame.names and not INTEGER.fullmatch(labels):
+    if labels not in frame.names and reader_of(labels) is not None:
         return choice, load_array(labels).ravel()
     column = frame.find(labels, "labels")
     return choice._replace(labels=column), frame.column(column)
@@ -194,14 +188,15 @@ def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
         text = json.dumps([whole.encoding.to_json(), sparse])
     described, sparse = json.loads(world.share(text))
     encoding = Encoding.from_json(described)
-    hosted = world.hosted(n_nodes)
 
-    def scatter(arrays: Iterable[Any]) -> list[Any]:
+    def scatter(arrays: Iterable[Array | None]) -> list[Array | None]:
         """Return the vectors of the hosted nodes."""
         blocks = world.scatter([np.array([own], float) for own in arrays])
         return [block[0] for block in blocks]
 
-    y = weight = [None] * len(hosted)
+    hosted = world.hosted(n_nodes)
+    y: list[Array | None] = [None] * len(hosted)
+    weight = y
     if encoding.target is not None:
         y = scatter(rows.y for rows in every)
     if encoding.weight is not None:
@@ -213,12 +208,10 @@ def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
             scatter(getattr(rows.X, part) for rows in every)
             for part in ("data", "indices", "indptr")
         ]
-        X: list[Any] = [
-            csr_array(
-                (data, columns.astype(int), starts.astype(int)),
-                shape=(len(starts) - 1, len(encoding.feature_names)),
-            )
-            for data, columns, starts in zip(*parts, strict=True)
+        width = len(encoding.feature_names)
+        X = [
+            csr_array((x, j.astype(int), k.astype(int)), shape=(len(k) - 1, width))
+            for x, j, k in zip(*parts, strict=True)
         ]
     else:
         X = list(world.scatter([rows.X for rows in every]))

@@ -37,23 +37,13 @@ class MPIExchange(Exchange):
     node per rank, it is sent from the outbox itself.
 
     A swap ends when all messages are received. Sends to other hosts may complete later:
-    MPICH over TCP waits for a confirmation of the receiver, a second latency.
-    So messages to other hosts are sent from two copies in turn, and a swap waits for
-    the sends of the swap before the last. Messages longer than `SHORT` need both ends
-    to take part; a swap waits for all of these.
+    MPICH over TCP waits for a confirmation of the receiver, a second latency. So these
+    are sent from two copies in turn, and a swap waits for the sends of the swap before
+    the last. A message longer than `SHORT` needs both ends, so a swap waits for it.
 
-    Parameters
-    ----------
-    comm : MPI.Comm
-        Duplicated, so that messages of the caller do not interfere.
-    topology, size, nodes, hosts
-        As in `Exchange`; by default rank i has node i.
-    wait : {"auto", "block", "poll"}
-        How to wait: inside MPI ("block"), which is fastest when every rank has a core,
-        or by testing and sleeping in turns ("poll"), which leaves the core to other
-        ranks. "auto" polls if a host has more ranks than cores.
-    survives : bool
-        Whether to continue when other ranks fail, which needs an MPI with ULFM.
+    ``comm`` is duplicated. ``wait`` is "block" (test all the time, fastest when every
+    rank has a core), "poll" (test and sleep in turns) or "auto" (poll if a host has
+    more ranks than cores). If it ``survives``, it continues when other ranks fail.
     """
 
     private_comm: MPI.Comm

@@ -19,6 +19,8 @@ from typing import BinaryIO
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
+NEW = os.O_CREAT | os.O_EXCL | PLAIN
+NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 KINDS = {
     stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link",
     stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket",
@@ -57,10 +59,8 @@ def kind(path: str | Path, handle: int | None = None) -> str:
     """
     try:
         mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return "none"
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) or error.errno in NOWHERE:
             return "none"
         raise
     return KINDS.get(stat.S_IFMT(mode), "device")
@@ -70,15 +70,13 @@ def _demand(wanted: str, name: str, handle: int) -> None:
     """Raise if something else than a file or a folder is there."""
     found = kind(name, handle)
     if found not in (wanted, "none"):
-        wanted = "plain file" if wanted == "file" else wanted
-        raise OSError(errno.EEXIST, f"{name} is a {found}, not a {wanted}")
+        raise OSError(errno.EEXIST, f"{name} is a {found}, not a plain {wanted}")
 
 
-def create(path: Path, root: Path | None = None, mode: int = 0o666) -> int:
+def create(path: Path, root: Path | None = None) -> int:
     """Create a file and return its handle, open for reading and writing."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | PLAIN
     with within(path, root) as (handle, name):
-        return os.open(name, flags, mode, dir_fd=handle)
+        return os.open(name, os.O_RDWR | NEW, 0o666, dir_fd=handle)
 
 
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
@@ -119,9 +117,9 @@ def lock(handle: int, shared: bool = False) -> bool:
     try:
         mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         fcntl.flock(handle, mode | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
+    except OSError as error:
+        if isinstance(error, BlockingIOError):
+            raise
         return False
     return True
 
@@ -164,10 +162,9 @@ def replacing(
         _demand("file", draft, handle)
         if kind(draft, handle) == "file":  # left by a process that was killed
             os.unlink(draft, dir_fd=handle)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN
-        file = open(os.open(draft, flags, mode, dir_fd=handle), "wb")  # noqa: SIM115
+        target = os.open(draft, os.O_WRONLY | NEW, mode, dir_fd=handle)
         try:
-            with file:
+            with open(target, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

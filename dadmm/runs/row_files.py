@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
+import resource
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -95,7 +96,10 @@ def merged(
     their iterations are before the parts. The parts are in a subfolder of the
     run's folder; their rows after ``until`` are left out.
     """
-    _allow_files(len(parts) + 64)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # soft is often 1024
+    if soft < (wanted := len(parts) + 64):
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     opened = [part_rows(part, until) for part in parts]
     rows = heapq.merge(*opened, key=_place)
     first = next(rows, None)
@@ -139,19 +143,18 @@ EVERY_ROW = Stride(1, math.inf)
 def thinned(
     rows: Iterable[bytes], header: Sequence[str], step: int, kept: Collection[int]
 ) -> Iterator[bytes]:
-    """Return the rows of multiples of a step, and of the iterations ``kept``.
+    """Yield the rows of multiples of a step, and of the iterations ``kept``.
 
     What is added up in rows that are left out goes to the next row of their key.
     """
     added = [k for k, name in enumerate(header) if name in ADDED]
-    ends = 3 if header[1] == "i" else 2
     sums: dict[tuple[bytes, ...], list[float]] = {}
-    if step == 1:
-        yield from rows
-        return
     for row in rows:
+        if step == 1:
+            yield row
+            continue
         words = row.rstrip(b"\n").split(b",")
-        t, key = int(words[0]), tuple(words[1:ends])
+        t, key = int(words[0]), tuple(words[1 : _width(header)])
         for k, total in zip(added, sums.pop(key, ())):  # noqa: B905 (often empty)
             words[k] = b"%r" % (float(words[k]) + total)
         if t % step and t not in kept:
@@ -160,43 +163,33 @@ def thinned(
             yield b",".join(words) + b"\n"
 
 
+def _width(header: Sequence[str]) -> int:
+    """Return how many columns have the iteration and the key of a row."""
+    return 3 if header[1] == "i" else 2
+
+
 def write_rows(
     target: BinaryIO,
     header: Sequence[str],
     rows: Iterable[bytes],
     nodes: Collection[int] | None = None,
 ) -> str:
-    """Write a merged file: all rows, or rows of ``nodes`` and the edges between.
-
-    Return its checksum.
-    """
-    code = 0
+    """Write a merged file, of all or some ``nodes``, and return its checksum."""
+    code, names, width = 0, {b"%d" % i for i in nodes or ()}, _width(header)
     if nodes is not None:
-        names, ends = {b"%d" % i for i in nodes}, 3 if header[1] == "i" else 2
-        own = lambda line: names.issuperset(line.split(b",", ends)[1:ends])  # noqa: E731
-        rows = filter(own, rows)
+        rows = (row for row in rows if names.issuperset(row.split(b",", 3)[1:width]))
     for line in chain([(",".join(header) + "\n").encode()], rows):
         code = zlib.crc32(line, code)
         target.write(line)
     return f"{code:08x}"
 
 
-def _allow_files(n: int) -> None:
-    """Raise the limit on open files, often 1024, to ``n`` if the system allows."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard > soft:
-        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
 class PartFile:
-    """A sink, see `rows.Sink`, that appends lines to the part of one process.
+    """A sink, see `rows.Sink`, that appends lines to a new file of one process.
 
-    The file is new; ``keys`` are the keys of an iteration's rows: ``(node,)`` or
-    ``(i, j)``. Which iterations have rows is decided by the ``stride``; the last one
-    has when the file is closed, and so have the last two at which it was synced.
+    ``keys`` are the keys of an iteration's rows: ``(node,)`` or ``(i, j)``. The
+    ``stride`` decides which iterations have rows; the last one has when the file is
+    closed, and so have the last two at which it was synced.
     """
 
     def __init__(
@@ -209,14 +202,11 @@ class PartFile:
     ) -> None:
         self._path, self._keys, self._header = path, keys, header
         self._stride, self._step = stride, stride.step(start)
-        width = len(keys[0]) + 1 if keys else 0
-        self._added = [k for k, name in enumerate(header[width:]) if name in ADDED]
+        columns = header[_width(header) :]
+        self._added = [k for k, name in enumerate(columns) if name in ADDED]
         self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
         self._synced: deque[int] = deque(maxlen=2)
-        self._open(files.create(path, path.parents[1]))
-
-    def _open(self, handle: int) -> None:
-        self._file = open(handle, "r+b")  # noqa: SIM115
+        self._file = open(files.create(path, path.parents[1]), "r+b")  # noqa: SIM115
 
     def append(self, first: int, block: Array) -> None:
         for t, rows in enumerate(block, start=first):
@@ -245,7 +235,8 @@ class PartFile:
             kept = thinned(rows, self._header, self._step, self._synced)
             draft.writelines(sealed(row.rstrip(b"\n")) for row in kept)
         self._file.close()
-        self._open(files.open_plain(self._path, root, os.O_RDWR))
+        handle = files.open_plain(self._path, root, os.O_RDWR)
+        self._file = open(handle, "r+b")  # noqa: SIM115
         self._file.seek(0, os.SEEK_END)
 
     def _write_last(self) -> None:
@@ -279,13 +270,11 @@ class PartFile:
         os.fsync(self._file.fileno())
 
     def close(self, t: int = 0) -> None:
-        self._write_last()
-        self._file.close()
-
-    def give_up(self) -> None:
-        """Close the file without the rows that cannot be written."""
-        self._waiting = None
-        self._file.close()
+        """Close the file, also if the last rows cannot be written."""
+        try:
+            self._write_last()
+        finally:
+            self._file.close()
 
 
 class RowFiles:
@@ -367,8 +356,8 @@ class RowFiles:
             self._finish(PartFile.close)
         finally:
             for file in self._files:
-                with suppress(OSError):
-                    file.give_up()
+                with suppress(OSError, ValueError):  # it is full, or closed
+                    file.close()
 
     def _finish(self, action: Callable[[PartFile, int], None]) -> None:
         if self.failure is None:

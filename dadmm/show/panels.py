@@ -237,8 +237,8 @@ def lowered(run: StoredRun) -> dict[str, float]:
     with np.errstate(all="ignore"):
         limit = run.column("disagreement") / run.column("disagreement_over_limit")
         factor = limit[1:] / limit[:-1]
-    alike = np.ptp(factor, axis=1) < MUCH * factor.min(axis=1)
-    found = np.flatnonzero(alike & (factor.max(axis=1) < FEW))
+        alike = np.ptp(factor, axis=1) < MUCH * factor.min(axis=1)
+        found = np.flatnonzero(alike & (factor.max(axis=1) < FEW))
     return {
         f"limit {1 / np.median(factor[k]):,.3g} times lower: from iteration {t}": t
         for k, t in zip(found, run.iterations[found + 1].tolist(), strict=True)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 NODES = 4
 EXACT = 1e-9  # of the means and spreads that a scaler has made
 NOT_PICKLED = "not pickled"  # in place of the communicator
-OWN = ("comm",)  # settings that may differ between ranks
+Arrays = tuple[Any, ...]  # X, which may be sparse, and y and weights
 
 
 class FitData(NamedTuple):
@@ -42,7 +42,7 @@ class FitData(NamedTuple):
 
     world: World
     graph: Topology
-    shards: list[tuple[Any, ...]]
+    shards: list[Arrays]
 
     def problems(self, build: Callable[..., Problem]) -> list[Problem]:
         """Return the problem of each node of this process."""
@@ -64,20 +64,17 @@ class Consensus(BaseEstimator):
     Parameters
     ----------
     n_nodes : int, optional
-        The number of nodes among which the rows are divided, evenly and in order. The
-        default is 4, the number of nodes of a given graph, or fewer if there are too
-        few rows. With ``comm`` it is one node per rank; if there are more, a rank
-        divides its own rows among its nodes.
+        The rows are divided among the nodes, evenly and in order. The default is 4, the
+        number of nodes of a given graph, or fewer if there are too few rows. With
+        ``comm`` it is one node per rank; if there are more, a rank divides its own rows
+        among its nodes.
     topology : str, Topology or networkx graph
         The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
-    scheme : str or Scheme
-        How penalties adapt, see `dadmm.solve`.
+    scheme, sending, max_iter
+        See `dadmm.solve`.
     tolerance : float
         Relative accuracy at which the nodes stop, see docs/accuracy.md. Where there is
         an absolute tolerance, it is a thousandth of it.
-    max_iter : int
-    sending : str or Sending
-        Which messages are sent, and how they are encoded, see `dadmm.solve`.
     options : dict, optional
         Further settings by name: fields of the scheme, of `dadmm.Stopping`,
         `dadmm.Sending` or `dadmm.Record`, or arguments of `dadmm.solve`.
@@ -104,9 +101,7 @@ class Consensus(BaseEstimator):
         cloned.comm = self.comm
         return cloned
 
-    def _assemble(
-        self, check: Callable[[], tuple[Any, ...]], *, least: int = 1
-    ) -> FitData:
+    def _assemble(self, check: Callable[[], Arrays], *, least: int = 1) -> FitData:
         """Return the ranks, the graph and the rows of a fit.
 
         ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
@@ -120,23 +115,23 @@ class Consensus(BaseEstimator):
         world = World(self.comm)
         if world.size > 1 and _is_cross_validated():  # raise before ranks wait
             raise ProblemError(
-                "a cross-validation fits copies of this estimator, and splits the rows "
-                "of one rank; over MPI use a loop over parameters in place of it, the "
-                "same on all ranks"
+                "a cross-validation splits the rows of one rank only; over MPI use a "
+                "loop over parameters in place of it, the same on all ranks"
             )
         arrays = on_all_ranks(world, check)
-        settings = {k: v for k, v in self.get_params(False).items() if k not in OWN}
+        settings = self.get_params(False)
+        settings["comm"] = None  # which may differ between ranks
         settings["the format of X"] = "sparse" if issparse(arrays[0]) else "dense"
         settings["the number of features"] = self.n_features_in_
         settings["the names of features"] = list(getattr(self, "feature_names_in_", ()))
         checks = Checks(world)
         checks.compare(lambda: {name: repr(value) for name, value in settings.items()})
-        checks.gather()
-        if world.size > 1 and all(world.texts("yes" * _is_standardised(arrays[0]))):
+        told = checks.gather(scaled=_is_standardised(arrays[0]))
+        if world.size > 1 and all(them["scaled"] for them in told):
             raise ProblemError(
-                "every rank has standardised all columns of X by itself, so a "
-                "column has another unit on each rank; a scaler sees the rows of one "
-                "rank only, so leave it out, or scale by numbers that all ranks share"
+                "every rank has standardised all columns of X by itself, so a column "
+                "has another unit on each rank; leave the scaler out, or scale by "
+                "numbers that all ranks share"
             )
         n = arrays[0].shape[0]
         graph = on_all_ranks(world, self._graph, world, n // least)
@@ -144,7 +139,7 @@ class Consensus(BaseEstimator):
             world.hosts = assign(graph, [""] * world.size, "blocks")
         hosted = range(len(world.hosted(len(graph))))
 
-        def divide() -> list[tuple[Any, ...]]:
+        def divide() -> list[Arrays]:
             shares = shard.shares(n, len(hosted), hosted).values()
             return [tuple(array[own] for array in arrays) for own in shares]
 
@@ -155,7 +150,7 @@ class Consensus(BaseEstimator):
         wanted, graph = self.n_nodes, self.topology
         if wanted is not None:
             integer(1).check("n_nodes", wanted)
-        if world.comm is not None and wanted is None:
+        elif world.comm is not None:
             wanted = world.size
         if not isinstance(graph, str):
             graph = Topology.from_graph(graph)
@@ -172,9 +167,9 @@ class Consensus(BaseEstimator):
         """Return the result of the run; warn if its status is "not converged"."""
         options = {"sending": self.sending, **(self.options or {})}
         more |= vars(as_option(Sending, options.pop("sending")))
-        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
-        more |= {"tolerance": self.tolerance}
-        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter,
+                 "tolerance": self.tolerance,
+                 "absolute_tolerance": 1e-3 * self.tolerance}  # fmt: skip
         world, graph = data.world, data.graph
         given = grouped(more | options | {"comm": world.comm})
         own = dict(zip(world.hosted(len(graph)), problems, strict=True))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import d2_tweedie_score
@@ -25,7 +25,7 @@ from dadmm import problems
 from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.schema import AT_LEAST_0, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.sklearn.base import Consensus, FitData, on_all_ranks
@@ -76,7 +76,7 @@ class LinearModel(Consensus):
         """
         labelled = is_classifier(self)
 
-        def check() -> tuple[Any, NDArray[Any], Vector]:
+        def check() -> tuple[Any, Array, Vector]:
             rules = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
             rows, targets = validate_data(self, X, y, y_numeric=not labelled, **rules)
             if labelled:
@@ -175,9 +175,9 @@ class Ridge(LinearRegressor):
 class Lasso(LinearRegressor):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha |w|_1``, as scikit-learn's does.
 
-    n is the number of rows of all nodes, or the sum of their weights.
-    `dadmm.problems.Lasso` and the command line have no factor 1/n: their alpha is n
-    times this one. `LinearRegressor` has the parameters and attributes.
+    n is the sum of the weights of all rows. The alpha of `dadmm.problems.Lasso` and of
+    the command line is n times this one. `LinearRegressor` has the parameters and
+    attributes.
 
     Examples
     --------
@@ -195,9 +195,9 @@ class Lasso(LinearRegressor):
 class ElasticNet(LinearRegressor):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha (r |w|_1 + (1 - r)/2 |w|^2)``.
 
-    As scikit-learn's `ElasticNet` does; r is ``l1_ratio``, and n the number of rows of
-    all nodes, or the sum of their weights. The alpha of `dadmm.problems.ElasticNet` is
-    n times this one. `LinearRegressor` has the parameters and attributes, and:
+    As scikit-learn's `ElasticNet` does; r is ``l1_ratio``, and n the sum of the weights
+    of all rows. The alpha of `dadmm.problems.ElasticNet` is n times this one.
+    `LinearRegressor` has the parameters and attributes, and:
 
     Parameters
     ----------
@@ -262,9 +262,8 @@ class PoissonRegressor(LinearRegressor):
 
     As scikit-learn's `PoissonRegressor` does; y is not negative. The mean is over the
     rows of all nodes, with their weights. The alpha of
-    `dadmm.problems.PoissonRegression` is n times this one, where n is the number of
-    rows or the sum of their weights. `LinearRegressor` has the parameters and
-    attributes.
+    `dadmm.problems.PoissonRegression` is the sum of all weights times this one.
+    `LinearRegressor` has the parameters and attributes.
 
     Examples
     --------
@@ -291,8 +290,8 @@ class PoissonRegressor(LinearRegressor):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return D^2, the share of the deviance that is explained."""
-        given = {"sample_weight": sample_weight, "power": 1}
-        return float(d2_tweedie_score(y, self.predict(X), **given))
+        fitted = self.predict(X)
+        return float(d2_tweedie_score(y, fitted, sample_weight=sample_weight, power=1))
 
 
 @dataclass(eq=False, repr=False)
@@ -368,7 +367,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         scores = self._linear(X)
         return scores if len(self.coef_) > 1 else scores[:, 0]
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Array:
         """Return the most probable class of each row of X (n, d)."""
         scores = self.decision_function(X)
         best = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
@@ -386,7 +385,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         return np.asarray(log_softmax(scores, axis=1))
 
 
-def _all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
+def _all_labels(world: World, labels: Array) -> Array:
     """Return the labels (n_classes,) of all ranks, given the labels of this rank.
 
     Only rank 0 knows which rank has which label.
@@ -396,12 +395,10 @@ def _all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
 
     def join() -> str:  # on rank 0; on others there are no texts
         found = [np.array(own, kind) for kind, own in map(json.loads, texts)]
-        for rank, other in enumerate(found):
-            if isinstance(other[0], str) != isinstance(found[0][0], str):
-                raise ProblemError(
-                    f"labels must be all numbers or all text, but rank 0 and rank "
-                    f"{rank} differ in type"
-                )
+        if len({isinstance(own[0], str) for own in found}) > 1:
+            raise ProblemError(
+                "labels differ in type between ranks; give numbers or text on all"
+            )
         together = np.unique(np.concatenate(found or [np.empty(0)]))
         return json.dumps([together.dtype.str, together.tolist()])
 

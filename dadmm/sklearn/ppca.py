@@ -104,9 +104,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     def transform(self, X: ArrayLike) -> Matrix:
         """Return the projections of rows X (n, d) on the components, (n, n_components).
 
-        The same as in `PCA`. (The expectation of ``W z`` in the model is smaller by the
-        factor ``1 - noise_variance_ / explained_variance_``.) Missing entries are first
-        replaced by their expectation given the observed entries.
+        They are the same as in `PCA`. Missing entries are first replaced by their
+        expectation given the observed entries.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)

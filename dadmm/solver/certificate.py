@@ -77,11 +77,10 @@ class Certificate:
 
 
 def _ratio(bound: float, limit: float) -> float:
-    """Return a bound over its limit; 0 for zero within zero, and inf for NaN."""
+    """Return a bound over its limit; 0 for zero within zero."""
     if bound == 0.0 and limit >= 0.0:
         return 0.0
-    ratio = bound / limit if limit else math.inf
-    return math.inf if math.isnan(ratio) else ratio
+    return bound / limit if limit else math.inf
 
 
 def certify(

@@ -174,7 +174,7 @@ def make_plan(
     if auto or raw:
         return Plan(Kind.RAW, start, ASKED if raw else why, able.judge, asked=raw)
     if coordinates == "units":
-        why = 'they are for PPCA, and if entries are missing for init = "merged" only'
+        why = "they are for PPCA, and with missing entries for merged axes only"
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')
 
 

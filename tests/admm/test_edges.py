@@ -29,33 +29,26 @@ def topology(request):
     return GRAPHS[request.param]
 
 
-def anywhere(topology, size=3, relaxation=1.0, sending=None, seed=0):
+def anywhere(topology, size=3, relaxation=1.0, sending=None):
     """Return a run at random parameters, multipliers, anchors and penalties.
 
     Both ends of an edge have the same anchor and penalty, and opposite multipliers.
     """
     policy = scheme("fixed", relaxation=relaxation)
-    more = {} if sending is None else {"sending": sending}
-    run = build(quadratics(len(topology), size), topology, policy, **more)
-    rng, state = np.random.default_rng([seed, size]), run.state
+    run = build(quadratics(len(topology), size), topology, policy, sending)
+    rng, state, reverse = np.random.default_rng([0, size]), run.state, topology.reverse
     (i, j), m = topology.edges.T, len(topology.edges)
     theta, said = rng.normal(size=(2, len(topology), size))
-    if run.mail.direct:
-        said = theta
+    said = theta if run.mail.direct else said
     pull, anchors = rng.normal(size=(2, m, size))
-    multipliers, anchors = (
-        pull - pull[topology.reverse],
-        anchors + anchors[topology.reverse],
-    )
     eta = np.exp(rng.normal(size=m))
     state.theta[...] = run.work.shared[...] = theta[run.nodes]
     state.mean[...] = rng.normal(size=(len(topology), size))
-    state.sent[...], state.received[...] = said[i][run.arcs], said[j][run.arcs]
-    state.multipliers[...], state.anchors[...] = (
-        multipliers[run.arcs],
-        anchors[run.arcs],
-    )
-    state.eta[...] = (eta + eta[topology.reverse])[run.arcs]
+    for name, rows in {
+        "sent": said[i], "received": said[j], "multipliers": pull - pull[reverse],
+        "anchors": anchors + anchors[reverse], "eta": eta + eta[reverse],
+    }.items():  # fmt: skip
+        getattr(state, name)[...] = rows[run.arcs]
     run.edges.derive()
     return run
 

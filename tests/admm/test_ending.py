@@ -43,26 +43,23 @@ def test_a_callback_is_called_after_every_iteration_and_can_end_the_run():
 
     result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
 
-    assert result.iterations == 12  # two rounds of a diameter after that of 7
     assert (result.reason, result.converged) == ("signal", False)
+    # two rounds of a diameter after that of 7
     assert seen == [(t, "") for t in range(1, 12)] + [(12, "signal")]
 
 
 @pytest.mark.parametrize("scheme", ["fixed", "snap"])
 def test_an_optimum_at_zero_ends_the_run(scheme):
     """By the absolute tolerance: relative to |theta| nothing is small there."""
-    rng = np.random.default_rng(0)
-    centres = rng.standard_normal((4, 2))
+    centres = np.random.default_rng(0).standard_normal((4, 2))
     centres -= centres.mean(axis=0)
     problems = [Quadratic(5 * np.eye(2), b) for b in centres]
 
-    result = solve(problems, CHAIN, scheme=scheme)
-
-    assert result.converged
-    assert result.iterations < 200
-    assert np.abs(result.theta).max() < 1e-4
+    result = solve(problems, CHAIN, scheme=scheme, max_iter=200)
     never = solve(problems, CHAIN, scheme=scheme, absolute_tolerance=0, max_iter=400)
-    assert not never.converged
+
+    assert (result.converged, never.converged) == (True, False)
+    assert np.abs(result.theta).max() < 1e-4
 
 
 def test_a_time_limit_ends_the_run():

@@ -19,7 +19,7 @@ from tests.campaigns.faults.strikes import CUTS
 PHASES = {
     "set-up": ("dadmm.cli.setup:problems", 1),
     "loop": ("dadmm.admm.local:Local.solve", 50),
-    "end": ("dadmm.cli.models:describe", 1),
+    "end": ("dadmm.cli.results:describe", 1),
 }
 RUN = "--problem ridge --n-samples 48 --dimension 5 --tolerance 0 --max-iter 100"
 NAMED = re.compile(r"^dadmm: .*\b((rank|node) 3|host1)\b", re.MULTILINE)

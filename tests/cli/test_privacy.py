@@ -87,7 +87,7 @@ def test_a_run_sends_no_summary_unless_asked(sent):
             assert of(ranks, "summaries") == expected, name
     asked = [[GATHERED, *leaf] for leaf in LEAVES]
     assert of(cases["run ppca asked"], "summaries") == asked
-    (line,) = [line for line in other if line.startswith("compare_centralised: ")]
+    (line,) = [line for line in other if line.startswith("--compare-centralised: ")]
     assert "rank 0 gathers" in line
     assert "no more rows than columns" in line
 

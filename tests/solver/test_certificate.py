@@ -7,7 +7,6 @@ import pytest
 
 from dadmm.graphs import topology
 from dadmm.problems import Huber, Lasso, LeastSquares
-from dadmm.solver.certificate import Certificate
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 from tests.support.tables import KINDS, pooled_value, table
@@ -89,20 +88,7 @@ def test_a_fit_without_error_is_certified():
 def test_a_target_that_underflows_is_not_certified(unit):
     X, y = np.random.default_rng(0).standard_normal((2, 6, 20, 3))
     problems = [LeastSquares(X[i], unit * y[i, :, 0]) for i in range(6)]
-
-    result = solve(problems, topology.build("ring", 6))
-
-    assert result.status == "stopped"
-
-
-@pytest.mark.parametrize("bound", [np.nan, np.inf])
-@pytest.mark.parametrize("limit", [0.0, 1.0, np.nan, np.inf])
-def test_a_bound_that_is_not_finite_does_not_hold(bound, limit):
-    found = Certificate(
-        1.0, bound, bound, limit, limit, np.zeros(1), 0, bound, bound, bound
-    )
-    assert found.shortfall == np.inf
-    assert not found.holds
+    assert solve(problems, topology.build("ring", 6)).status == "stopped"
 
 
 def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
@@ -121,32 +107,6 @@ def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
         assert result.objective - best.objective <= result.certificate.gap
 
 
-def on_ring(X, y, weights=None, n_nodes=3, **settings):
-    """Solve least squares of a table on a ring, where the nodes deal the rows."""
-    weights = np.ones(len(y)) if weights is None else weights
-    own = [np.arange(i, len(y), n_nodes) for i in range(n_nodes)]
-    problems = [
-        LeastSquares(X[i], y[i], sample_weight=weights[i], **settings) for i in own
-    ]
-    return solve(problems, topology.build("ring", n_nodes))
-
-
-def test_powers_of_years_are_fitted_but_not_certified():
-    """The least singular value is 3e-14 of the largest; p eps is 1e-15."""
-    t = np.arange(1990.0, 2021.0)
-    y = np.sin((t - 1990.0) / 4.0) + 0.2 * np.random.default_rng(0).normal(size=31)
-    u = (t - 2005.0) / 15.0  # the same polynomials, well conditioned
-    fit = np.polynomial.Polynomial.fit(u, y, 5)(u)
-    least = 0.5 * float((y - fit) @ (y - fit))
-
-    result = on_ring(t[:, None] ** np.arange(1.0, 6.0), y)
-
-    assert result.status == "stopped"
-    assert result.certificate.open_directions == 0
-    assert 0.0 < result.objective - least <= result.certificate.gap
-    assert result.objective == pytest.approx(least, rel=1e-2)
-
-
 @pytest.mark.parametrize("aim", [1.0, 0.0])
 @pytest.mark.parametrize("weight", [1e28, 1e34, 1e100])
 def test_rows_that_a_heavy_row_hides_are_not_certified(weight, aim):
@@ -155,23 +115,9 @@ def test_rows_that_a_heavy_row_hides_are_not_certified(weight, aim):
     y = X @ [1.0, 2.0, 3.0] + rng.normal(size=30)
     weights[7], y[7] = weight, aim * y[7]
 
-    result = on_ring(X, y, weights)
+    own = [np.arange(i, 30, 3) for i in range(3)]
+    problems = [LeastSquares(X[i], y[i], sample_weight=weights[i]) for i in own]
+    result = solve(problems, topology.build("ring", 3))
 
     assert result.status == "stopped"
     assert "weight" in result.why
-
-
-@pytest.mark.parametrize("standardised", [False, True])
-def test_a_dummy_column_for_each_of_all_groups_is_certified(standardised):
-    """Rounding does not grow with the rows: 7,000 at each node."""
-    rng = np.random.default_rng(0)
-    X = np.eye(3)[rng.integers(3, size=21000)]
-    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=len(X))
-    if standardised:
-        X = (X - X.mean(axis=0)) / X.std(axis=0)
-
-    result = on_ring(X, y)
-
-    assert (result.status, result.certificate.open_directions) == ("certified", 1)
-    assert result.certificate.gap >= 1e-8 * result.objective  # none below rounding
-    assert len(result.certificate.assumed) == 1

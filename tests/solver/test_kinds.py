@@ -55,7 +55,7 @@ def assert_same(one, two):
         assert one.certificate.gap == two.certificate.gap
 
 
-@pytest.mark.parametrize("cut", [13, 0.5])
+@pytest.mark.parametrize("cut", [3, 0.5])
 @pytest.mark.parametrize("name", [*PPCA, *METRIC])
 def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, cut):
     """Also before and after coordinates change, and between reviews that fail."""
@@ -105,7 +105,7 @@ def test_callbacks_and_columns_have_the_units_of_the_user(name):
     assert_allclose(result.theta.mean(axis=0), result.solution, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("c", "b"), [(1e-6, 100.0), (1e6, 0.0), (1e-3, 30.0)])
+@pytest.mark.parametrize(("c", "b"), [(1e-6, 100.0), (1e6, 0.0)])
 @pytest.mark.parametrize(
     ("name", "close"), [("units", 1e-6), ("merged", 1e-9), ("gaps", 1e-7)]
 )

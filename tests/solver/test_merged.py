@@ -98,6 +98,10 @@ def test_equal_components_are_told_by_a_small_gap():
     assert result.start.gap < 0.1
     assert result.start.strictness < 0.1
     assert not result.converged or max(right(result, white)) < 1e-2
+    line = white[..., :1] * np.arange(1.0, D + 1.0)  # of fewer dimensions than M
+    kind = MergedKind(dict(enumerate(built(line))))
+    kind.choose(total_of(GRAPH)[0], NODES)
+    assert kind.record.gap == 0.0
 
 
 def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
@@ -116,56 +120,3 @@ def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
     assert result.converged
     assert result.iterations > done[0] + 1
     assert max(right(result, blocks)) < 1e-2
-
-
-def test_duals_strictness_and_curvature_have_their_closed_forms():
-    """Of nodes with unlike numbers of rows, and components near the noise."""
-    wide = shards(width=30, rows=40, decay=1.1)
-    blocks = [own[: 40 - 6 * i] for i, own in enumerate(wide)]
-    problems = dict(enumerate(built(blocks)))
-    n = sum(map(len, blocks))
-
-    kind = MergedKind(problems)
-    kind.prepare(GRAPH, World(), None)
-    duals = kind.duals
-
-    start, within = kind.record, kind.within
-    at = kind.starts[0]
-    gradients = np.array([within[i].gradient(at) for i in problems])
-    shares = np.array([[len(own) / n] for own in blocks])
-    wanted = shares * gradients.sum(axis=0) - gradients
-    assert_allclose([duals[i] for i in problems], wanted, atol=1e-9)
-    assert_allclose(np.sum(list(duals.values()), axis=0), 0.0, atol=1e-9)
-    excess = np.linalg.svd(start.W, compute_uv=False)[-1]  # root of l_M / s^2 - 1
-    assert_allclose(start.strictness, min(1.0, start.gap * excess), rtol=1e-9)
-    assert excess != pytest.approx(1.0, rel=0.1)
-    assert start.strictness < 1.0
-    axes = np.linalg.svd(start.W, full_matrices=False)[0]
-    values, turned = np.linalg.eigh(start.W @ start.W.T + np.eye(30))
-    root = (turned / np.sqrt(values)) @ turned.T
-    for i, own in enumerate(blocks):
-        rows = (own - start.mean) / start.unit @ root
-        longest = np.linalg.norm(rows.T @ rows @ axes, 2)
-        assert longest > len(own)
-        assert_allclose(kind.curvature[i], 2.0 * longest, rtol=1e-9)  # not convex
-
-
-def test_with_zero_mean_no_sums_of_rows_are_sent():
-    total, given = total_of(GRAPH)[0], []
-
-    def spied(rows, *others):
-        given.append(rows)
-        return total(rows, *others)
-
-    MergedKind(dict(enumerate(built(shards(), zero_mean=True)))).choose(spied, NODES)
-
-    assert not np.any([own[:D] for own in given[0]])
-
-
-def test_more_components_than_the_rows_have_are_told_by_no_gap():
-    rng = np.random.default_rng(0)
-    blocks = rng.standard_normal((NODES, 9, 1)) * rng.standard_normal(D)
-    kind = MergedKind(dict(enumerate(built(blocks))))
-    kind.choose(total_of(GRAPH)[0], NODES)
-
-    assert kind.record.gap == 0.0

@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm import Layout
 from dadmm.problems import PPCA, StructureFromMotion, metrics
-from dadmm.solver.plan import Judge, Kind, Plan
-from dadmm.solver.raw import TIMES, RawKind, relative_errors
-from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
+from dadmm.solver.raw import relative_errors
+from tests.solver.test_merged import GRAPH, NODES, M, built, shards
 from tests.support.solving import solve
 
 RNG = np.random.default_rng(5)
@@ -31,25 +30,18 @@ def model(rows=40, width=6, **settings):
     return PPCA(samples, M, **settings), best
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-def test_moments_are_sums_over_the_samples(gaps):
-    problem, best = model()
-    samples = RNG.standard_normal((12, 6)) + 1.0
-    if gaps:
-        samples[RNG.random(samples.shape) < 0.3] = np.nan
-    problem = PPCA(samples, M)
-    W, mu, a = best.W, best.mu, 2.0
-    by_column = []
-    for d in range(6):
-        total = np.zeros((M, M))
-        for x in samples[~np.isnan(samples[:, d])]:
-            seen = ~np.isnan(x)
-            covariance = np.linalg.inv(np.eye(M) + a * W[seen].T @ W[seen])
-            z = covariance @ W[seen].T @ (x - mu)[seen] * a
-            total += np.outer(z, z) + covariance
-        by_column.append(total)
-    theta = problem.layout.pack(W=W, mu=mu, a=a)
-    assert_allclose(problem.moment(theta), np.mean(by_column, axis=0), rtol=1e-10)
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+def test_moments_are_sums_over_the_samples_that_observe_a_column(gaps):
+    samples, W = RNG.standard_normal((12, 6)) + 1.0, RNG.standard_normal((6, M))
+    samples[RNG.random(samples.shape) < gaps] = np.nan
+    problem, total, a = PPCA(samples, M), np.zeros((M, M)), 2.0
+    for x in samples:
+        seen = ~np.isnan(x)
+        covariance = np.linalg.inv(np.eye(M) + a * W[seen].T @ W[seen])
+        z = covariance @ W[seen].T @ x[seen] * a
+        total += (np.outer(z, z) + covariance) * seen.mean()
+    theta = problem.layout.pack(W=W, mu=0.0, a=a)
+    assert_allclose(problem.moment(theta), total, rtol=1e-10)
 
 
 def test_differences_are_relative_to_the_model():
@@ -116,27 +108,6 @@ def test_a_structure_counts_up_to_an_affine_map():
     assert found[0] < 1e-9 < 0.1 < found[1]
 
 
-def test_the_rule_is_met_no_later_than_the_relative_errors():
-    """So that a review is never late; `scales` are for norms by part of theta."""
-    problem, best = model()
-    layout, tolerance = problem.layout, 1e-3
-    theta = layout.pack(W=best.W, mu=best.mu, a=best.a)
-    parts = [np.linalg.norm(part) for part in layout.views(theta)]
-    kind = RawKind({0: problem})
-    kind.plan = Plan(Kind.RAW, "shared", judge=Judge.MODEL)
-    scales = kind.scales_of(np.array([0]))
-    lengths = np.array(parts)[:, None]
-    limits = tolerance * np.array([scales(k, lengths)[:, 0] for k in range(2)])
-    for k in range(20):
-        vectors = np.zeros((2, layout.size))
-        part = layout.views(vectors)[k % 3]
-        part[...] = RNG.standard_normal(part.shape)
-        errors = errors_of(problem, theta, vectors[1], vectors[:1])
-        errors = errors[:, k % 3] / (TIMES * tolerance)
-        lengths = np.linalg.norm(part.reshape(2, -1), axis=1)
-        assert (lengths / limits[:, k % 3] <= 2.0 * errors).all()
-
-
 class Lazy:
     """``|x - b|^2 / 2`` with steps of a fiftieth of the way."""
 
@@ -163,7 +134,7 @@ class Known(Lazy):
 
 
 def test_a_gradient_of_ones_own_decides_on_stationary():
-    targets = RNG.standard_normal((NODES, 2))
+    targets = np.random.default_rng(0).standard_normal((NODES, 2))
     ends = {}
     for kind in (Lazy, Known):
         problems = [kind(b) for b in targets]
@@ -185,14 +156,3 @@ def test_convex_problems_and_other_rules_are_left_alone():
     directed = {"scheme": "nap", "coupling": "own", "tolerance": 1e-2}
     found = solve(built(blocks), GRAPH, **directed, **settings)
     assert (found.reason, found.status) == ("converged", "stopped")
-
-
-def test_limits_follow_the_tolerance():
-    blocks = shards(rows=40)
-    settings = {"init": "shared", "coordinates": "raw", "max_iter": 3000}
-    ends = [
-        solve(built(blocks), GRAPH, tolerance=tolerance, **settings)
-        for tolerance in (1e-2, 1e-4)
-    ]
-    assert ends[0].iterations < ends[1].iterations
-    assert right(ends[1], blocks)[1] < 0.1 * right(ends[0], blocks)[1] < 0.1

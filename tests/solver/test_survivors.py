@@ -14,10 +14,8 @@ from numpy.testing import assert_array_equal
 from dadmm import Schedule, Sending, Topology
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
-from dadmm.runs.row_files import EVERY_ROW, PartFile
 from dadmm.runs.stored import StoredRun
 from dadmm.solver import recovery
-from dadmm.solver.rows import EdgeRows
 from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph
 from tests.support.processes import PROGRAMS, mpiexec, program
@@ -185,7 +183,7 @@ def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():
     assert ended.out.strip() == "(3,) True", ended.err
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_parts_are_the_connected_components(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(2, 12)))
@@ -208,18 +206,3 @@ def test_a_part_keeps_its_edges_and_their_turns():
         [(0, 1), (1, 0)], [(1, 2), (2, 1)], []
     ]  # fmt: skip
     assert recovery.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
-
-
-def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
-    """All its neighbours died."""
-    header = ("iteration", "node", "neighbour", "a", "b", "c", "d")
-    keys = [(1, 0), (1, 2)]
-    table = EdgeRows(PartFile(tmp_path / "part.csv", keys, header, EVERY_ROW))
-    table.next_rows(2, 4)[:] = 1.0
-    table.rewind_to(1, np.array([False, False]))
-    assert table.next_rows(0, 4).shape == (0, 4)
-    table.flush()
-
-    lines = (tmp_path / "part.csv").read_text().splitlines()
-    rows = [line.rpartition(",")[0] for line in lines]  # without their checksums
-    assert rows == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]

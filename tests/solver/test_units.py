@@ -11,31 +11,12 @@ from numpy.testing import assert_allclose
 
 from dadmm import ProblemError, Topology
 from dadmm.admm.rule import Rule
-from dadmm.problems import PPCA, metrics
+from dadmm.problems import PPCA
 from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
 from tests.solver.test_coordinates import total_of
 from tests.solver.test_merged import GRAPH, NODES, M, built, shards
 from tests.support.solving import solve
 from tests.support.subspaces import expected_objective
-
-
-@pytest.mark.parametrize("zero_mean", [False, True])
-def test_mean_unit_and_length_are_those_of_all_rows(zero_mean):
-    blocks = shards()
-    rows = np.vstack(list(blocks))
-    problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
-
-    found = find_units(total_of(GRAPH)[0], problems)
-
-    mean = 0.0 * rows[0] if zero_mean else rows.mean(axis=0)
-    own = [block - (0.0 if zero_mean else block.mean(axis=0)) for block in blocks]
-    left = sum((np.linalg.svd(x)[1][M:] ** 2).sum() for x in own)
-    n, D = rows.shape
-    noise = left / ((n - NODES * (M + (not zero_mean))) * (D - M))
-    assert_allclose(found.mean, mean, atol=1e-12)
-    assert_allclose(found.unit, math.sqrt(noise), rtol=1e-12)
-    signal = ((rows - mean) ** 2).sum() / (n * noise) - D
-    assert_allclose(found.length, math.sqrt(signal / M), rtol=1e-12)
 
 
 def test_points_and_gradients_are_in_the_units_of_the_user():
@@ -66,22 +47,6 @@ def test_points_and_gradients_are_in_the_units_of_the_user():
     unit, length = float(kind.record.unit), float(kind.record.length)
     assert_allclose(W.T @ W, (unit * length) ** 2 * np.eye(M), atol=1e-10)
     assert_allclose(a, unit**-2)
-
-
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e5])
-def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
-    """Of one component much or less long than the noise."""
-    blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
-    problems = dict(enumerate(built(blocks)))
-    start = find_units(total_of(GRAPH)[0], problems)
-    kind = UnitsKind(problems)
-    kind.enter(start)
-    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
-
-    longest = np.linalg.norm(best.W, 2) / float(start.unit)
-
-    assert 1e3 * longest <= kind.within[0].longest
-    assert kind.within[0].longest >= kind.within[0].knee
 
 
 def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():

@@ -28,7 +28,7 @@ from tests.support.runs import contents  # noqa: E402
 
 LOADED = (  # by the commands; processes share their memory
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
-    "dadmm.run", "dadmm.cli.models", "dadmm.cli.results", "dadmm.predict", "dadmm.plot",
+    "dadmm.run", "dadmm.cli.results", "dadmm.predict", "dadmm.plot",
     "dadmm.report", "dadmm.replay", "dadmm.waiting", "dadmm.calibrate",
     "dadmm.show.to_matplotlib", "launch.diagnosis", "dadmm.cli.sweep",
 )  # fmt: skip

@@ -45,7 +45,7 @@ POINTS = {
     "loop": ("dadmm.admm.local:Local.solve", "dadmm.admm.local:Local.evaluate"),
     "review": ("dadmm.admm.loop:Run.verdict",),
     "save": ("dadmm.solver.checkpoint:Checkpoints._save",),
-    "end": ("dadmm.cli.models:describe", "dadmm.cli.job:Job.write_results",
+    "end": ("dadmm.cli.results:describe", "dadmm.cli.job:Job.write_results",
             "dadmm.cli.results:gather_motion"),
 }  # fmt: skip
 NUMBERS = "dadmm.admm.local:as_numbers"  # of the user's problem
