@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,7 @@ import numpy as np
 
 import dadmm
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import Rule
-from dadmm.admm.stopping import Votes
+from dadmm.admm.stopping import PATIENCE
 from dadmm.problems import PPCA, metrics
 
 THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
@@ -37,18 +37,18 @@ class PaperRule:
     """
 
     def __init__(self) -> None:
-        self._rule = Votes(Rule("objective", 1e-3))
-        self._votes: np.ndarray | None = None
+        self._held = 0  # iterations in a row with a small change
         self.stop: int | None = None
         self.totals: list[float] = []  # the sums
 
     def __call__(self, t: int, run: Run) -> None:
-        # votes are read one iteration after they were cast, as in a run
-        heard = self._votes is not None and self._rule.update(self._votes)
-        if heard and self.stop is None:
-            self.stop = t
-        self._votes = run.by_node(run.local.likelihoods())
-        self.totals.append(float(self._votes.sum()))
+        if self.totals:  # read one iteration after they were cast, as in a run
+            before, total = [math.inf, *self.totals][-2:]
+            small = abs(total - before) < 1e-3 * max(abs(total), 1.0)
+            self._held = self._held + 1 if small else 0
+            if self._held >= PATIENCE and self.stop is None:
+                self.stop = t
+        self.totals.append(float(run.by_node(run.local.likelihoods()).sum()))
 
 
 class Enough:
