@@ -334,6 +334,12 @@ class PoissonRegression(GeneralisedLinear):
         Counts, or other numbers that are not negative.
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> problem = PoissonRegression(np.zeros((3, 1)), [1.0, 2.0, 3.0])
+    >>> np.exp(problem.prox(np.zeros(2), None, np.zeros(2), 0.0)[1]).round(6)
+    np.float64(2.0)
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -48,6 +48,12 @@ class Huber(LinearProblem):
         Error from which the loss is linear; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> problem = Huber(np.ones((3, 1)), [0.0, 1.0, 50.0], 1.0, fit_intercept=False)
+    >>> problem.prox(np.zeros(1), None, np.zeros(1), 0.0)  # 50 counts as an outlier
+    array([1.])
     """
 
     delta: float = entry(1.35, number("above 0 and finite", lambda x: 0 < x < math.inf))

@@ -38,6 +38,12 @@ class ElasticNet(LeastSquares):
     X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
     l1_ratio : float
         Share of the absolute values in the penalty, from 0 to 1.
+
+    Examples
+    --------
+    >>> X, y = np.eye(2), np.array([0.2, 3.5])
+    >>> ElasticNet(X, y, 1.0, l1_ratio=0.5, fit_intercept=False).prox(y, None, y, 0.0)
+    array([0., 2.])
     """
 
     alpha: float = entry(1.0, FINITE)

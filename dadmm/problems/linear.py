@@ -351,6 +351,12 @@ class Ridge(LeastSquares):
     X, y, fit_intercept, sample_weight : as in `LeastSquares`
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> X, y = np.eye(2), np.array([1.0, 3.0])
+    >>> Ridge(X, y, alpha=1.0, fit_intercept=False).prox(y, None, y, 0.0)
+    array([0.5, 1.5])
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -105,6 +105,13 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     the translation of a row is a free offset. The structure is known up to a
     translation. The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame
     in which each point is observed; x' is from the last one.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(4, 5))
+    >>> rows[0, 0] = np.nan
+    >>> type(StructureFromMotion(rows)).__name__
+    'LostTracks'
     """
 
     free_offsets = True
