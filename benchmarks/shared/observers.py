@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,22 +32,24 @@ class PaperRule:
     """A callback that says when the paper's rule stops, and lets the run go on.
 
     It is `--stopping objective --agreement global`: the relative change of the sum of
-    all -log p(X_i | theta_i), equation (14).
+    all -log p(X_i | theta_i), equation (14), is small for `PATIENCE` iterations. Sums
+    are known one iteration later, as in a run.
     """
 
+    TOLERANCE = 1e-3
+
     def __init__(self) -> None:
-        self._held = 0  # iterations in a row with a small change
-        self.stop: int | None = None
+        self._held, self.stop = 0, None
         self.totals: list[float] = []  # the sums
 
     def __call__(self, t: int, run: Run) -> None:
-        if self.totals:  # read one iteration after they were cast, as in a run
-            before, total = [math.inf, *self.totals][-2:]
-            small = abs(total - before) < 1e-3 * max(abs(total), 1.0)
-            self._held = self._held + 1 if small else 0
-            if self._held >= PATIENCE and self.stop is None:
-                self.stop = t
-        self.totals.append(float(run.by_node(run.local.likelihoods()).sum()))
+        if self._held >= PATIENCE:
+            self.stop = self.stop or t
+        before = self.totals[-1] if self.totals else np.inf
+        total = float(run.by_node(run.local.likelihoods()).sum())
+        is_small = abs(total - before) < self.TOLERANCE * max(abs(total), 1.0)
+        self._held = self._held + 1 if is_small else 0
+        self.totals.append(total)
 
 
 class Enough:
