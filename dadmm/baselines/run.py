@@ -128,7 +128,9 @@ class BaselineRun(Hosted):
         sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
         self._coder.write(by_edge[on], sent, out)
         self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
-        exchange.lengths[...] = np.where(on, wire.length(n_bytes, False), 0)
+        is_brief = n_bytes < exchange.outbox.payload.shape[1]
+        exchange.begin, exchange.width = wire.BRIEF if is_brief else wire.ETA, n_bytes
+        exchange.lengths[...] = np.where(on, 2 * wire.ETA - exchange.begin + n_bytes, 0)
         exchange.swap()
         received = self._received[on]
         self._coder.read(exchange.inbox.payload[on, :n_bytes], received)
