@@ -17,7 +17,7 @@ from dadmm.admm.edges import Edges
 from dadmm.admm.state import Nodes
 from dadmm.comm import wire
 from dadmm.comm.codec import Coder
-from dadmm.comm.sending import Sending, Turn, make_gates
+from dadmm.comm.sending import Gates, Sending, Turn
 from dadmm.comm.wire import PAYLOAD, SLEEPY
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.schedule import Schedule
@@ -42,23 +42,21 @@ class Mail:
         self.state, self.work, self.edges = state, nodes.work, edges
         self.exchange, self.incidence, self.direct = exchange, incidence, nodes.direct
         self.outbox, self.inbox = exchange.outbox, exchange.inbox
-        self.gates = make_gates(nodes, nodes.names, sending, schedule)
-        if not self.direct:
-            n_edges = len(state.eta)
-            state.sending = {"silent": np.zeros(n_edges, dtype=np.int64)}
-            for gate in self.gates:
-                state.sending |= gate.arrays(n_edges)
+        kept = {} if self.direct else state.sending
+        self.gates = Gates(nodes, nodes.names, sending, schedule, kept)
         self._codec = codec = Coder(sending.codec, nodes.layout)
         self._writing = self.outbox.payload[:, : codec.length]
         self._reading = self.inbox.payload[:, : codec.length]
         self._with_eta = with_eta
-        self._full = wire.length(codec.length, with_eta)
-        self._short = wire.length(0, with_eta)
+        self._begin = 0 if with_eta else wire.ETA
+        if not with_eta and codec.length < self.outbox.payload.shape[1]:
+            self._begin = wire.BRIEF
+        self._short = 2 * wire.ETA - self._begin
+        self._full = self._short + codec.length
         self._message: Matrix = state.sent if self.direct else state.sent.copy()
-        self._same_by_node = all(gate.by_node for gate in self.gates)
         # whether all messages of a node have the same bytes, as a radio broadcasts them
-        self.is_broadcast = self._same_by_node and not with_eta
-        self._sleeps = any(gate.needs_influence for gate in self.gates)
+        self.is_broadcast = self.gates.by_node and not with_eta
+        self._sleeps = sending.edge_sleep > 0
         self._all = np.ones(len(state.eta), dtype=bool)
         self._first = incidence.offsets[:-1][incidence.degrees > 0]  # edge of each node
 
@@ -71,7 +69,7 @@ class Mail:
         exchange.begin, exchange.width = 0, out.payload.shape[1]
         exchange.lengths[...] = wire.length(exchange.width, True)
         exchange.swap()
-        exchange.begin = 0 if self._with_eta else wire.ETA
+        exchange.begin = self._begin
         exchange.width = self._codec.length
         exchange.lengths[...] = self._full
         state.sent[...], state.received[...] = out.numbers, self.inbox.numbers
@@ -92,8 +90,7 @@ class Mail:
         if self.direct:
             return turn
         kept = state.sending
-        for gate in self.gates:
-            gate.before(kept, turn, self._message, state.sent)
+        self.gates.before(turn, self._message, state.sent)
         due = self._all if turn.due is None else turn.due
         flags = due * np.uint8(PAYLOAD)
         if self._sleeps:
@@ -102,6 +99,8 @@ class Mail:
         self._encode(due)
         lengths = self.exchange.lengths
         lengths[...] = np.where(due, self._full, self._short)
+        if self._begin == wire.BRIEF:
+            lengths += wire.HEADER.itemsize * out.needs_more
         if turn.present is not None:
             lengths[~turn.present] = 0
             np.copyto(kept["eta_sent"], out.eta, where=turn.present)
@@ -118,16 +117,13 @@ class Mail:
         if turn.present is not None:
             turn.arrived &= turn.present
             np.copyto(kept["eta_received"], self.inbox.eta, where=turn.present)
-        for gate in self.gates:
-            gate.after(kept, turn, self.inbox)
+        self.gates.after(turn, self.inbox)
         _masked(self._codec.read, turn.arrived, self._reading, self.state.received)
 
     def update_gates(self, turn: Turn) -> None:
         """Update the gates by how much each edge moved its ends."""
         if self._sleeps:
-            influence = self.edges.influence()
-            for gate in self.gates:
-                gate.update(self.state.sending, turn, influence)
+            self.gates.update(turn, self.edges.influence())
 
     def proposals(self) -> tuple[Vector, Vector]:
         """Return the penalties (E,) that this end and the other end propose."""
@@ -139,7 +135,7 @@ class Mail:
     def _encode(self, due: np.ndarray) -> None:
         """Write the payloads that are due; encode equal ones once."""
         sent, writing, message = self.state.sent, self._writing, self._message
-        if not self._same_by_node:
+        if not self.gates.by_node:
             _masked(self._codec.write, due, message, sent, writing)
             return
         first = self._first[due[self._first]]

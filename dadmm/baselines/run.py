@@ -41,16 +41,11 @@ class BaselineRun(Hosted):
     ----------
     t : int
         Iterations done.
-    start : ndarray of shape (n, m)
-        Starting parameters, by row.
+    problems, start, l1 : list of Problem, ndarray of shape (n, m), ndarray (n, m)
+        Problems in the coordinates of the run, starting parameters, and weights of
+        absolute values, by row.
     curvature : float
         The largest curvature of a node's objective at its start.
-    l1 : ndarray of shape (n, m)
-        Weights of absolute values.
-    problems : list of Problem
-        In the coordinates of the run, by row.
-    tree : TreeReduction
-        Sums along a spanning tree.
 
     Examples
     --------
@@ -133,7 +128,9 @@ class BaselineRun(Hosted):
         sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
         self._coder.write(by_edge[on], sent, out)
         self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
-        exchange.lengths[...] = np.where(on, wire.length(n_bytes, False), 0)
+        is_brief = n_bytes < exchange.outbox.payload.shape[1]
+        exchange.begin, exchange.width = wire.BRIEF if is_brief else wire.ETA, n_bytes
+        exchange.lengths[...] = np.where(on, 2 * wire.ETA - exchange.begin + n_bytes, 0)
         exchange.swap()
         received = self._received[on]
         self._coder.read(exchange.inbox.payload[on, :n_bytes], received)
@@ -234,26 +231,31 @@ def check_suited(
     schedule: Schedule | None = None,
 ) -> None:
     """Raise if an algorithm cannot have this problem, way of sending or schedule."""
-    name, what = type(algorithm).__name__, type(problem).__name__
-    why = ""
     absolute = bool(np.any(getattr(problem, "l1", 0.0)))
-    if not getattr(problem, "convex", False):
-        why = f"needs a convex problem, and {what} is not"
-    elif algorithm.needs_gradient and not hasattr(problem, "gradient"):
-        why = f"needs a method gradient, which {what} does not have"
-    elif algorithm.needs_gradient and not hasattr(problem, "rows"):
-        why = f"needs a method rows for its step length, which {what} does not have"
-    elif not algorithm.needs_gradient and not hasattr(problem, "equations"):
-        why = f"needs a problem of squared errors, and {what} is not"
-    elif absolute and not algorithm.has_prox:
-        why = f"cannot have absolute values, which {what} has; use nids or extra"
-    elif absolute and kind is not Kind.RAW:
-        why = f"can have the absolute values of {what} in raw coordinates only"
-    elif schedule is not None and not algorithm.allows_schedule:
-        why = "needs all edges in all iterations; use diging, or a scheme"
-    elif not algorithm.width and sending != Sending():
-        why = "sends sums along a tree in double precision only; use payload float64"
-    elif sending != Sending(sending.payload):
-        why = "has no way to send but by another payload; leave out the other settings"
-    if why:
-        raise ConfigError(f"the algorithm {name} {why}")
+    slopes = hasattr(problem, "gradient") and hasattr(problem, "rows")
+    lacks = {
+        "a convex problem": not getattr(problem, "convex", False),
+        "a problem with the methods gradient and rows": (
+            algorithm.needs_gradient and not slopes
+        ),
+        "a problem of squared errors": (
+            not algorithm.needs_gradient and not hasattr(problem, "equations")
+        ),
+        "a problem without absolute values, which nids and extra can have": (
+            absolute and not algorithm.has_prox
+        ),
+        "raw coordinates for absolute values": absolute and kind is not Kind.RAW,
+        "all edges in all iterations; use diging, or a scheme": (
+            schedule is not None and not algorithm.allows_schedule
+        ),
+        "the payload float64, because it sends sums along a tree": (
+            not algorithm.width and sending != Sending()
+        ),
+        "all messages; of Sending, set the payload only": (
+            sending != Sending(sending.payload)
+        ),
+    }
+    for what, is_missing in lacks.items():
+        if is_missing:
+            name, given = type(algorithm).__name__, type(problem).__name__
+            raise ConfigError(f"the algorithm {name} needs {what} (problem: {given})")

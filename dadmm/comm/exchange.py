@@ -34,37 +34,9 @@ Plan = Callable[[Sequence[int]], Part]  # of the ranks that are left
 class Exchange:
     """Moves the messages of each outbox into the neighbours' inboxes.
 
-    A process hosts some nodes, and has a row for each of their directed edges. This
-    exchange is for a process that hosts all nodes.
-
-    Parameters
-    ----------
-    topology : Topology
-    size : int
-        Entries of theta in a message.
-    nodes : ndarray of int, shape (n,)
-        The nodes of this process, in the order of their rows; by default in order of
-        degree.
-    hosts : ndarray of int, shape (n_nodes,)
-        The rank of each node; by default all are here.
-
-    Attributes
-    ----------
-    arcs : ndarray of int, shape (E,)
-        The edges of the nodes, as indices of ``topology.edges``, in the order of rows.
-    peers : ndarray of int, shape (E,)
-        The rank at the other end of each edge.
-    outbox, inbox : Box
-        The messages to send, and those received; a row per edge.
-    begin : int
-        First byte of a message; 8 if messages have no eta.
-    width : int
-        Bytes of a payload.
-    lengths : ndarray of int, shape (E,)
-        Bytes of each message. Where it is 0, nothing is sent and nothing is received;
-        both ends must have it so.
-    collectives : ndarray of int, shape (2,)
-        The number of calls of ``post``, and the bytes of all nodes in them.
+    A process hosts some nodes, by default all in order of degree, and has a row for
+    each of their directed edges. This exchange is for a process that hosts all nodes.
+    Messages have ``size`` entries of theta; ``hosts`` (n_nodes,) are ranks of nodes.
     """
 
     #: the exceptions that report a failed rank; none if a failure ends the job
@@ -84,17 +56,21 @@ class Exchange:
         if nodes is None:
             own = np.flatnonzero(self.hosts == self.rank)
             nodes = own[np.argsort(topology.degrees[own], kind="stable")]
-        self.nodes, degrees = nodes, topology.degrees[nodes]
+        degrees = topology.degrees[nodes]
         first = topology.indptr[nodes] - (np.cumsum(degrees) - degrees)
         n_edges = int(degrees.sum())
+        self.nodes = nodes  #: (n,) of this process, in the order of their rows
+        #: (E,) edges of the nodes, as indices of ``topology.edges``, in order of rows
         self.arcs = np.repeat(first, degrees) + np.arange(n_edges)
-        self.peers = self.hosts[topology.indices[self.arcs]]
+        self.peers = self.hosts[topology.indices[self.arcs]]  #: ranks at other ends
         is_here = self.peers == self.rank
         # whether each message to another rank has one row
         most = np.bincount(self.peers, minlength=1).max()
         self._by_row = bool(most <= 1 and not is_here.any())
         self.outbox, self.inbox = (Box(n_edges, size, self._by_row) for _ in range(2))
-        self.begin, self.width = 0, 8 * size
+        self.begin = 0  #: first byte of a message; 8 if messages have no eta
+        self.width = 8 * size  #: bytes of a payload
+        #: (E,) bytes of each message; at both ends 0 if there is none
         self.lengths = np.zeros(n_edges, dtype=np.int64)
         self._sent, self.collectives = counter(n_edges), counter()
         self._node_order = np.argsort(nodes)
@@ -115,20 +91,14 @@ class Exchange:
         return np.zeros((0, 4), dtype=np.int64)
 
     def swap(self) -> None:
-        """Send every message that has a length, and receive the neighbours' messages.
-
-        Rows posted before are complete afterwards.
-        """
+        """Exchange the messages that have a length, and complete posted rows."""
         self._swap_here()
         count(self._sent, self.lengths)
 
     def _swap_here(self) -> None:
-        """Move the messages between nodes of this process.
-
-        ``mode="clip"`` lets take write into the inbox without a buffer. Bytes beyond a
-        message's length are copied too, and are not read.
-        """
+        """Move the messages between nodes of this process, whatever their length."""
         out, inbox, other = self.outbox, self.inbox, self._reverse
+        # with "clip", take writes into the inbox without a buffer
         np.take(out.header, other, axis=0, out=inbox.header, mode="clip")
         np.take(out.eta, other, axis=0, out=inbox.eta, mode="clip")
         np.take(out.numbers, other, axis=0, out=inbox.numbers, mode="clip")
@@ -143,10 +113,7 @@ class Exchange:
         return self._posted[name]
 
     def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
-        """Return the numbers (k,) of all processes in order, on every process.
-
-        If not ``everywhere``, processes other than the first return none.
-        """
+        """Return the numbers (k,) of all processes in order, on all or on the first."""
         return numbers
 
     def all_finished(self, finished: bool) -> bool:
@@ -158,12 +125,10 @@ class Exchange:
         raise NotImplementedError
 
     def shrink(self, last: int, plan: Plan) -> tuple[Exchange, list[int], int]:
-        """Return an exchange without the failed ranks.
+        """Return an exchange without failed ranks, and the ranks that are left.
 
-        ``last`` is the last iteration that this process has finished. ``plan`` takes
-        the ranks that are left, and returns the part of the graph that this process
-        belongs to. Also returned are the ranks that are left, of all parts, and the
-        last iteration that all of them have finished.
+        ``last`` is the last iteration that this process has finished; the last one that
+        all have finished is returned too. ``plan`` returns the part of this process.
         """
         raise NotImplementedError
 
@@ -174,8 +139,7 @@ class Exchange:
 class Hosted:
     """The nodes of a process, in the order of rows of an exchange, and sums over all.
 
-    ``nodes`` (n,) are their numbers in the graph, ``arcs`` (E,) their directed edges as
-    indices of ``topology.edges``, and ``incidence`` says which edge belongs to which.
+    ``incidence`` says which of their edges belong to which node.
     """
 
     def __init__(self, topology: Topology, exchange: Exchange) -> None:

@@ -1,7 +1,6 @@
 """How to send less: rounded, rarely, or only after a change.
 
-`Sending` has the settings. A gate is one rule of them: it decides which edges send, and
-which take their step.
+`Sending` has the settings; `Gates` decide which edges send, and which take their step.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dadmm.comm.wire import SLEEPY, Box
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers
 
@@ -119,158 +117,89 @@ class Turn:
     arrived: np.ndarray | None = None  # edges on which a payload has arrived
 
 
-class Gate:
-    """One way to send less; this one restricts nothing.
+class Gates:
+    """The rules of when an edge sends, and what they keep between iterations.
 
-    A gate updates the turn and ``kept``, what it keeps by edge between iterations.
+    ``kept`` has arrays by edge (E,). ``names`` are the original numbers of the nodes,
+    which decide the random streams of losses.
     """
 
-    needs_influence = False  # whether `update` is needed
-    by_node = True  # whether it treats all edges of a node alike
+    def __init__(
+        self,
+        nodes: Hosted,
+        names: Integers,
+        sending: Sending,
+        schedule: Schedule | None,
+        kept: Arrays,
+    ) -> None:
+        self.sending, self.incidence, self._names = sending, nodes.incidence, names
+        self._period, self._active, self.kept = 1, None, kept
+        n_edges = len(nodes.arcs)
+        kept["silent"] = np.zeros(n_edges, dtype=np.int64)  # messages without payload
+        if schedule is not None:
+            self._period = schedule.period
+            self._active = schedule.active_edges(nodes.topology)[:, nodes.arcs]
+            # as last sent and received; an edge that is not present keeps its penalty
+            kept["eta_sent"], kept["eta_received"] = np.empty((2, n_edges))
+        if sending.edge_sleep:
+            kept["sleepy"] = np.zeros(n_edges, dtype=bool)  # this end may skip the edge
+            kept["asleep"] = np.zeros(n_edges, dtype=bool)  # both ends may skip it
+            kept["missed"] = np.zeros(n_edges, dtype=np.int64)  # turns of being skipped
+            kept["influence"] = np.full(n_edges, np.inf)
+        if sending.censor:
+            kept["threshold"] = np.full(n_edges, float(sending.censor))
+        if sending.drop_probability:
+            kept["lost"] = np.zeros(n_edges, dtype=np.int64)
+        #: whether all edges of a node are treated alike
+        self.by_node = schedule is None and not (
+            sending.edge_sleep or sending.drop_probability
+        )
 
-    def arrays(self, n_edges: int) -> Arrays:
-        """Return what the gate keeps at first, by name."""
-        return {}
-
-    def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
+    def before(self, turn: Turn, message: Matrix, sent: Matrix) -> None:
         """Restrict a turn; a message (E, m) is due, and the neighbour has ``sent``."""
-
-    def after(self, kept: Arrays, turn: Turn, box: Box) -> None:
-        """Take the messages that have arrived."""
-
-    def update(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
-        """Take how much each edge moved its ends, (E,)."""
-
-
-@dataclass(eq=False)
-class Scheduled(Gate):
-    """Use the edges of a schedule: row t - 1 of ``active`` (period, E), in turns."""
-
-    by_node = False
-    active: np.ndarray
-
-    def arrays(self, n_edges: int) -> Arrays:
-        # as last sent and received; an edge that is not present keeps its penalty
-        return {"eta_sent": np.empty(n_edges), "eta_received": np.empty(n_edges)}
-
-    def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
-        turn.present = self.active[(turn.t - 1) % len(self.active)]
-        turn.live = turn.due = turn.present
-
-
-@dataclass(eq=False)
-class SendEvery(Gate):
-    """Send payloads in one period out of ``every``; solve local problems in all."""
-
-    every: int
-    period: int = 1
-
-    def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
-        periods = (turn.t - 1) // self.period
-        turn.idle = (periods + 1) % self.every > 0
+        kept, sending = self.kept, self.sending
+        if self._active is not None:
+            turn.present = self._active[(turn.t - 1) % len(self._active)]
+            turn.live = turn.due = turn.present
+        turn.idle = (1 + (turn.t - 1) // self._period) % sending.send_every > 0
         if turn.idle:
             turn.live = turn.due = np.zeros(len(sent), dtype=bool)
+        elif sending.edge_sleep:
+            live = np.ones(len(sent), dtype=bool) if turn.live is None else turn.live
+            kept["missed"] += live
+            live = live & (~kept["asleep"] | (kept["missed"] >= REVISIT))
+            kept["missed"][live] = 0
+            turn.live = turn.due = live
+        if sending.censor:
+            kept["threshold"] *= sending.censor_decay
+            moved = np.sqrt(np.square(message - sent).sum(axis=1))
+            news = moved > kept["threshold"] * np.sqrt(np.vecdot(message, message))
+            turn.due = news if turn.due is None else turn.due & news
 
+    def after(self, turn: Turn, box: Box) -> None:
+        """Take the messages that have arrived."""
+        kept, sending = self.kept, self.sending
+        if sending.edge_sleep:
+            both = kept["sleepy"] & ((box.fields["flags"] & SLEEPY) > 0)
+            if turn.present is not None:
+                both = np.where(turn.present, both, kept["asleep"])
+            kept["asleep"][...] = both
+        if sending.drop_probability:
+            draws = [
+                np.random.default_rng([sending.drop_seed, 5, node, turn.t]).random(n)
+                for node, n in zip(self._names, self.incidence.degrees, strict=True)
+            ]
+            assert turn.arrived is not None
+            lost = turn.arrived & (np.concatenate(draws) < sending.drop_probability)
+            kept["lost"] += lost
+            turn.arrived = turn.arrived & ~lost
 
-@dataclass(eq=False)
-class Sleep(Gate):
-    """Skip edges whose influence is a small fraction of the node's largest."""
-
-    needs_influence = True
-    by_node = False
-    share: float
-    incidence: Incidence
-
-    def arrays(self, n_edges: int) -> Arrays:
-        return {
-            "sleepy": np.zeros(n_edges, dtype=bool),  # this end may skip the edge
-            "asleep": np.zeros(n_edges, dtype=bool),  # both ends may skip the edge
-            "missed": np.zeros(n_edges, dtype=np.int64),  # turns that it was skipped
-            "influence": np.full(n_edges, np.inf),
-        }
-
-    def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
-        if turn.idle:
-            return
-        # use an edge in one of its turns, which a schedule may have at any iteration
-        live = np.ones(len(sent), dtype=bool) if turn.live is None else turn.live
-        kept["missed"] += live
-        live = live & (~kept["asleep"] | (kept["missed"] >= REVISIT))
-        kept["missed"][live] = 0
-        turn.live = turn.due = live
-
-    def after(self, kept: Arrays, turn: Turn, box: Box) -> None:
-        both = kept["sleepy"] & ((box.fields["flags"] & SLEEPY) > 0)
-        if turn.present is not None:
-            both = np.where(turn.present, both, kept["asleep"])
-        kept["asleep"][...] = both
-
-    def update(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
-        known = kept["influence"]
+    def update(self, turn: Turn, influence: Vector) -> None:
+        """Let edges sleep that hardly moved their ends, (E,), if others did."""
+        known = self.kept["influence"]
         moved = slice(None) if turn.live is None else turn.live
         known[moved] = influence[moved]
         most = np.zeros(len(self.incidence.degrees))
         self.incidence.reduce(np.maximum, known, most)
-        kept["sleepy"][...] = known < self.share * self.incidence.spread(most)
-
-
-@dataclass(eq=False)
-class Censor(Gate):
-    """Send a payload if theta moved by ``censor decay^t |theta|`` since the last."""
-
-    censor: float
-    decay: float
-
-    def arrays(self, n_edges: int) -> Arrays:
-        return {"threshold": np.full(n_edges, float(self.censor))}
-
-    def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
-        kept["threshold"] *= self.decay
-        moved = np.sqrt(np.square(message - sent).sum(axis=1))
-        news = moved > kept["threshold"] * np.sqrt(np.vecdot(message, message))
-        turn.due = news if turn.due is None else turn.due & news
-
-
-@dataclass(eq=False)
-class Drop(Gate):
-    """Drop payloads at random, by streams of the nodes' original numbers."""
-
-    by_node = False
-    probability: float
-    seed: int
-    nodes: Integers
-    degrees: Integers
-
-    def arrays(self, n_edges: int) -> Arrays:
-        return {"lost": np.zeros(n_edges, dtype=np.int64)}
-
-    def after(self, kept: Arrays, turn: Turn, box: Box) -> None:
-        draws = [
-            np.random.default_rng([self.seed, 5, node, turn.t]).random(degree)
-            for node, degree in zip(self.nodes, self.degrees, strict=True)
-        ]
-        assert turn.arrived is not None
-        arrived = turn.arrived & (np.concatenate(draws) >= self.probability)
-        kept["lost"] += turn.arrived & ~arrived
-        turn.arrived = arrived
-
-
-def make_gates(
-    nodes: Hosted, names: Integers, sending: Sending, schedule: Schedule | None
-) -> tuple[Gate, ...]:
-    """Return the gates of nodes with these original numbers."""
-    gates: list[Gate] = []
-    if schedule is not None:
-        active = schedule.active_edges(nodes.topology)
-        gates.append(Scheduled(active[:, nodes.arcs]))
-    if sending.send_every > 1:
-        period = 1 if schedule is None else schedule.period
-        gates.append(SendEvery(sending.send_every, period))
-    if sending.edge_sleep:
-        gates.append(Sleep(sending.edge_sleep, nodes.incidence))
-    if sending.censor:
-        gates.append(Censor(sending.censor, sending.censor_decay))
-    if sending.drop_probability:
-        seed, degrees = sending.drop_seed, nodes.incidence.degrees
-        gates.append(Drop(sending.drop_probability, seed, names, degrees))
-    return tuple(gates)
+        least = self.sending.edge_sleep * self.incidence.spread(most)
+        self.kept["sleepy"][...] = known < least

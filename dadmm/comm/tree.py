@@ -41,8 +41,7 @@ class Stacked(NamedTuple):
 def spanning_tree(topology: Topology) -> tuple[Integers, Integers]:
     """Return the breadth-first tree of a graph from node 0: parents, and distances.
 
-    The parent (n_nodes,) of a node is the lowest-numbered neighbour that is nearer to
-    node 0, whose own is -1.
+    A parent is the lowest-numbered neighbour that is nearer to node 0; its own is -1.
     """
     depth = distances(topology.indptr, topology.indices, 0)
     i, j = topology.sources, topology.indices
@@ -58,17 +57,9 @@ class TreeReduction:
 
     The value of a node's subtree is ``merge(... merge(merge(own, first child's),
     second child's) ...)``, with the children in order of number. It does not depend on
-    which process hosts which node. ``sent`` (n_edges, 2) counts what hosted nodes have
-    sent along ``topology.edges``.
-
-    Parameters
-    ----------
-    topology : Topology
-    comm : MPI.Comm, optional
-        With the tag `TAG` free for messages of this class. By default all nodes are in
-        this process.
-    hosts : ndarray of int, optional
-        The rank of each node; every rank has one or more. By default rank i has node i.
+    the ranks ``hosts`` of the nodes, by default i for node i. Without ``comm``, in
+    which the tag `TAG` is free, all nodes are in this process. ``sent`` (n_edges, 2)
+    counts what hosted nodes have sent along ``topology.edges``.
     """
 
     def __init__(
@@ -134,12 +125,10 @@ class TreeReduction:
         """Return the merged values of all nodes, on every process.
 
         ``values`` are by hosted node: arrays of numbers are sent as they are, other
-        values as JSON, so tuples become lists. ``merge`` takes two values and returns
-        one; it leaves its arguments unchanged. ``finish`` takes the merged value and
-        returns what the root sends down the tree, by default the value itself.
-
-        If a neighbour in the tree fails, and MPI tolerates failures, MPI.Exception is
-        raised. Other ranks may wait until the communicator is revoked.
+        values as JSON, so tuples become lists. ``merge`` returns one value for two, and
+        leaves them unchanged. ``finish`` takes the merged value and returns what the
+        root sends down the tree. If a neighbour in the tree fails and MPI tolerates it,
+        MPI.Exception is raised; other ranks may wait until ``comm`` is revoked.
         """
         found = self._merge_up(values, merge)
         if self._source < 0:
