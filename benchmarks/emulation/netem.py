@@ -29,7 +29,7 @@ from launch.mpi import (
 
 ABOUT = """\
 Run a job over TCP on several hosts, which are network namespaces of this machine. They
-are removed when the job ends. Root is needed only where users may not create namespaces.
+are removed when the job ends. Root is needed only where users may not create them.
 What follows -- are arguments of dadmm.run. Ctrl-C stops a run at a common iteration; a
 second one ends it at once. The exit code is that of the job, or 2 if an option is wrong
 or the network cannot be created."""
@@ -84,8 +84,8 @@ def make_parser() -> Parser:
     parser = Parser(prog, description=ABOUT, formatter_class=kind, allow_abbrev=False)
     add = parser.add_argument
     add("--hosts", type=count, metavar="N", help="number of hosts (default 2)")
-    add("-n", "-np", type=count, metavar="RANKS", dest="ranks", help="rank r is on host "
-        f"r*N//RANKS (default {DEFAULT_RANKS})")  # fmt: skip
+    add("-n", "-np", type=count, metavar="RANKS", dest="ranks", help="rank r is on "
+        f"host r*N//RANKS (default {DEFAULT_RANKS})")  # fmt: skip
     add("--cyclic", action="store_true", help="rank r is on host r%%N instead")
     add("--hostfile", metavar="FILE", help="hosts and ranks: host0:5 in each line")
     add("--rate", type=quantity(RATES), default=0.0, help="limit of what each host "

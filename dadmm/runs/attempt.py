@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
     status: str
     iterations: int = 0  # of the summary, or of the last checkpoint
-    summary: Table = {}
+    summary: Table = {}  # noqa: RUF012 (never changed)
 
     @property
     def complete(self) -> bool:
