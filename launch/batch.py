@@ -152,7 +152,7 @@ def attempt(
 
 
 def read_arguments(arguments: list[str]) -> CommandLine | None:
-    """Return the content of arguments; None if they have an error, which ranks report."""
+    """Return the content of arguments; None if they have an error (ranks report it)."""
     with contextlib.suppress(DadmmError):
         return None if PRINTS & set(arguments) else RunConfig.from_argv(arguments)
     return None

@@ -91,7 +91,7 @@ def explain(
 
 
 def has_saved(folder: Path, since: float) -> bool:
-    """Return whether the newest checkpoint is of a job that began then and has ended."""
+    """Return whether the newest checkpoint is of a job that began then and ended."""
     newest = path_of(folder, last_checkpoint(folder), 0)
     try:
         return not RunFolder.is_live(folder) and newest.stat().st_mtime > since

@@ -233,7 +233,7 @@ def command_on_hosts(
 
 
 def read_hosts(file: str, ranks: int | None = None) -> list[str]:
-    """Return the host of each of the first `ranks` slots; those of a host are in a row."""
+    """Return the host of each of the first `ranks` slots; those of a host in a row."""
     try:
         if not os.path.isfile(file):  # reading a pipe would wait
             raise ValueError("it is not a file")
