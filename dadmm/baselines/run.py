@@ -27,8 +27,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
-from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
-from dadmm.solver.solve import KINDS, Problems, hosted_problems, make_exchange
+from dadmm.solver.plan import Kind, abilities, make_plan
+from dadmm.solver.solve import Problems, hosted_problems, make_exchange, make_kind
 
 if TYPE_CHECKING:
     from dadmm.comm import Comm
@@ -208,9 +208,8 @@ def solve(
     plan = make_plan(abilities(hosted.values()), None, coordinates)
     check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
     with one_blas_thread(), np.errstate(all="ignore"):
-        starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)
-        kind = KINDS[plan.kind](hosted, Stopping(tolerance=0.0).criteria, starts, None)
-        kind.plan = plan
+        rule = Stopping(tolerance=0.0).criteria
+        kind = make_kind(plan, hosted, topology.n_nodes, rule)
         kind.prepare(topology, world, None)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)
