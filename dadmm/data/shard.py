@@ -180,7 +180,7 @@ def open_tables(
             tables[i] = open_blocks(file, **how)
         except ShardError as error:
             gone = not Path(file.partition("::")[0]).exists()
-            more = " and the number of nodes" if gone else ""
+            more = ", and check the number of nodes" if gone else ""
             raise ShardError(f"node {i}: {error}{more}") from None
     return tables
 
