@@ -9,8 +9,7 @@ import numpy as np
 
 import dadmm
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import Rule
-from dadmm.admm.stopping import Votes
+from dadmm.admm.stopping import PATIENCE
 from dadmm.problems import PPCA, metrics
 
 THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
@@ -33,22 +32,24 @@ class PaperRule:
     """A callback that says when the paper's rule stops, and lets the run go on.
 
     It is `--stopping objective --agreement global`: the relative change of the sum of
-    all -log p(X_i | theta_i), equation (14).
+    all -log p(X_i | theta_i), equation (14), is small for `PATIENCE` iterations. Sums
+    are known one iteration later, as in a run.
     """
 
+    TOLERANCE = 1e-3
+
     def __init__(self) -> None:
-        self._rule = Votes(Rule("objective", 1e-3))
-        self._votes: np.ndarray | None = None
-        self.stop: int | None = None
+        self._held, self.stop = 0, None
         self.totals: list[float] = []  # the sums
 
     def __call__(self, t: int, run: Run) -> None:
-        # votes are read one iteration after they were cast, as in a run
-        heard = self._votes is not None and self._rule.update(self._votes)
-        if heard and self.stop is None:
-            self.stop = t
-        self._votes = run.by_node(run.local.likelihoods())
-        self.totals.append(float(self._votes.sum()))
+        if self._held >= PATIENCE:
+            self.stop = self.stop or t
+        before = self.totals[-1] if self.totals else np.inf
+        total = float(run.by_node(run.local.likelihoods()).sum())
+        is_small = abs(total - before) < self.TOLERANCE * max(abs(total), 1.0)
+        self._held = self._held + 1 if is_small else 0
+        self.totals.append(total)
 
 
 class Enough:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dadmm.core.documents import write_text
+from dadmm.core.documents import Table, write_text
 
-Row = dict[str, Any]
+Row = Table
 WHAT = ("topology", "method", "payload")
+COLUMNS = {  # of the table: entry of a row, form, unit, and whether with quartiles
+    "first": ("first", "{:.0f}", 1.0, True),
+    "for good": ("for_good", "{:.0f}", 1.0, True),
+    "messages": ("messages", "{:,.0f}", 1.0, False),
+    "kB a node": ("total_bytes", "{:.3g}", 1e-3, True),
+    "by radio": ("broadcast_bytes", "{:.3g}", 1e-3, False),
+    "set-up": ("setup_bytes", "{:.3g}", 1e-3, False),
+    "end": ("end_bytes", "{:.3g}", 1e-3, False),
+}
 FIGURES = ("iteration", "bytes")  # and each network: what the error is drawn against
 
 
@@ -43,25 +50,17 @@ def write_comparison(
 
 def table(rows: Sequence[Row], networks: Sequence[str]) -> str:
     """Return medians over the seeds, and quartiles, as a Markdown table."""
-    columns: dict[str, Callable[[list[Row]], str]] = {
-        "first": lambda own: _spread(own, "first", "{:.0f}"),
-        "for good": lambda own: _spread(own, "for_good", "{:.0f}"),
-        "messages": lambda own: _spread(own, "messages", "{:,.0f}", quartiles=False),
-        "kB a node": lambda own: _spread(own, "total_bytes", "{:.3g}", 1e-3),
-        "by radio": lambda own: _spread(own, "broadcast_bytes", "{:.3g}", 1e-3, False),
-        "set-up": lambda own: _spread(own, "setup_bytes", "{:.3g}", 1e-3, False),
-        "end": lambda own: _spread(own, "end_bytes", "{:.3g}", 1e-3, False),
+    columns = COLUMNS | {
+        f"s, {name}": (f"{name}_seconds", "{:.3g}", 1.0, False) for name in networks
     }
-    for name in networks:
-        columns[f"s, {name}"] = partial(
-            _spread, name=f"{name}_seconds", form="{:.3g}", quartiles=False
-        )
-    columns["failed"] = _failures
-    lines = [["graph", "method", "payload", *columns]]
+    lines = [["graph", "method", "payload", *columns, "failed"]]
     for (graph, method, payload), own in groups(rows):
         tuned = next((row["tuned"] for row in own if row.get("tuned")), "")
+        ended = [row["ended"] for row in own if row["ended"] != "arrived"]
+        failed = f"{len(ended)}: {', '.join(sorted(set(ended)))}" if ended else "0"
         names = [graph, f"{method} ({tuned})" if tuned else method, payload]
-        lines.append([*names, *(column(own) for column in columns.values())])
+        spreads = [_spread(own, *column) for column in columns.values()]
+        lines.append([*names, *spreads, failed])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
     return "".join(
@@ -80,7 +79,7 @@ def groups(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, ...], list[Row]]]:
 
 
 def _spread(
-    rows: list[Row], name: str, form: str, unit: float = 1.0, quartiles: bool = True
+    rows: Sequence[Row], name: str, form: str, unit: float, quartiles: bool
 ) -> str:
     """Return the median of a number over the runs that have it, with its quartiles."""
     values = [unit * row[name] for row in rows if row.get(name) is not None]
@@ -88,12 +87,6 @@ def _spread(
         return "-"
     low, middle, high = (form.format(v) for v in np.percentile(values, (25, 50, 75)))
     return f"{middle} ({low} to {high})" if quartiles and low != high else middle
-
-
-def _failures(rows: list[Row]) -> str:
-    """Return how many runs did not arrive, and why."""
-    ended = [row["ended"] for row in rows if row["ended"] != "arrived"]
-    return f"{len(ended)}: {', '.join(sorted(set(ended)))}" if ended else "0"
 
 
 def _write_rows(folder: Path, name: str, rows: Sequence[Row]) -> None:

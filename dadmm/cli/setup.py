@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from dadmm.cli.tables import Shards, has_target
 from dadmm.comm import identity
 from dadmm.comm.world import Checks, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding, Rows
@@ -113,7 +113,7 @@ def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
     return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
 
-def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Any]:
+def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
     """Return the local problems of the hosted nodes."""
     flags, settings = config.problem_flags(n_nodes), config.settings
     if config.is_plugin:  # must accept all settings, and may accept any rows
@@ -136,7 +136,7 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Any]:
     }
 
 
-def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:
+def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
     """Return the names of the columns of X, or None.
 
     If the file has no names, coefficients are named ``x0``, ``x1`` and so on.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from dadmm.comm.traffic import Traffic
 from dadmm.comm.world import World
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.interfaces import Problem, TransformableProblem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
-from dadmm.penalty import Fixed
+from dadmm.penalty import Fixed, Scheme
 from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 from dadmm.timing.network import Network
@@ -43,9 +44,9 @@ FINEST = 1e-11  # tolerance of the run that finds the optimum
 class Setting(NamedTuple):
     """On what methods are compared: the problems of this process, and the goal."""
 
-    problems: Mapping[int, Any]
+    problems: Mapping[int, Problem]
     distance: Callable[[Matrix], float]  # largest of the nodes of this process
-    options: Mapping[str, Any]  # coordinates, init and seed of `dadmm.solve`
+    options: Table  # coordinates, init and seed of `dadmm.solve`
     known: float = 0.0  # bound on the error of the optimum
 
 
@@ -104,7 +105,9 @@ def _horizon(entered: int) -> int:
 class Watch:
     """A callback that notes errors and what is sent, until it is known what it took."""
 
-    def __init__(self, world: World, distance: Any, arrival: Arrival) -> None:
+    def __init__(
+        self, world: World, distance: Callable[[Matrix], float], arrival: Arrival
+    ) -> None:
         self._world, self._distance, self.arrival = world, distance, arrival
         self.errors: list[float] = []  # of all nodes, up to the last block
         self.bytes: list[np.ndarray] = []  # (E,) of this process, by iteration
@@ -154,14 +157,14 @@ class Watch:
 
 
 def find_optimum(
-    world: World, problems: Mapping[int, Any], graph: Topology, to: float
+    world: World, problems: Mapping[int, Problem], graph: Topology, to: float
 ) -> Setting:
     """Return the distance from the pooled optimum of a convex problem.
 
     It is ``|F (theta - best)| / |F best|``, where F'F is the Hessian of the sum of all
     f_i at the optimum. A certified run finds the optimum.
     """
-    own = list(problems.values())
+    own = [cast("TransformableProblem", problem) for problem in problems.values()]
     if not getattr(own[0], "convex", False) or not hasattr(own[0], "rows"):
         raise ConfigError(
             f"the optimum of {type(own[0]).__name__} is not known, so methods cannot "
@@ -196,7 +199,7 @@ def attempt(
     setting: Setting,
     graph: Topology,
     schedule: Schedule | None,
-    method: Any,
+    method: Scheme | baselines.Algorithm,
     sending: Sending,
     arrival: Arrival,
 ) -> Watch:
@@ -205,7 +208,7 @@ def attempt(
     Only `dadmm.solve` sends sums at the end.
     """
     watch = Watch(world, setting.distance, arrival)
-    common: dict[str, Any] = {
+    common: Table = {
         "sending": sending, "schedule": schedule, "callbacks": [watch],
         "comm": world.comm,
     }  # fmt: skip

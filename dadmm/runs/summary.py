@@ -13,6 +13,7 @@ import numpy as np
 
 from dadmm.admm.clock import PHASES
 from dadmm.core.arguments import program
+from dadmm.core.documents import Table
 from dadmm.core.errors import printable
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result, Seconds
@@ -65,7 +66,7 @@ class Summary(dict[str, Any]):
         ``spent`` has the seconds in total and in set-up, before the first iteration.
         """
         found, bound, traffic = result.start, result.subspace_bound, result.traffic
-        start: dict[str, Any] = {"init": result.ending.init}
+        start: Table = {"init": result.ending.init}
         if found is not None:
             start |= {"angle_to_result_degrees": found.angle, "gap": found.gap}
             start |= {"strictness": found.strictness, "rounds": found.rounds}
@@ -462,7 +463,7 @@ def _means(seconds: Seconds) -> dict[str, float]:
     return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
 
 
-def _penalties(result: Result) -> dict[str, Any]:
+def _penalties(result: Result) -> Table:
     """Return the range of the penalties of all edges, and their budgets."""
     found, n_edges = result.penalties, len(result.topology.edges)  # directed
     if not n_edges:
@@ -482,12 +483,12 @@ def _penalties(result: Result) -> dict[str, Any]:
     return entries
 
 
-def _certificate(result: Result, named: Named) -> dict[str, Any] | None:
+def _certificate(result: Result, named: Named) -> Table | None:
     """Return the bounds on the error of the solution; None without any."""
     found = result.certificate
     if found is None:
         return None
-    entries: dict[str, Any] = {
+    entries: Table = {
         "gap": known(found.gap),
         "radius": known(found.radius),
         "coefficients": dict(named.bounds),
@@ -500,7 +501,7 @@ def _certificate(result: Result, named: Named) -> dict[str, Any] | None:
     return entries
 
 
-def _consensus(result: Result, named: Named) -> dict[str, Any]:
+def _consensus(result: Result, named: Named) -> Table:
     """Return how far the nodes are from the solution, by what, and where.
 
     Coefficients of a linear problem are judged one by one: the largest distance of any

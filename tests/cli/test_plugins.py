@@ -16,44 +16,9 @@ from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
+from tests.cli.test_sessions import MODULE
 from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import arrays_of, refused
-
-MODULE = '''
-"""Problems that somebody wrote."""
-
-import numpy as np
-
-from dadmm import Layout
-
-
-class Mean:
-    """f(m) = weight/2 sum |x - m|^2 over the rows that have no NaN."""
-
-    def __init__(self, rows, *, weight=1.0, offset=None, n_components=2, alpha=0.0):
-        self.layout = Layout.of(mean=(rows.shape[1],))
-        self.rows, self.weight = rows[~np.isnan(rows).any(axis=1)], float(weight)
-        self.rows = self.rows + (0.0 if offset is None else np.array(offset))
-        self.n_components, self.alpha = n_components, alpha
-
-    def init(self, rng):
-        return np.zeros(self.layout.size)
-
-    def expect(self, theta):
-        return None
-
-    def prox(self, theta, stats, centre, weight):
-        pull = self.weight * self.rows.sum(axis=0) + weight * centre
-        return pull / (self.weight * len(self.rows) + weight)
-
-    def objectives(self, thetas, stats):
-        off = thetas[:, None, :] - self.rows
-        return 0.5 * self.weight * (off**2).sum(axis=(1, 2))
-
-
-class Group:
-    Inner = Mean
-'''
 
 
 @pytest.fixture(autouse=True)

@@ -32,9 +32,10 @@ import numpy as np
 from dadmm import Layout
 
 class Mean:
-    def __init__(self, rows, *, weight=1.0):
-        self.layout, self.rows = Layout.of(mean=(rows.shape[1],)), rows
-        self.weight = weight
+    def __init__(self, rows, *, weight=1.0, offset=0.0, n_components=2, alpha=0.0):
+        self.layout = Layout.of(mean=(rows.shape[1],))
+        self.rows = rows[~np.isnan(rows).any(axis=1)] + np.array(offset)
+        self.weight, self.n_components, self.alpha = weight, n_components, alpha
 
     def init(self, rng):
         return np.zeros(self.layout.size)
@@ -49,6 +50,9 @@ class Mean:
     def objectives(self, thetas, stats):
         off = thetas[:, None, :] - self.rows
         return 0.5 * self.weight * (off**2).sum(axis=(1, 2))
+
+class Group:
+    Inner = Mean
 
 class NoProx:
     def __init__(self, rows):

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 import re
-from dataclasses import fields
 
 import pytest
 
@@ -219,19 +218,3 @@ UNSUITED = [  # settings that a run of ridge does not have, or not so
 def test_a_setting_that_such_a_run_does_not_have_is_named(given):
     with pytest.raises(ConfigError, match=[*given][-1]):
         RunConfig(**({"problem": "ridge"} | given))
-
-
-def test_help_names_settings_choices_and_what_may_change_on_resuming(capsys):
-    with pytest.raises(SystemExit) as left:
-        parse("--help-all")
-    text = " ".join(capsys.readouterr().out.split())
-    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
-
-    assert left.value.code == 0
-    for item in fields(RunConfig):
-        assert item.metadata["help"]
-        assert f"--{item.name.replace('_', '-')}" in text
-    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
-    assert "--strict, --no-strict" in text
-    listed = re.search(r"may change: (.*?); ", text)[1].replace("- ", "-").split(", ")
-    assert {n.removeprefix("--").replace("-", "_") for n in listed} == config.FREE

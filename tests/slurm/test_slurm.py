@@ -202,7 +202,7 @@ def test_a_sweep_is_an_array(slurm):
     again = slurm.call(*run, **more).stderr
     job = re.search(r"job (\d+): 1 of 4 runs", again)[1]
     slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job).stdout, job)
-    assert "all 4 runs are finished" in slurm.call(*run, **more).stderr
+    assert "4 runs: 4 not converged" in slurm.call(*run, **more).stderr
     with open(slurm.folder / "runs/grid/table.csv") as file:
         rows = list(csv.DictReader(file))
     tasks = [row["scheme"] + row["seed"] for row in rows]

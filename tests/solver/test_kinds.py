@@ -10,9 +10,8 @@ import dadmm
 from dadmm import Checkpoints, Topology
 from dadmm.data.patterns import remove_entries
 from tests.solver.test_merged import GRAPH, NODES, built, right, shards
-from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
-from tests.support.tables import KINDS, table
+from tests.support.tables import table
 
 RING = Topology.ring(6)
 
@@ -79,18 +78,6 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, cut):
         assert_array_equal(seen[-1][key], value, err_msg=key)
     if name != "raw":  # the sums of set-up are not repeated
         assert again.traffic.tree_bytes.sum() < whole.traffic.tree_bytes.sum()
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    "kinds",
-    [("raw", "units", "merged"), (*KINDS, "ridge+huber", "least_squares+logistic")],
-    ids=["ppca", "tables"],
-)
-def test_over_mpi_the_bits_are_those_of_one_process(kinds):
-    ended = mpiexec(NODES, *program("kinds.py"), *kinds)
-    assert ended.code == 0, ended.err
-    assert ended.out.strip() == f"{len(kinds)} agree"
 
 
 @pytest.mark.parametrize("name", ["raw", "units", "merged", "logistic"])

@@ -75,6 +75,17 @@ def quadratics(n, size=2, curvature=(5.0, 20.0), seed=0, floor=0.0):
     return problems
 
 
+def blocks(n, gaps=False):
+    """Return rows of n nodes, of unlike number; with gaps, not all are complete."""
+    rng = np.random.default_rng(4)
+    scale, shift = 1e3 * 2.0 ** -np.arange(20), rng.standard_normal((n, 20))
+    found = [scale * (rng.standard_normal((6 + 2 * i, 20)) + own) + 50.0
+             for i, own in enumerate(shift)]  # fmt: skip
+    if gaps:
+        found[-1][0, 0] = found[1][:, 3] = found[2][::2, 1:4] = np.nan
+    return found
+
+
 def samples(n, dimension, seed=0):
     """Return random samples, some directions longer than others."""
     rng = np.random.default_rng([seed, n, dimension])

@@ -9,6 +9,7 @@ with the residuals of all nodes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class Theta(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Gaussian belief about the latent z of one sample."""
+    """Belief about the latent z of one sample."""
 
     mean: NDArray  # (M,), E[z]
     covariance: NDArray  # (M, M), E[z z'] - E[z] E[z]'
@@ -88,8 +89,7 @@ def update_W(old, samples, beliefs, anchors, multipliers, eta):
     The paper's ``eta (W_i + W_j)`` is ``2 eta z_ij``, z_ij the old midpoint.
     """
     M = old.W.shape[1]
-    left = np.zeros_like(old.W)
-    right = np.zeros((M, M))
+    left, right = np.zeros_like(old.W), np.zeros((M, M))
     for x, z in zip(samples, beliefs, strict=True):
         left = left + old.a * np.outer(x - old.mu, z.mean)
         right = right + old.a * (z.covariance + np.outer(z.mean, z.mean))
@@ -101,8 +101,7 @@ def update_W(old, samples, beliefs, anchors, multipliers, eta):
 
 def update_mu(old, W, samples, beliefs, anchors, multipliers, eta):
     """Return mu, equation (15), with the new W."""
-    top = np.zeros_like(old.mu)
-    bottom = 0.0
+    top, bottom = np.zeros_like(old.mu), 0.0
     for x, z in zip(samples, beliefs, strict=True):
         top = top + old.a * (x - W @ z.mean)
         bottom = bottom + old.a
@@ -114,9 +113,7 @@ def update_mu(old, W, samples, beliefs, anchors, multipliers, eta):
 
 def update_a(old, W, mu, samples, beliefs, anchors, multipliers, eta):
     """Return a, the positive root of ``w a^2 + b a - N D / 2 = 0``, with new W, mu."""
-    weight = 0.0
-    b = 0.0
-    constant = 0.0
+    weight = b = constant = 0.0
     for x, z in zip(samples, beliefs, strict=True):
         b = b + misfit(Theta(W, mu, old.a), x, z) / 2
         constant = constant + len(mu) / 2
@@ -136,13 +133,26 @@ def maximise(old, samples, beliefs, anchors, multipliers, eta, zero_mean):
     return Theta(W, mu, update_a(old, W, mu, *given))
 
 
+def mixed(*terms: tuple[float, Theta]) -> Theta:
+    """Return the sum of weights times parameters."""
+    parts = zip(*(theta for _, theta in terms), strict=True)
+    weights = [weight for weight, _ in terms]
+    return Theta(*(sum(map(operator.mul, weights, part)) for part in parts))
+
+
 def ascend(multiplier: Theta, mine: Theta, other: Theta, eta: float) -> Theta:
     """Return the multipliers of one edge after the dual step of section 4.3."""
-    return Theta(
-        multiplier.W + eta / 2 * (mine.W - other.W),
-        multiplier.mu + eta / 2 * (mine.mu - other.mu),
-        multiplier.a + eta / 2 * (mine.a - other.a),
-    )
+    return mixed((1, multiplier), (eta / 2, mine), (-eta / 2, other))
+
+
+def midpoint(mine: Theta, other: Theta) -> Theta:
+    """Return rho_ij, halfway between the two ends of an edge."""
+    return mixed((1 / 2, mine), (1 / 2, other))
+
+
+def relax(old: Theta, new: Theta, alpha: float) -> Theta:
+    """Return z_ij, over-relaxed: beyond the new midpoint, or short of it."""
+    return mixed((1 - alpha, old), (alpha, new))
 
 
 def stack(theta: Theta) -> NDArray:
@@ -153,22 +163,6 @@ def stack(theta: Theta) -> NDArray:
 def neighbour_mean(others: Mapping[int, Theta]) -> NDArray:
     """Return theta-bar_i of equation (5), which leaves node i itself out."""
     return sum(stack(theta) for theta in others.values()) / len(others)
-
-
-def midpoint(mine: Theta, other: Theta) -> Theta:
-    """Return rho_ij, halfway between the two ends of an edge."""
-    return Theta(
-        (mine.W + other.W) / 2, (mine.mu + other.mu) / 2, (mine.a + other.a) / 2
-    )
-
-
-def relax(old: Theta, new: Theta, alpha: float) -> Theta:
-    """Return z_ij, over-relaxed: beyond the new midpoint, or short of it."""
-    return Theta(
-        old.W + alpha * (new.W - old.W),
-        old.mu + alpha * (new.mu - old.mu),
-        old.a + alpha * (new.a - old.a),
-    )
 
 
 def relative_merit(own: float, tried: Mapping[int, float]) -> dict[int, float]:
@@ -247,20 +241,17 @@ class Node:
 
 def prime(i, shards, neighbours, theta0, settings) -> Node:
     """Return node i before iteration 1: it has theta^0 of its neighbours."""
-    nothing = Theta(0.0 * theta0[i].W, 0.0 * theta0[i].mu, 0.0)
+
+    def each(value):
+        return dict.fromkeys(neighbours[i], value)
+
     return Node(
-        samples=shards[i],
-        theta=theta0[i],
-        others={j: theta0[j] for j in neighbours[i]},
-        eta=dict.fromkeys(neighbours[i], settings.eta0),
-        used=dict.fromkeys(neighbours[i], settings.eta0),
-        multipliers=dict.fromkeys(neighbours[i], nothing),
+        shards[i], theta0[i], others={j: theta0[j] for j in neighbours[i]},
+        eta=each(settings.eta0), used=each(settings.eta0),
+        multipliers=each(mixed((0, theta0[i]))),
         anchors={j: midpoint(theta0[i], theta0[j]) for j in neighbours[i]},
-        spent=dict.fromkeys(neighbours[i], 0.0),
-        budget=dict.fromkeys(neighbours[i], settings.budget0),
-        raised=dict.fromkeys(neighbours[i], 0),
-        used_up=dict.fromkeys(neighbours[i], 0),
-    )
+        spent=each(0.0), budget=each(settings.budget0), raised=each(0), used_up=each(0),
+    )  # fmt: skip
 
 
 def solve_locally(node: Node, settings: Settings) -> None:
@@ -330,36 +321,15 @@ def adapt_snap(node: Node, t: int, settings: Settings) -> None:
 
 
 def run(
-    shards: Sequence[NDArray],
-    neighbours: Sequence[Sequence[int]],
-    theta0: Sequence[Theta],
-    scheme: str,
-    settings: Settings,
-    n_iterations: int,
-) -> dict[str, NDArray]:
+    shards: Sequence[NDArray], neighbours: Sequence[Sequence[int]],
+    theta0: Sequence[Theta], scheme: str, settings: Settings, n_iterations: int,
+) -> dict[str, NDArray]:  # fmt: skip
     """Run Algorithm 1 and return what every iteration left behind.
 
-    Parameters
-    ----------
-    shards : sequence of ndarray of shape (n_i, D)
-        Samples of each node.
-    neighbours : sequence of sequence of int
-        B_i of each node, sorted.
-    theta0 : sequence of Theta
-        Initial parameters of each node.
-    scheme : str
-        One of ``SCHEMES`` or ``AGREEING``.
-    settings : Settings
-    n_iterations : int
-
-    Returns
-    -------
-    dict of ndarray
-        By iteration and node: ``W`` (T, J, D, M), ``mu`` (T, J, D), ``a``, ``f``,
-        ``primal``, ``dual``, ``balance`` (T, J). By iteration and directed edge,
-        sorted: ``eta`` (set at the end of the iteration), ``used`` (in the
-        iteration), ``tau``, ``spent``, ``budget``, ``raised``, ``used_up`` (T, E),
-        ``multipliers`` (T, E, size).
+    By iteration and node: ``W`` (T, J, D, M), ``mu`` (T, J, D), ``a``, ``f``,
+    ``primal``, ``dual``, ``balance`` (T, J). By iteration and directed edge, sorted:
+    ``eta`` (set at the end of the iteration), ``used`` (in the iteration), ``tau``,
+    ``spent``, ``budget``, ``raised``, ``used_up`` (T, E), ``multipliers`` (T, E, size).
     """
     ids = range(len(shards))
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]

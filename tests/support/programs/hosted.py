@@ -20,16 +20,26 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import Checkpoints, Schedule
+from dadmm import Checkpoints, Schedule, datasets, shard
 from dadmm.graphs import topology
+from dadmm.problems import PPCA, StructureFromMotion
+from tests.support.problems import blocks
 from tests.support.programs import parity, sending
 from tests.support.solving import solve
+from tests.support.tables import KINDS, table
 
 NODES, SIZES = 7, (1, 2, 3, 4, 7)
 GRAPHS = ("ring", "cluster", "star", "grid", "complete", "random-geometric", "chain")
+TRACKS = shard.split_frames(datasets.turntable(n_frames=4 * NODES)[0], NODES)
+MIXED = zip(table("ridge", NODES), table("huber", NODES), strict=True)
 PROBLEMS = {
     "even": parity.build(NODES, uneven=False), "uneven": parity.build(NODES),
     "logistic": parity.logistic(NODES),
+    "merged": [PPCA(own, 2) for own in blocks(NODES)],
+    "gaps": [PPCA(own, 2) for own in blocks(NODES, gaps=True)],
+    "cameras": [StructureFromMotion(own) for own in TRACKS],
+    "mixed": [pair[i % 2] for i, pair in enumerate(MIXED)],
+    **{f"table {kind}": table(kind, NODES) for kind in KINDS},
 }  # fmt: skip
 
 
@@ -39,6 +49,10 @@ def cases() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield kind, topology.build(GRAPHS[k % len(GRAPHS)], NODES), chosen
     for graph, turns, chosen in sending.cases(NODES):
         yield "uneven", graph, {"schedule": turns, **chosen}
+    for kind in PROBLEMS:
+        yield kind, topology.build("ring", NODES), {}
+    for init in ("shared", "independent"):
+        yield "merged", topology.build("star", NODES), {"init": init, "max_iter": 20}
 
 
 def place(size: int, seed: int) -> np.ndarray:
@@ -70,13 +84,27 @@ class Spread:
         return found
 
 
+def facts(result: dadmm.Result) -> list[Any]:
+    """Return what a result states, beside what `parity.compare` compares."""
+    found = [result.solution, result.objective, result.coordinates]
+    if result.certificate is not None:
+        names = ("gap", "radius", "limit", "coefficients", "gradient", "slack")
+        found += [getattr(result.certificate, name) for name in names]
+    if result.ending.init == "merged":
+        found += [result.start.angle, result.start.rounds]
+        found += list(result.subspace_bound or ())
+    return found
+
+
 def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
     """Assert that two results have the same bits, and what the wire carries."""
     parity.compare(ours, alone)
     for mine, other in zip(ours.residuals, alone.residuals, strict=True):
         assert_array_equal(mine, other)
-    assert_array_equal(ours.solution, alone.solution)
-    assert ours.objective == alone.objective
+    for mine, other in zip(facts(ours), facts(alone), strict=True):
+        assert_array_equal(mine, other)
+    for i, duals in ours.duals.items():
+        assert_array_equal(duals, alone.duals[i])
     wire, whole = ours.traffic.wire, ours.traffic
     assert len(np.unique(wire[:, :2], axis=0)) == len(wire)
     assert wire[:, 3].sum() <= whole.bytes

@@ -1,7 +1,7 @@
 """What ranks send, searched for what they hold: one line of JSON per case.
 
 Usage: privacy.py, on four ranks in a folder of its own; every rank has a file of its
-own rows. Or privacy.py bare, on any number: the bare command, with results in run.
+own rows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import numpy as np
 import recording
 from mpi4py import MPI
 
-from dadmm import Topology, datasets, problems, run
+from dadmm import Topology, problems, run
 from dadmm import sklearn as estimators
 from dadmm.comm.world import World
-from dadmm.data import shard
 from tests.support.solving import solve
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -170,11 +169,8 @@ def _sorted(found: list[np.ndarray]) -> np.ndarray:
     return np.sort(flat[np.isfinite(flat) & (flat > 1e-9)])
 
 
-def matches(tape: list[recording.Sent], held: np.ndarray, least: int = 1) -> list[str]:
-    """Return where doubles that are held were sent: the method and to whom.
-
-    ``least`` is how many make a message count.
-    """
+def matches(tape: list[recording.Sent], held: np.ndarray) -> list[str]:
+    """Return where doubles that are held were sent: the method and to whom."""
     found: set[str] = set()
     for method, to, data in tape if len(held) else ():
         for start in (0, 4):
@@ -186,7 +182,7 @@ def matches(tape: list[recording.Sent], held: np.ndarray, least: int = 1) -> lis
             for near in (above - 1, above):
                 other = held[np.clip(near, 0, len(held) - 1)]
                 same |= np.abs(numbers - other) <= PRECISION * other
-            if same.sum() >= least:
+            if same.any():
                 found.add(f"{method} to {to}")
     return sorted(found)
 
@@ -200,27 +196,17 @@ def single(tape: list[recording.Sent], held: np.ndarray) -> int:
 
 def main() -> None:
     """Run all cases and say what was found."""
-    world, least = recording.install(), 1
-    everything = cases(world)
-    if sys.argv[1:] == ["bare"]:  # every rank generates all rows
-        blocks = shard.split(datasets.synthetic(500, 20, 5, 0.2, 0)[0], SIZE)
-        words = ["--out", "run", "--quiet"]
-        everything = iter([("bare", blocks, partial(run.main, words))])
-        least = 10  # of millions, some are alike
-    for name, blocks, job in everything:
+    world = recording.install()
+    for name, blocks, job in cases(world):
         world.tape.clear()
         job()
         held = entries(blocks)
         first = np.array([b[0] - np.nanmean(b[0]) + 0.1 for b in blocks])
         mine = {
             "bytes": sum(len(sent.data) for sent in world.tape),
-            "whom": sorted({to for method, to, _ in world.tape if "end" in method}),
-            "public": sum(
-                len(data.rstrip(b"\0")) for _, to, data in world.tape if to[0] == "e"
-            ),  # without the zeros that fill what is gathered to 64 bytes
-            "entries": matches(world.tape, held, least),
+            "entries": matches(world.tape, held),
             "single": single(world.tape, held),
-            "summaries": matches(world.tape, summaries(blocks), least),
+            "summaries": matches(world.tape, summaries(blocks)),
             "shifted": matches(world.tape, _sorted([first])),
         }
         everyone = MPI.COMM_WORLD.gather(mine)

@@ -31,8 +31,13 @@ from dadmm.solver import recovery
 from dadmm.solver.metric import MetricKind
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import KINDS
-from tests.support.problems import distance, optimum, quadratics, random_graph
-from tests.support.programs.kinds import blocks
+from tests.support.problems import (
+    blocks,
+    distance,
+    optimum,
+    quadratics,
+    random_graph,
+)
 from tests.support.solving import solve
 from tests.support.subspaces import largest_angle, principal_axes
 from tests.support.tables import table
@@ -169,7 +174,7 @@ class Dying(MetricKind):
 def check_bound(comm: MPI.Comm, kind: str, *times: str) -> None:
     """Lose rank 3, and print whether what the others state of their rows is true."""
     if kind == "merged":
-        rows = blocks(comm.size, gaps=False)
+        rows = blocks(comm.size)
         problems = [PPCA(own, 2) for own in rows]
     else:
         problems = table(kind, comm.size)
