@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dadmm.comm import wire
-from dadmm.comm.wire import HEADER, NEVER, SLEEPY, Box
+from dadmm.comm.wire import HEADER, NEVER, PAYLOAD, SLEEPY, Box
 
 
 @pytest.mark.parametrize("by_row", [True, False])
