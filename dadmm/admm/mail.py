@@ -48,8 +48,11 @@ class Mail:
         self._writing = self.outbox.payload[:, : codec.length]
         self._reading = self.inbox.payload[:, : codec.length]
         self._with_eta = with_eta
-        self._full = wire.length(codec.length, with_eta)
-        self._short = wire.length(0, with_eta)
+        self._begin = 0 if with_eta else wire.ETA
+        if not with_eta and codec.length < self.outbox.payload.shape[1]:
+            self._begin = wire.BRIEF
+        self._short = 2 * wire.ETA - self._begin
+        self._full = self._short + codec.length
         self._message: Matrix = state.sent if self.direct else state.sent.copy()
         # whether all messages of a node have the same bytes, as a radio broadcasts them
         self.is_broadcast = self.gates.by_node and not with_eta
@@ -66,7 +69,7 @@ class Mail:
         exchange.begin, exchange.width = 0, out.payload.shape[1]
         exchange.lengths[...] = wire.length(exchange.width, True)
         exchange.swap()
-        exchange.begin = 0 if self._with_eta else wire.ETA
+        exchange.begin = self._begin
         exchange.width = self._codec.length
         exchange.lengths[...] = self._full
         state.sent[...], state.received[...] = out.numbers, self.inbox.numbers
@@ -96,6 +99,8 @@ class Mail:
         self._encode(due)
         lengths = self.exchange.lengths
         lengths[...] = np.where(due, self._full, self._short)
+        if self._begin == wire.BRIEF:
+            lengths += wire.HEADER.itemsize * out.needs_more
         if turn.present is not None:
             lengths[~turn.present] = 0
             np.copyto(kept["eta_sent"], out.eta, where=turn.present)

@@ -27,8 +27,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.options import Stopping, as_option
-from dadmm.solver.plan import Kind, abilities, find_starts, make_plan
-from dadmm.solver.solve import KINDS, Problems, hosted_problems, make_exchange
+from dadmm.solver.plan import Kind, abilities, make_plan
+from dadmm.solver.solve import Problems, hosted_problems, make_exchange, make_kind
 
 if TYPE_CHECKING:
     from dadmm.comm import Comm
@@ -128,7 +128,9 @@ class BaselineRun(Hosted):
         sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
         self._coder.write(by_edge[on], sent, out)
         self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
-        exchange.lengths[...] = np.where(on, wire.length(n_bytes, False), 0)
+        is_brief = n_bytes < exchange.outbox.payload.shape[1]
+        exchange.begin, exchange.width = wire.BRIEF if is_brief else wire.ETA, n_bytes
+        exchange.lengths[...] = np.where(on, 2 * wire.ETA - exchange.begin + n_bytes, 0)
         exchange.swap()
         received = self._received[on]
         self._coder.read(exchange.inbox.payload[on, :n_bytes], received)
@@ -206,9 +208,8 @@ def solve(
     plan = make_plan(abilities(hosted.values()), None, coordinates)
     check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
     with one_blas_thread(), np.errstate(all="ignore"):
-        starts, _ = find_starts(hosted, topology.n_nodes, plan, 0, None)
-        kind = KINDS[plan.kind](hosted, Stopping(tolerance=0.0).criteria, starts, None)
-        kind.plan = plan
+        rule = Stopping(tolerance=0.0).criteria
+        kind = make_kind(plan, hosted, topology.n_nodes, rule)
         kind.prepare(topology, world, None)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
@@ -40,9 +40,10 @@ from dadmm.runs.flags import in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
+from dadmm.solver.options import Record
 from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
 from dadmm.solver.rows import Observe
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import run_plan
 from dadmm.solver.subspace import n_axes
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
@@ -359,22 +360,17 @@ class Job:
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config = self.world, self.config
-        options = config.options | {
-            "record": False, "gather": "root", "coordinates": self.plan,
-        }  # fmt: skip
-        options["comm"] = replace(options["comm"], comm=world.comm)
+        given = config.options | {"record": Record(False), "gather": "root"}
+        given |= vars(given.pop("comm"))  # how ranks wait, and survive
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
         self._is_alone = True
         try:
-            self.result = solve(
-                self.problems if self.over_mpi else [*self.problems.values()],
-                self.graph,
-                schedule=self.schedule,
-                callbacks=[self._note_set_up, self.rows, self.signals, progress],
-                checkpoints=self.checkpoints,
-                **options,
-            )
+            self.result = run_plan(
+                self.plan, world, self.problems, self.graph, given, self.schedule,
+                [self._note_set_up, self.rows, self.signals, progress],
+                self.checkpoints,
+            )  # fmt: skip
         finally:
             progress.close()
         self._is_alone = False

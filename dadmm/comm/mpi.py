@@ -12,7 +12,7 @@ from dadmm.comm import mpi_library
 from dadmm.comm.exchange import Exchange, Plan
 from dadmm.comm.mpi_library import MPI, agree
 from dadmm.comm.traffic import Counter, count, count_outside, counter
-from dadmm.comm.wire import ETA, Bytes
+from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers, Topology
 
@@ -68,12 +68,8 @@ class MPIExchange(Exchange):
         machines, crowded = mpi_library.find_hosts(self._comm)
         self._wait = mpi_library.waiting(wait, crowded)
         self._far = bool((machines[self.peers] != machines[self.rank]).any())
-        self._parcels, space = self._make_parcels(topology)
-        boxes = [self.inbox.rows.reshape(-1), self.outbox.rows.reshape(-1)]
-        if not self._by_row:
-            boxes = [np.empty(space, np.uint8) for _ in boxes]
-        copies = [np.empty(space, np.uint8) for _ in range(2 * self._far)]
-        self._buffers = (*boxes, *copies)
+        self._back = topology.reverse[self.arcs]
+        self._make_parcels()
         self._made: dict[tuple[int, ...], MPI.Prequest] = {}
         self._planned = 0, 0, self.lengths.tobytes()
         # requests of these lengths, used in turn: all, those that are complete at the
@@ -88,21 +84,30 @@ class MPIExchange(Exchange):
         self._n_hosted = np.bincount(hosts, minlength=comm.size)
         self._by_node = np.argsort(np.argsort(hosts, kind="stable"))
 
-    def _make_parcels(self, topology: Topology) -> tuple[list[Parcel], int]:
-        """Return a parcel for each other rank, and the bytes of a buffer for all."""
-        back, begin, parcels = topology.reverse[self.arcs], 0, []
+    def _make_parcels(self) -> None:
+        """Make a parcel for each other rank, and buffers for all of them."""
+        back, begin, parcels = self._back, 0, []
         for rank in np.unique(self.peers[self.peers != self.rank]).tolist():
             rows = np.flatnonzero(self.peers == rank)
             sent, received = (rows[np.argsort(k[rows])] for k in (self.arcs, back))
             if self._by_row:
                 begin = int(rows[0]) * self.inbox.rows.shape[1]
             parcels.append(Parcel(rank, sent, received, begin))
-            begin += len(rows) * (2 * ETA + self.width)
-        return parcels, max(begin, self.inbox.rows.size)
+            begin += len(rows) * (2 * ETA + self.outbox.payload.shape[1])
+        self._parcels, space = parcels, max(begin, self.inbox.rows.size)
+        boxes = [self.inbox.rows.reshape(-1), self.outbox.rows.reshape(-1)]
+        if not self._by_row:
+            boxes = [np.empty(space, np.uint8) for _ in boxes]
+        copies = [np.empty(space, np.uint8) for _ in range(2 * self._far)]
+        self._buffers = (*boxes, *copies)
 
     def swap(self) -> None:
         planned = self.begin, self.width, self.lengths.tobytes()
         if planned != self._planned:
+            if self.begin == BRIEF and self._by_row:  # from now on rows are packed
+                self._by_row = False
+                self._free()
+                self._make_parcels()
             self._count()
             self._planned = planned
             self._plans = [self._plan(turn) for turn in (0, 1)]
@@ -129,11 +134,13 @@ class MPIExchange(Exchange):
 
     def _pack(self, buffer: Bytes) -> None:
         """Write the message to each rank."""
-        lengths, head = self.lengths, 2 * ETA - self.begin
+        lengths, flags = self.lengths, self.outbox.fields["flags"]
+        head = 2 * ETA - self.begin
         for parcel, n in zip(self._parcels, self._parcel_bytes.tolist(), strict=True):
             rows = due = parcel.sent
-            if n < len(rows) * (head + self.width):
-                rows, due = rows[lengths[rows] > 0], rows[lengths[rows] > head]
+            if self.begin == BRIEF or n < len(rows) * (head + self.width):
+                rows = rows[lengths[rows] > 0]
+                due = rows[(flags[rows] & PAYLOAD) > 0]
             data = buffer[parcel.begin : parcel.begin + n]
             self.outbox.pack(rows, due, self.begin, self.width, data)
 
@@ -155,6 +162,7 @@ class MPIExchange(Exchange):
     def _plan(self, turn: int) -> tuple[list[MPI.Prequest], ...]:
         """Return the requests for the current lengths."""
         lengths, most = self.lengths, 2 * ETA - self.begin + self.width
+        most += HEADER.itemsize * (self.begin == BRIEF)
         self._all_present = bool(lengths.all())
         sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
         self._parcel_bytes = np.array(sums, dtype=np.int64)
@@ -245,8 +253,14 @@ class MPIExchange(Exchange):
                 atexit.register(mpi_library.leave)
                 return exchange, alive, int(t[0])
 
-    def close(self) -> None:
-        self._wait([*self._pending[0], *self._pending[1], *self._open])
+    def _free(self) -> None:
+        """Complete late sends, and free all requests."""
+        self._wait([*self._pending[0], *self._pending[1]])
         for request in self._made.values():
             request.Free()
+        self._made, self._pending = {}, [[], []]
+
+    def close(self) -> None:
+        self._wait(self._open)
+        self._free()
         self._comm.Free()

@@ -1,4 +1,4 @@
-"""The bytes of a message: the penalty if needed, a header of 8 bytes, the payload.
+"""The bytes of a message: the penalty if needed, a header of 2 or 8 bytes, the payload.
 
 ====== ===== =========================================================
 bytes  type  content
@@ -11,7 +11,10 @@ bytes  type  content
 rest         the payload, as `dadmm.comm.codec` writes it
 ====== ===== =========================================================
 
-A message without eta begins at byte 8. The initial message, before iteration 1, always
+A message without eta begins at byte 8. If its payload is shorter than double precision,
+it has a brief header in place of the whole one: 2 bytes with the flags and, from the
+fourth bit on, ``quiet_count``. If that is not enough, the flag MORE is set, and the
+whole header follows. The initial message, before iteration 1, always
 has eta and theta in double precision. Numbers are in native byte order, which all ranks
 share.
 """
@@ -19,6 +22,7 @@ share.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers
@@ -28,8 +32,10 @@ HEADER = np.dtype(
 )
 NEVER = 2**32 - 1
 MOST_QUIET = 2**16 - 1
-PAYLOAD, SLEEPY = 1, 2
+PAYLOAD, SLEEPY, MORE = 1, 2, 4
 ETA = 8  # bytes of eta, and where a message without it begins
+BRIEF = 14  # where a message with a brief header begins
+MOST_BRIEF = 2**13 - 1  # the largest quiet count in a brief header
 Bytes = np.ndarray  # of uint8
 # the header of a node that neither stops nor requests anything
 IDLE = np.array([(NEVER, 0, 0, PAYLOAD)], HEADER).view(np.uint64)[0]
@@ -62,12 +68,26 @@ class Box:
         self.fields = self.header.view(HEADER)
         self.numbers: Matrix = self.payload.view(np.float64)
 
+    @property
+    def needs_more(self) -> NDArray[np.bool_]:
+        """Whether a brief header is not enough, (E,)."""
+        stop_at, quiet, requests, _ = (self.fields[name] for name in HEADER.names or ())
+        more: NDArray[np.bool_] = (stop_at != NEVER) | (requests > 0)
+        return more | (quiet > MOST_BRIEF)
+
     def pack(
         self, rows: Integers, due: Integers, begin: int, width: int, out: Bytes
     ) -> None:
         """Write messages of these rows as one: by field, payloads of ``due`` last."""
         at = 0
-        for field in (self.eta, self.header)[begin // ETA :]:
+        if begin == BRIEF:
+            more = self.needs_more[rows]
+            brief = self.fields["flags"][rows] | np.uint16(MORE) * more
+            brief |= (self.fields["quiet_count"][rows] & np.uint16(MOST_BRIEF)) << 3
+            heads = [brief.view(np.uint8), self.header[rows[more]].view(np.uint8)]
+            at = sum(map(len, heads))
+            np.concatenate(heads, out=out[:at])
+        for field in (self.eta, self.header)[-(-begin // ETA) :]:
             part = out[at : at + ETA * len(rows)].view(field.dtype)
             np.take(field, rows, out=part, mode="clip")
             at += ETA * len(rows)
@@ -80,7 +100,17 @@ class Box:
     def unpack(self, rows: Integers, begin: int, width: int, data: Bytes) -> None:
         """Read what `pack` has written; headers say which messages have payloads."""
         at = 0
-        for field in (self.eta, self.header)[begin // ETA :]:
+        if begin == BRIEF:
+            at = 2 * len(rows)
+            brief = data[:at].view(np.uint16)
+            self.header[rows] = IDLE
+            self.fields["quiet_count"][rows] = brief >> 3
+            self.fields["flags"][rows] = brief & (PAYLOAD | SLEEPY)
+            longer = rows[(brief & MORE) > 0]
+            whole = data[at : at + HEADER.itemsize * len(longer)]
+            self.header[longer] = whole.view(np.uint64)
+            at += len(whole)
+        for field in (self.eta, self.header)[-(-begin // ETA) :]:
             field[rows] = data[at : at + ETA * len(rows)].view(field.dtype)
             at += ETA * len(rows)
         due = rows[(self.fields["flags"][rows] & PAYLOAD) > 0]

@@ -49,8 +49,7 @@ FIELDS = {  # of the JSON of an encoding
 class RowBlocks:
     """The rows of X (n, p) in a file, without gaps, which each iteration reads again.
 
-    ``blocks`` reads and encodes them. They are passed on in pieces with at least as
-    many rows as columns, so that factors of pieces can be merged.
+    They come in pieces of at least p rows, so that factors of pieces can be merged.
     """
 
     ndim = 2
@@ -195,10 +194,7 @@ class Encoding:
         return Rows(X, y, weight, kept, n_filled)
 
     def encode_all(self, frames: Iterable[Frame]) -> Rows:
-        """Return the numbers of a table for a fit, which is one frame or several.
-
-        X of several frames is encoded again whenever it is used, unless it has gaps.
-        """
+        """Return the numbers of one frame or several, whose X is encoded when used."""
 
         def encoded() -> Iterator[Rows]:  # keeps no frame
             return (self.encode(frame, fit=True) for frame in frames)

@@ -257,16 +257,15 @@ def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path,
         raise ShardError(f"{file}: {error}") from None
     except MemoryError:
         raise
-    except OSError as error:
-        raise ShardError(
-            f"cannot read {file}: {error.strerror or error}; check the path, and write "
-            "{node} where the file of each node has its number"
-        ) from None
     except Exception as error:  # parsers raise many types on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
-        raise ShardError(
-            f"{file} is not a valid {file.suffix} file: {reason}"
-        ) from None
+        said = f"{file} is not a valid {file.suffix} file: {reason}"
+        if isinstance(error, OSError) and error.errno is not None:
+            said = (
+                f"cannot read {file}: {error.strerror}; check the path, the number of "
+                "nodes, and that {node} stands for the number of a node"
+            )
+        raise ShardError(said) from None
 
 
 def _read(

@@ -42,11 +42,6 @@ MOST_ROWS = 60  # coefficients, and columns of components
 MOST_POINTS = 5000  # of a structure
 MANY = 6  # runs whose coefficients have a column each
 NORMAL = 1.96  # standard errors of an interval of 95 %
-GOING = {
-    "still going": "The run is still going",
-    "interrupted": "The run was interrupted, and no process is at work in its folder",
-    "not finished": "The run has not finished",
-}
 COLOURS = {
     "certified": "good", "stationary": "good", "not converged": "bad",
     "stopped": "fair", "interrupted": "fair", "not finished": "fair",
@@ -158,7 +153,7 @@ def _printed(run: StoredRun) -> str:
     found = run.summary
     if run.is_going:
         words = (
-            f"{GOING[found['status']]} (as of {run.as_of}): {found['iterations']:,} "
+            f"The run is {found['status']} (as of {run.as_of}): {run.n_iterations:,} "
         )
         words += f"of at most {run.config.max_iter:,} iterations have been written."
         return paragraph(words, "going")

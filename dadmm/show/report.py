@@ -30,18 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog=program("report"),
         description="Write a page about runs, one file for a browser.",
     )
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN",
-        help="folder of a run, which may be going on, or of several, such as a sweep",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out", metavar="FILE",
-        help=f"(default: {REPORT} in RUN, or compare-{REPORT} in the first of several)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
-        "again and again until no run is going on; an open page reloads itself",
-    )  # fmt: skip
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folder of a run, which may be going "
+        "on, or of several, such as a sweep")  # fmt: skip
+    add("--out", metavar="FILE", help=f"(default: {REPORT} in RUN, or compare-{REPORT} "
+        "in the first of several)")  # fmt: skip
+    add("--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
+        "again until no run is going on; an open page reloads itself")  # fmt: skip
     try:
         given = parser.parse_args(argv)
         EVERY.check("--every", given.every)

@@ -65,7 +65,10 @@ def describe(panel: Panel) -> Json:
     dashes = ("dot", "dash", "solid")
     for k, at in enumerate(reversed(panel.moments.values())):
         shapes.append(_line("x", at, dashes[max(2 - k, 0)]))
-    notes = [_note(name, at) for name, at in panel.moments.items()]
+    notes: list[Json] = []
+    for name, at in panel.moments.items():  # names that are too close would collide
+        if not notes or at - notes[-1]["x"] > 0.06 * max(panel.moments.values()):
+            notes.append(_note(name, at))
     return {"data": data, "layout": layout | {"shapes": shapes, "annotations": notes}}
 
 

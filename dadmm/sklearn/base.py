@@ -102,11 +102,7 @@ class Consensus(BaseEstimator):
         return cloned
 
     def _assemble(self, check: Callable[[], Arrays], *, least: int = 1) -> FitData:
-        """Return the ranks, the graph and the rows of a fit.
-
-        ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
-        least ``least`` rows.
-        """
+        """Return ranks, graph and checked rows, ``least`` or more of each node."""
         if isinstance(self.comm, str):
             raise ProblemError(
                 "this estimator is a copy without its communicator, as joblib makes "

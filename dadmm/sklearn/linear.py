@@ -360,10 +360,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         self.n_iter_ = np.array([self.result_.iterations])
 
     def decision_function(self, X: ArrayLike) -> Matrix:
-        """Return the score ``x' w + b`` of each row of X.
-
-        Shape (n,) for two classes, positive for ``classes_[1]``, or (n, n_classes).
-        """
+        """Return ``x' w + b`` of each row, (n, n_classes), or (n,) of the second."""
         scores = self._linear(X)
         return scores if len(self.coef_) > 1 else scores[:, 0]
 

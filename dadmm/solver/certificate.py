@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from dadmm.admm.loop import Run
+from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Coordinates, least_curvature, without
 
@@ -168,7 +169,7 @@ def _radius(
     run: Run, centre: Vector, S: float, D: float, quadratic: bool
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
-    problems: Any = run.local.problems
+    problems = cast(list[TransformableProblem], run.local.problems)
 
     def bound(reach: float) -> tuple[float, float]:
         rows = [problem.rows(centre, reach) for problem in problems]
@@ -204,7 +205,7 @@ def _l1_gap(
     The length q of the way to the minimum, in the norm of the Hessian, satisfies ``q^2
     / 2 <= b + a q``. The gap is at most ``b + a q``.
     """
-    problems: Any = run.local.problems
+    problems = cast(list[TransformableProblem], run.local.problems)
     none = np.zeros(len(coordinates.map))
     weights = run.total([getattr(problem, "l1", none) for problem in problems])
     if not weights.any():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from dadmm import penalty
 from dadmm.admm.rule import Rule
@@ -12,6 +12,7 @@ from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
 from dadmm.comm.sending import Sending
 from dadmm.core import schema
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import FLAG, check_fields, choice, entry
 from dadmm.solver.rows import NODE_COLUMNS, Observe
@@ -145,27 +146,26 @@ class Ranks:
         check_fields(self)
 
 
-def as_option(kind: type[Option], given: Any) -> Option:
+def as_option(kind: type[Option], given: object) -> Option:
     """Return an object of a class: the given one, or one with this first argument."""
-    make: Any = kind
-    found: Option = given if isinstance(given, kind) else make(given)
-    return found
+    make = cast(Callable[[object], Option], kind)
+    return given if isinstance(given, kind) else make(given)
 
 
-def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
+def grouped(settings: Mapping[str, object]) -> Table:
     """Return arguments of `dadmm.solve` from settings by name.
 
     Settings are fields of the scheme, of `Stopping`, `Sending`, `Record` and `Ranks`
     (``record_edges`` is the field ``edges``, and ``stopping`` the name of the rule).
     Other settings, and settings that are objects, are returned unchanged.
     """
-    left = dict(settings)
+    left: Table = dict(settings)
 
-    def take(kind: type, **renamed: str) -> dict[str, Any]:
+    def take(kind: type, **renamed: str) -> Table:
         names = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
         return {name: left.pop(old) for name, old in names.items() if old in left}
 
-    found: dict[str, Any] = {}
+    found: Table = {}
     if own := take(penalty.Scheme):
         found["scheme"] = penalty.build(left.pop("scheme", "snap"), **own)
     if not isinstance(left.get("stopping"), Stopping):

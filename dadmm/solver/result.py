@@ -12,6 +12,7 @@ import numpy as np
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
 from dadmm.comm.traffic import Traffic
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
@@ -159,7 +160,7 @@ class Result:
     subspace_bound: SubspaceBound | None = None
     duals: Mapping[int, Vector] = field(default_factory=dict)
     curvature_seconds: float = 0.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Table = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -22,26 +22,19 @@ from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.solver.recovery import NodeFailure
 
 NODE_COLUMNS = (
-    "objective",
-    "primal",
-    "dual",
-    "disagreement",  # the rule "optimality" judges this and `residual`
-    "residual",
+    "objective", "primal", "dual",
+    "disagreement", "residual",  # which the rule "optimality" judges
     # the criteria as multiples of their limits, see `rule.Verdict`
-    "objective_over_limit",
-    "disagreement_over_limit",
-    "residual_over_limit",
+    "objective_over_limit", "disagreement_over_limit", "residual_over_limit",
     "eta",  # mean over the edges of the penalty used in this iteration
     "quiet",  # the count in the header, see `admm.stopping`
     # sent by the node in this iteration; the opening message, with the starting
     # parameters, is in the totals of summary.json and result.npz only
-    "messages",
-    "bytes",  # of these messages
-    "solve_seconds",
-    "exchange_seconds",
+    "messages", "bytes",
+    "solve_seconds", "exchange_seconds",
     "update_seconds",  # multipliers, verdict and penalties
     "observe_seconds",  # of the previous iteration; recording this row is part of it
-)
+)  # fmt: skip
 # the penalty state after the iteration, and the bytes of the message (0 for none)
 EDGE_COLUMNS = ("eta", "spent", "budget", "raised", "used_up", "bytes")
 
@@ -55,8 +48,8 @@ class Sink(Protocol):
     def append(self, first: int, block: Array) -> None:
         """Store (iterations, rows, columns), from iteration ``first`` on."""
 
-    def rewind(self, t: int, kept: Mask | None) -> None:
-        """Drop iterations after ``t``, and rows that are not ``kept``; None is all."""
+    def rewind(self, t: int, kept: Mask) -> None:
+        """Drop iterations after ``t``, and rows that are not ``kept``."""
 
 
 class MemorySink:
@@ -68,9 +61,8 @@ class MemorySink:
     def append(self, first: int, block: Array) -> None:
         self._blocks.append(block.copy())
 
-    def rewind(self, t: int, kept: Mask | None) -> None:
-        whole = self.rows[: t - self._start]
-        self._blocks = [whole if kept is None else whole[:, kept]]
+    def rewind(self, t: int, kept: Mask) -> None:
+        self._blocks = [self.rows[: t - self._start][:, kept]]
 
     @property
     def rows(self) -> Array:
@@ -102,12 +94,12 @@ class RowBuffer:
         rows: Matrix = self._block[self._used - 1]
         return rows
 
-    def rewind_to(self, t: int, kept: Mask | None = None) -> None:
-        """Continue after iteration ``t`` with the rows that are ``kept`` (n_rows,)."""
-        self._used = min(self._used, max(t + 1 - self._first, 0))
+    def rewind(self, failure: NodeFailure) -> None:
+        """Drop the iterations that are repeated, and rows of failed nodes."""
+        self._used = min(self._used, max(failure.t + 1 - self._first, 0))
         self.flush()
-        self._sink.rewind(t, kept)
-        self._first = t + 1
+        self._sink.rewind(failure.t, self._kept(failure))
+        self._first = failure.t + 1
 
     def flush(self) -> None:
         """Pass all rows to the sink."""
@@ -115,6 +107,9 @@ class RowBuffer:
             self._sink.append(self._first, self._finished(self._block[: self._used]))
         self._first += self._used
         self._used, self._flushed = 0, monotonic()
+
+    def _kept(self, failure: NodeFailure) -> Mask:
+        raise NotImplementedError
 
     def _finished(self, block: Array) -> Array:
         """Return the rows (iterations, n_rows, n_columns) of a block."""
@@ -128,14 +123,11 @@ class NodeRows(RowBuffer):
     iterations at once.
     """
 
-    def __init__(
-        self, sink: Sink, observe: Observe | None = None, start: int = 0
-    ) -> None:
+    def __init__(self, sink: Sink, observe: Observe, start: int = 0) -> None:
         super().__init__(sink, start)
-        found = observe or {}
-        self._observe = tuple(found.values())
-        self._extra = len(PHASES) + len(found)  # columns beside the numbers
-        self.columns = NODE_COLUMNS + tuple(found)
+        self._observe = tuple(observe.values())
+        self._extra = len(PHASES) + len(observe)  # columns beside the numbers
+        self.columns = NODE_COLUMNS + tuple(observe)
         self._run: Run | None = None
 
     def __call__(self, t: int, run: Run) -> None:
@@ -148,9 +140,8 @@ class NodeRows(RowBuffer):
         for k, look in enumerate(self._observe, len(PHASES)):
             rows[k - extra] = [look(theta) for theta in points]
 
-    def rewind(self, failure: NodeFailure) -> None:
-        """Drop the iterations that are repeated, and failed nodes."""
-        self.rewind_to(failure.t, failure.kept_nodes)
+    def _kept(self, failure: NodeFailure) -> Mask:
+        return failure.kept_nodes
 
     def _finished(self, block: Array) -> Array:
         run, numbers = self._run, block[:, : -self._extra]
@@ -170,16 +161,15 @@ class EdgeRows(RowBuffer):
 
     columns = EDGE_COLUMNS
 
-    def rewind(self, failure: NodeFailure) -> None:
-        """Drop the iterations that are repeated, and the edges to failed nodes."""
-        self.rewind_to(failure.t, failure.kept)
-
     def __call__(self, t: int, run: Run) -> None:
         penalty = run.state.penalty
         rows = self.next_rows(len(run.arcs), len(self.columns))
         for k, name in enumerate(EDGE_COLUMNS[:-1]):
             rows[:, k] = run.by_edge(penalty[name]) if name in penalty else 0.0
         rows[:, -1] = run.by_edge(run.exchange.lengths)
+
+    def _kept(self, failure: NodeFailure) -> Mask:
+        return failure.kept
 
 
 class History:

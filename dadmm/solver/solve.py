@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import partial
-from numbers import Integral
 from time import monotonic
 from typing import Any
 
@@ -14,11 +13,13 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, Setup
+from dadmm.admm.rule import Rule
 from dadmm.comm import identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import Checks, World
 from dadmm.core.classes import place_of
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
@@ -84,7 +85,7 @@ def solve(
     schedule: Schedule | None = None,
     init: str | Matrix | None = None,
     warm_start: Result | None = None,
-    coordinates: str | Plan = "auto",
+    coordinates: str = "auto",
     bound_angle: bool = True,
     seed: int = 0,
     record: bool | Record | None = None,
@@ -117,23 +118,21 @@ def solve(
     init : {"merged", "shared", "independent"} or ndarray of shape (n_nodes, size)
         "merged", for PPCA and structure from motion: the principal axes of all rows,
         merged over the network, see `docs/accuracy.md`. Or draw the same parameters for
-        all nodes, or different ones for each, or use the given ones. The default is
-        "merged" for PPCA, except with the scheme "fixed" or raw coordinates;
-        "independent" for structure from motion, where each camera starts from its first
-        frame; else "shared".
+        all nodes, or others for each. The default is "merged" for PPCA, except with the
+        scheme "fixed" or raw coordinates; "independent" for structure from motion,
+        where each camera starts from its first frame; else "shared".
     warm_start : Result, optional
         Start from the parameters and multipliers of another result, in place of
         ``init``. Its problems may have had other rows or penalties, and its graph other
         edges, but the nodes and the layout are the same.
-    coordinates : {"auto", "metric", "units", "raw"}, or Plan
-        In which coordinates theta is found, whatever the scheme. "metric", for convex
-        problems with the methods ``rows`` and ``within``: sums over the network at the
-        start choose coordinates in which the problem is well conditioned, and sums at
-        the end bound the error of the result, see `docs/accuracy.md`. "units", for
-        PPCA: the mean and unit of all rows. "raw": the units of the data, and no sums
-        over the network. The default is the metric for convex problems of up to 300
-        parameters, units for PPCA, unless entries are missing and the start is drawn,
-        and raw for all others. A `Plan` replaces ``init`` and ``bound_angle``, too.
+    coordinates : {"auto", "metric", "units", "raw"}
+        In which coordinates theta is found. "metric", for convex problems with the
+        methods ``rows`` and ``within``: sums over the network choose coordinates at the
+        start, and bound the error of the result at the end, see `docs/accuracy.md`.
+        "units", for PPCA: the mean and unit of all rows. "raw": the units of the data,
+        and no sums over the network. The default is the metric for convex problems of
+        up to 300 parameters, units for PPCA, unless entries are missing and the start
+        is drawn, and raw for all others.
     bound_angle : bool
         Whether sums at the end bound the angle between the subspace of each node and
         the principal axes of all rows, for PPCA in units without missing entries.
@@ -170,17 +169,14 @@ def solve(
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.regression(60, 3)
     >>> problems = [dadmm.problems.Ridge(X[i::6], y[i::6], alpha=0.1) for i in range(6)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(6))
-    >>> result.status
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6)).status
     'certified'
-    >>> result.parts(0).coef.round(2)  # of node 0
-    array([ 0.13, -0.11,  0.58])
     """
     began, ranks = monotonic(), as_option(Ranks, comm)
-    comm, world = ranks.comm, World(ranks.comm)
-    given: dict[str, Any] = {
+    world, is_warm = World(ranks.comm), warm_start is not None
+    given: Table = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
-        "init": init if warm_start is None else "warm", "coordinates": coordinates,
+        "init": "warm" if is_warm else init, "coordinates": coordinates,
         "bound_angle": bound_angle, "seed": seed, "record": record, "wait": ranks.wait,
         "on_failure": ranks.on_failure, "gather": gather,
         "checkpoints": checkpoints is not None,
@@ -194,12 +190,11 @@ def solve(
         CALLBACKS.check("callbacks", callbacks)
         RESULT.check("warm_start", warm_start)
         choice(GATHERS).check("gather", gather)
-        if not isinstance(coordinates, Plan):
-            choice(COORDINATES).check("coordinates", coordinates)
+        choice(COORDINATES).check("coordinates", coordinates)
         FLAG.check("bound_angle", bound_angle)
         if isinstance(init, str):
             choice(INITS).check("init", init)
-        if warm_start is not None and init is not None:
+        if is_warm and init is not None:
             raise ConfigError("give init or warm_start, not both")
         given.update({name: make(given[name]) for name, make in OPTIONS.items()})
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
@@ -214,46 +209,59 @@ def solve(
     # all ranks check their arguments, and compare what must be equal
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
-    if comm is not None:
+    if world.comm is not None:
         checks.compare(common)
-    planned = isinstance(coordinates, Plan)
-    able = None if planned else checks.run(lambda: abilities(hosted.values()))
-    everyone = checks.gather(able=able)
-    if comm is not None and isinstance(problems, Mapping):
+    everyone = checks.gather(able=checks.run(lambda: abilities(hosted.values())))
+    if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
-    policy: Scheme = given["scheme"]
-    stop: Stopping = given["stopping"]
-    messages: Sending = given["sending"]
-    records: Record = given["record"]
-    n_nodes, is_warm = topology.n_nodes, warm_start is not None
-    # plan: which coordinates, which start, and from which iteration
-    if isinstance(coordinates, Plan):
-        plan = coordinates
-    else:
-        able = common_abilities([own["able"] for own in everyone])
-        plan = make_plan(able, init, coordinates, policy.is_constant, is_warm)
-        plan = plan._replace(bound_angle=bound_angle)
-    policy = policy.settled(plan.kind is not Kind.RAW)
-    begin, saved = 0, None
+    able = common_abilities(own["able"] for own in everyone)
+    plan = make_plan(able, init, coordinates, given["scheme"].is_constant, is_warm)
+    plan = plan._replace(bound_angle=bound_angle)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
-        checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, facts)
+        most = given["stopping"].max_iter
+        checkpoints.open(world, tuple(hosted), topology.n_nodes, most, facts)
+    return run_plan(
+        plan, world, hosted, topology, given, schedule, callbacks, checkpoints,
+        warm_start, began,
+    )  # fmt: skip
+
+
+def run_plan(
+    plan: Plan,
+    world: World,
+    hosted: Mapping[int, Problem],
+    topology: Topology,
+    given: Table,
+    schedule: Schedule | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoints: Checkpoints | None = None,
+    warm: Result | None = None,
+    began: float | None = None,
+) -> Result:
+    """Run the problems of this process; what is given has been checked, see `solve`."""
+    began, n_nodes = began or monotonic(), topology.n_nodes
+    stop: Stopping = given["stopping"]
+    records: Record = given["record"]
+    scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
+    begin, saved = 0, None
+    if checkpoints is not None:
         if world.rank == 0:
             checkpoints.tidy()
         begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
-        starts, duals = find_starts(hosted, n_nodes, plan, seed, warm_start)
-        kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
-        kind.plan = plan
+        kind = make_kind(plan, hosted, n_nodes, stop.criteria, given["seed"], warm)
         with restoring(checkpoints):
             kind.prepare(topology, world, saved)
-        setup = Setup(kind, policy, messages, stop.agreement)
+        setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         size = next(iter(kind.within.values())).layout.shared_size
-        nodes = row_order(topology, kind.within)
-        survives = ranks.on_failure == "continue"
-        exchange = make_exchange(world, topology, size, nodes, ranks.wait, survives)
+        nodes, survives = (
+            row_order(topology, kind.within),
+            given["on_failure"] != "abort",
+        )
+        exchange = make_exchange(world, topology, size, nodes, given["wait"], survives)
         run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
@@ -270,23 +278,38 @@ def solve(
         # conclude
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
-        first = "given" if is_warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local, kind, first)
+        drawn = warm is None and isinstance(plan.init, str)
+        ending = find_ending(local, kind, str(plan.init) if drawn else "given")
+        gather = given["gather"]
         result = collect(local, kind, ending, stated, recorder, before, gather)
-        exchange = local.run.exchange
-        left = comm
+        exchange, left = local.run.exchange, world.comm
         if local.lost and exchange.private_comm is not None:
             left = exchange.private_comm.Dup()
         exchange.close()
-        named = {"problem": place_of(type(next(iter(hosted.values()))))}
+        settings = {"problem": place_of(type(next(iter(hosted.values()))))}
+        settings |= _facts(given, set())
         spent = {"total": monotonic() - began, "set_up": set_up}
-        settings = named | _facts(given, set())
         return replace(result, comm=left, settings=settings, spent=spent)
 
 
-def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
+def make_kind(
+    plan: Plan,
+    hosted: Mapping[int, Problem],
+    n_nodes: int,
+    rule: Rule,
+    seed: int = 0,
+    warm: Result | None = None,
+) -> SolveKind:
+    """Return the kind of run that is planned, with its starts."""
+    starts, duals = find_starts(hosted, n_nodes, plan, seed, warm)
+    kind = KINDS[plan.kind](hosted, rule, starts, duals)
+    kind.plan = plan
+    return kind
+
+
+def _facts(given: Table, left_out: set[str]) -> Table:
     """Return settings by name, with the fields of objects in place of the objects."""
-    found: dict[str, Any] = {}
+    found: Table = {}
     for name, value in given.items():
         if isinstance(value, Scheme):
             found |= {name: penalty.name_of(value), **vars(value)}
@@ -311,8 +334,8 @@ def hosted_problems(
             )
         return {world.rank: problems}
     if isinstance(problems, Mapping):
-        integers = all(isinstance(i, Integral) for i in problems)
-        wrong = [i for i in problems if not integers or not 0 <= i < n_nodes]
+        nodes: set[object] = {*range(n_nodes)}
+        wrong = [i for i in problems if isinstance(i, bool) or i not in nodes]
         if wrong or not problems:
             raise ProblemError(
                 f"give problems by node, from 0 to {n_nodes - 1}, at least one on each "
@@ -326,7 +349,7 @@ def hosted_problems(
         )
     else:
         own = dict(enumerate(problems))
-    if not over_mpi and list(own) != list(range(n_nodes)):
+    if not over_mpi and len(own) != n_nodes:
         raise TopologyError(
             f"the graph has {n_nodes} nodes but {len(own)} problems were given; pass "
             "one per node"

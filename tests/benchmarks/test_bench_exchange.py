@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
 from benchmarks import bench_exchange
 from benchmarks.shared.experiment import read_rows
-from dadmm.timing import calibrate
 from dadmm.timing.network import Network
 from tests.support.processes import ROOT, find_mpiexec, python
 
@@ -57,24 +54,3 @@ def test_the_page_has_the_stored_rows():
     assert len(found) == 4
     for ratios in found.values():
         assert f" | {' | '.join(ratios)} |\n" in page
-
-
-def test_the_rows_calibrate_the_network_of_two_ranks(tmp_path):
-    """Ranks that share cores also wait for each other, which is no link's."""
-    echo = {"transport": "ping-pong", "class": "host", "mpi": "MPI", "mpi4py": "4"}
-    echo["wait"] = "block"
-    times = {(2, 64): 2e-6, (2, 65600): 4e-6, (20, 64): 1e-4, (20, 65600): 2e-4}
-    rows = [
-        {**echo, "ranks": ranks, "bytes": size, "seconds": seconds}
-        for (ranks, size), seconds in times.items()
-    ]
-    given = argparse.Namespace(csv=tmp_path / "rows.csv", network=tmp_path / "n.toml")
-    bench_exchange.report(rows, given)
-
-    found = calibrate.calibrated(calibrate.read(tmp_path / "rows.csv"))
-    assert found.links == Network.read(tmp_path / "n.toml").links
-    assert found.links["host"].latency == pytest.approx(2e-6, rel=1e-2)
-    stored = calibrate.read(ROOT / "benchmarks" / "results" / "exchange.csv")
-    (host,) = calibrate.calibrated(stored).links.values()  # see docs/communication.md
-    assert host.latency == pytest.approx(2.8e-6, rel=0.05)
-    assert host.bandwidth == pytest.approx(2.9e9, rel=0.05)

@@ -51,30 +51,6 @@ def test_the_pooled_solution_is_a_minimum(problem, units):
     assert pooled.objective(model, X, y, np.zeros(5)) > 1.2 * best.objective
 
 
-def test_collinear_columns_leave_entries_open():
-    X, y = table()
-    twice = np.column_stack([X, 2 * X[:, 0] + X[:, 1]])
-    dummies = np.column_stack([X, y > 3.0, y <= 3.0])
-
-    sums = pooled.solve(pooled.Model("square"), twice, y).determined
-    shares = pooled.solve(pooled.Model("square", l2=1.0), dummies, y).determined
-
-    assert sums.tolist() == [False, False, True, True, False, True]
-    assert shares.tolist() == [True] * 4 + [False] * 3  # the intercept moves, too
-
-
-def test_the_sample_is_the_same_again_and_no_node_is_without_rows(monkeypatch):
-    monkeypatch.setattr(tables, "load", lambda name: (np.zeros((len(name), 2)), None))
-    names = ["a" * 10, "b" * 12, "c" * 20]
-
-    cases = bench_real.sample(names, 60)
-
-    assert cases == bench_real.sample(names, 60)
-    assert len(set(cases)) == 60
-    for case in cases:
-        assert bench_real.GRAPHS[case.graph].n_nodes <= len(case.table)
-
-
 def test_a_case_is_measured_and_reported(monkeypatch, capsys):
     monkeypatch.setattr(tables, "load", lambda name: table())
     case = Case("iris", "least_squares", "ring-6", "raw", "shuffled")
@@ -107,19 +83,6 @@ def test_ppca_is_judged_by_angle_and_length(units, monkeypatch):
     assert found["fit_error"] < 1e-6
     with pytest.raises(pooled.NoReference, match="rounding decides"):
         bench_real.pooled_ppca(np.vstack([np.eye(4), -np.eye(4)]), 2)
-
-
-def test_an_error_of_a_run_is_a_row(monkeypatch):
-    def fail(*arguments):
-        raise dadmm.ProblemError("the objective is nan")
-
-    monkeypatch.setattr(tables, "load", lambda name: table())
-    monkeypatch.setattr(dadmm, "solve", fail)
-
-    row = bench_real.measure(Case("iris", "ridge", "ring-6", "raw", "sorted"), "abc")
-
-    assert (row["status"], row["right"]) == ("error", 0)
-    assert row["reason"] == "ProblemError: the objective is nan"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from benchmarks import paper_claims, paper_synthetic, paper_tracks, paper_variants
+from benchmarks import paper_claims, paper_synthetic, paper_tracks
 from benchmarks.shared import experiment
 from tests.support.processes import mpiexec
 from tests.support.solving import solve
@@ -68,22 +68,6 @@ def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["vp_kept", "nap, T = 0.5"])
-def test_rows_of_variants_can_be_had_again(variant):
-    row = stored("variants", variant=variant, graph="complete", n_nodes=12, start=0)
-    file = SHARED / "synthetic" / f"{row['data']}.mat"
-    if not file.exists():
-        pytest.skip(f"no {file}; set DADMM_SHARED to the folder that holds data/")
-    case = paper_variants.Variant(row["data"], "complete", 12, variant, 0)
-
-    again = paper_variants.outcome(case, str(file))
-
-    for column, value in again.items():
-        if isinstance(value, float):
-            assert float(row[column]) == pytest.approx(value, rel=0.02, abs=1e-3)
-
-
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
     """12 ranks with the preset as-printed: the bits of one process, the stored row."""
@@ -108,20 +92,6 @@ def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
     assert abs(int(row["iterations"]) - alone.iterations) <= 1
 
 
-def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path):
-    networks = [("complete", 12, 50)]
-    todo = experiment.cases("synthetic", ["seed0"], networks, {"printed": 1})[:2]
-    first = experiment.run_all(todo[:1], quick_outcome, tmp_path, 1)
-    marked = tmp_path / f"{todo[0].name}.json"
-    marked.write_text(json.dumps(first[0] | {"marked": True}))
-
-    rows = experiment.run_all(todo, quick_outcome, tmp_path, 1)
-
-    assert rows[0]["marked"]
-    assert len(rows) == 2
-    assert not list(tmp_path.glob(".*"))
-
-
 def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
     page = (ROOT / "benchmarks" / "PAPER.md").read_text("utf-8").splitlines()
 
@@ -131,8 +101,3 @@ def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
     tables = [line for line in lines if line.startswith("|")]
     assert len(tables) > 90
     assert [line for line in tables if line not in page] == []
-
-
-def quick_outcome(case: experiment.Case) -> dict:
-    """Return an outcome that costs nothing."""
-    return {"scheme": case.scheme, "curves": {}}

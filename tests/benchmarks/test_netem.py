@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,8 +10,8 @@ import pytest
 
 from benchmarks.emulation import netem
 from benchmarks.emulation.netem import spread
-from benchmarks.emulation.network import EmulatedNetwork, NetworkError
-from tests.support.emulation import network, start_netem
+from benchmarks.emulation.network import EmulatedNetwork
+from tests.support.emulation import network
 
 pytestmark = pytest.mark.mpi
 
@@ -48,37 +46,6 @@ def test_arguments_after_two_dashes_are_those_of_the_job():
     assert cyclic == ["host0", "host1", "host2", "host0", "host1"]
     assert spread(5, 2) == ["host0", "host0", "host0", "host1", "host1"]
     assert netem.read([])[2:4] == (0, 0)
-
-
-def test_a_host_file_determines_the_number_of_hosts(tmp_path):
-    file = tmp_path / "hosts.txt"
-    file.write_text("host0:2\nhost3 slots=1\n")
-    options = netem.read(["--hostfile", str(file)])
-
-    assert options[:2] == (4, ["host0", "host0", "host3"])
-    file.write_text("host0:2\nnode7\n")
-    with pytest.raises(netem.UsageError, match="node7"):
-        netem.read(["--hostfile", str(file)])
-
-
-def test_a_missing_command_is_an_error(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
-
-    with pytest.raises(NetworkError, match="tc"):
-        EmulatedNetwork(hosts=2)
-
-
-def test_missing_rights_are_an_error(tmp_path):
-    refusal = "unshare: unshare failed: Operation not permitted"
-    fake = tmp_path / "unshare"
-    fake.write_text(f"#!/bin/sh\necho {refusal} >&2\nexit 1\n")
-    fake.chmod(0o755)
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    ended = start_netem("--command", "--", "touch", tmp_path / "job", PATH=path).end()
-
-    assert ended.code == 2
-    assert refusal in ended.err
-    assert not (tmp_path / "job").exists()
 
 
 @pytest.fixture(scope="module")

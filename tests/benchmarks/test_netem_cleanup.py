@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -76,14 +75,6 @@ def sleepers(traces: Traces, seconds: float, code: int, *options: object) -> Job
     return start_netem("--hosts", 2, "-n", 2, *options, *job, **{MARK: traces.mark})
 
 
-@pytest.mark.parametrize("code", [0, 7])
-def test_the_end_of_a_job_ends_all_processes(traces, code):
-    ended = sleepers(traces, 0.5, code, "--rate", "1gbit").end()
-
-    assert ended.code in (code, 255 if code else 0), ended.err  # 255: Intel MPI
-    traces.assert_gone()
-
-
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_a_signal_ends_all_processes(traces, name):
     """Ranks on other hosts, their orphans and the bridge, even with SIGKILL."""
@@ -99,28 +90,3 @@ def test_a_signal_ends_all_processes(traces, name):
         while traces.processes() and time.monotonic() < deadline:
             time.sleep(0.05)
     traces.assert_gone()
-
-
-def test_a_signal_during_set_up_ends_all_processes(traces):
-    job = sleepers(traces, 300, 0, "--hosts", 20)
-    job.wait_until(lambda: "bridge.py" in str(traces.processes()))
-    job.signal(signal.SIGTERM)
-
-    assert job.end().code == 128 + signal.SIGTERM
-    traces.assert_gone()
-
-
-def test_the_first_signal_stops_a_run_at_a_common_iteration(tmp_path):
-    """As without a network, results are written and the exit code is 0."""
-    endless = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
-    job = start_netem(
-        "--hosts", 2, "-n", 2, "--", "--out", "run", *endless, cwd=tmp_path
-    )
-    parts = [tmp_path / "run" / "parts" / f"history-0000{k}.csv" for k in range(2)]
-    job.wait_until(lambda: all(part.exists() for part in parts))
-    job.signal(signal.SIGINT)
-    ended = job.end()
-
-    assert ended.code == 0, ended.err
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["reason"] == "signal"

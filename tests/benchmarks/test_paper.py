@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import importlib.util
-import os
 import re
 import sys
 from operator import attrgetter
@@ -17,12 +14,10 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import run
-from dadmm.data.datasets import load_tracks
 from dadmm.runs.config import RunConfig
 from dadmm.runs.flags import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
 OUTPUT = ("runs", "build", "dist", "out")
 BUILT = {"_build", "gallery", "generated"}  # folders of docs/ that launch/docs makes
 SOURCES = sorted(
@@ -74,7 +69,7 @@ def test_every_setting_of_the_preset_has_a_source(tmp_path, monkeypatch):
     given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
     config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
     assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
-    assert (config.coupling, config.n_components) == ("own", 3)
+    assert config.coupling == "own"
     assert "presets/*.toml" in (ROOT / "setup.cfg").read_text()
     text = ""
     for line in PRESETS["as-printed"].read_text().splitlines():
@@ -182,25 +177,12 @@ def test_benchmarks_are_started_as_modules_that_exist(page):
     "name", sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*_*.py"))
 )
 def test_a_benchmark_shows_its_help(name, monkeypatch, capsys):
-    if name == "bench_problems":
-        pytest.importorskip("cvxpy", reason="cvxpy is not installed")
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(f"benchmarks.{name}").main()
 
     assert ended.value.code == 0
     assert name in capsys.readouterr().out
-
-
-def test_the_citation_has_the_paper():
-    """The same DOI and arXiv number as the page, the version of the package."""
-    text = (ROOT / "CITATION.cff").read_text("utf-8")
-    page = (ROOT / "benchmarks" / "PAPER.md").read_text("utf-8")
-
-    assert f"version: {dadmm.__version__}\n" in text
-    for word in ("10.1609/aaai.v30i1.10069", "1506.08928"):
-        assert word in text
-        assert word in page
 
 
 @pytest.mark.parametrize(
@@ -222,18 +204,3 @@ def test_absent_data_get_one_sentence(program, culprit, monkeypatch, tmp_path, c
     assert ended.value.code == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert culprit in said
-
-
-@pytest.mark.parametrize("dataset", ["caltech", "hopkins"])
-def test_the_list_of_tracks_is_that_of_the_files(dataset):
-    if not (SHARED / dataset).is_dir():
-        pytest.skip(f"no {SHARED / dataset}; set DADMM_SHARED to the folder with data/")
-    with open(ROOT / "benchmarks" / "results" / "tracks.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["data"] == dataset]
-
-    assert len(rows) == {"caltech": 5, "hopkins": 135}[dataset]
-    for row in rows:
-        path = SHARED / dataset / row["file"]
-        shape = (2 * int(row["frames"]), int(row["points"]))
-        assert load_tracks(path).shape == shape
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]

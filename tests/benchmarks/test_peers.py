@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import dadmm
 from benchmarks.peers import compare, dadmm_ring, problem, rows, tuning
 from tests.support.processes import mpiexec
 
@@ -34,17 +33,6 @@ def on_twenty(method: str) -> dict[str, str]:
 def entry(program: str, method: str) -> compare.Entry:
     """Return what is compared under this name."""
     return next(e for e in compare.ENTRIES if e[:2] == (program, method))
-
-
-def test_the_common_problem_is_dadmms_ring():
-    """Its optimum is that of all rows, not by the normal equations."""
-    X, y = map(np.concatenate, zip(*map(problem.shard, range(20)), strict=True))
-
-    ring = dadmm.Topology.ring(20).neighbours
-    assert all(problem.neighbours(i) == list(ring[i]) for i in range(20))
-    assert problem.neighbours(0, 2) == [1]
-    assert X.shape == (500, 10)
-    assert_allclose(problem.optimum(), np.linalg.lstsq(X, y)[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", ["fixed", "snap"])
@@ -128,44 +116,3 @@ def test_the_page_has_the_stored_times(name, head):
     for row, cell in zip(found, ratios, strict=False):
         if row["program"] != "dadmm":
             assert int(cell) == round(float(row["over_fixed"]))
-
-
-def run_of(program: str, method: str) -> dict:
-    """Return a made-up run whose errors fall tenfold per iteration."""
-    errors = [10.0**-t for t in range(1, 101)]
-    run = {"program": program, "method": method, "setting": 1.0, "nodes": 2}
-    run |= {"iterations": 100, "messages": 200, "bytes": 10**8, "errors": errors}
-    return run | {"versions": {program: "1"}, "others_share": 0.01}
-
-
-def test_a_row_says_what_was_reached_when():
-    """Three timed blocks, and the median of ratios to dadmm's in the same round."""
-    seconds = {"m": (9.0, 10.0, 100.0), "fixed": (1.0, 2.0, 50.0)}
-    found = []
-    for method, times in seconds.items():
-        run = run_of("p" if method == "m" else "dadmm", method)
-        blocks = [{**run, "seconds": each} for each in times]
-        found.append(rows.row_of("here", blocks, run, {"wire_bytes": 5.0}))
-    rows.compare(found)
-    row = found[0]
-
-    assert row["ms_per_iteration"] == 100.0
-    assert row["over_fixed"] == 5.0
-    assert row["iterations_to_0.001"] == 4  # the third is 1e-3, not below
-    assert row["seconds_to_0.001"] == 0.4
-    assert row["bytes_to_0.001"] == 4e6
-    assert row["error_after_1000000_bytes"] == 0.1
-    assert row["error_after_1_seconds"] == 1e-10
-    assert set(row) == set(rows.COLUMNS)
-
-
-def test_disturbed_rounds_are_left_out():
-    """And the first, which warms up; but all are kept if too few were quiet."""
-    shares = enumerate([0.0, 0.5, *[0.01] * compare.ENOUGH])
-    rounds = [{"round": k, "others_share": share} for k, share in shares]
-    blocks = [each | {"method": method} for each in rounds for method in "ab"]
-    kept, few = (compare.by_entry(b, 2) for b in (blocks, blocks[:-2]))
-
-    assert [block["round"] for block in kept[0]] == [2, 3, 4, 5, 6]
-    assert [block["round"] for block in few[1]] == [1, 2, 3, 4, 5]
-    assert [each[0]["method"] for each in kept] == ["a", "b"]

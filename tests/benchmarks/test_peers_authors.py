@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.peers import authors
@@ -30,20 +28,6 @@ def test_a_folder_without_the_program_is_refused(monkeypatch, capsys, tmp_path):
         authors.main(["--authors", str(tmp_path)])
 
     assert authors.NEEDED[0] in capsys.readouterr().err
-
-
-def test_the_same_parameters_are_not_apart(monkeypatch, work):
-    """Arrays of Octave have the nodes last."""
-    same = authors.ours(work, RING, "nap", tolerance=0.0, max_iter=authors.ITERATIONS)
-    W, mu, a = same.layout.views(same.theta)
-    found = {"W": W.transpose(1, 2, 0), "mu": mu.T, "a": a[None], "octave": ["0"]}
-    found["seconds"] = np.array([[2.0]])
-    monkeypatch.setattr(authors, "theirs", lambda *_: found)
-    block = authors.block(Path(), work, RING, "nap")
-
-    assert block["apart"] == 0.0
-    assert block["authors"] == 2000.0 / authors.ITERATIONS
-    assert authors.timed([block], "dadmm")["over_dadmm"] == 1.0
 
 
 def test_stored_rows_agree_with_the_program():
@@ -76,22 +60,6 @@ def test_stored_rows_of_snap_can_be_had_again(work):
 
     for cells in told.values():
         assert f" | {' | '.join(cells)} |\n" in page
-
-
-@pytest.mark.skipif(OCTAVE is None, reason="no octave-cli on PATH")
-def test_what_octave_lacks():
-    """`structure` names its arguments; `rms` is of columns, or of a row."""
-    folder = authors.DRIVER.parent
-    code = (
-        "one = 1; two = {2}; s = structure(one, two);"
-        "printf('%d %d %g %g', s.one, s.two{1}, rms([3 4; 3 4])(2), rms([1 7]))"
-    )
-    ended = subprocess.run(
-        ["octave-cli", "--norc", "--quiet", "--path", str(folder), "--eval", code],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-
-    assert ended.stdout == "1 2 4 5"
 
 
 @pytest.mark.skipif(

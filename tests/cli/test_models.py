@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import dadmm
-from dadmm.data import datasets
 from dadmm.predict import main as predict
 from dadmm.run import main
 from tests.support.processes import mpiexec
@@ -73,18 +72,6 @@ def predicted(*words):
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def test_scores_of_a_subspace_are_those_of_pca():
-    decomposition = pytest.importorskip("sklearn.decomposition")
-    words = ("--n-components", "2", "--tolerance", "1e-9", "--max-iter", "5000")
-    summary, model = run(*SMALL, *words)
-    X, _ = datasets.synthetic(90, 4, 2, 0.2, 0)
-    peer = decomposition.PCA(2).fit(X)
-
-    assert_allclose(np.abs(model.transform(X)), np.abs(peer.transform(X)), atol=1e-5)
-    share = peer.explained_variance_ratio_.sum()
-    assert_allclose(summary["scores"]["explained_variance"], share, rtol=1e-6)
-
-
 def test_scores_and_errors_need_summaries_and_errors_no_penalty(capsys):
     """Nor has a run errors that has not converged."""
     words = ("--problem", "logistic", *SMALL)
@@ -96,17 +83,6 @@ def test_scores_and_errors_need_summaries_and_errors_no_penalty(capsys):
     summary, model = run(*words, "--no-summaries", "--overwrite")
     assert not {"scores", "standard_errors", "rows_by_node"} & set(summary)
     assert model.origin.n_rows is None
-
-
-def test_a_run_without_a_model_replaces_one():
-    """As structure from motion is, which has rows."""
-    run("--problem", "ridge", *SMALL)
-    words = ("--problem", "sfm", "--max-iter", "2", "--out", "run", "--overwrite")
-
-    assert main([*words, "--quiet"]) == 0
-    assert sum(summary_of("run")["rows_by_node"].values()) > 0
-    with pytest.raises(dadmm.ConfigError, match=r"model\.json"):
-        dadmm.load_model("run")
 
 
 def test_tables_are_fitted_and_predicted_as_by_scikit_learn(tables):

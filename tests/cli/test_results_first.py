@@ -66,22 +66,6 @@ def test_results_of_a_run_whose_folder_is_gone_are_rescued(
     assert StoredRun.read(place).entry("n_nodes") == 4
 
 
-def test_a_run_whose_manifest_was_removed_still_ends_in_its_folder(
-    tmp_path, monkeypatch
-):
-    out = tmp_path / "a"
-    real = run_folder.RunFolder.finish
-
-    def finish(self, *words):
-        (out / "manifest.json").unlink()
-        return real(self, *words)
-
-    monkeypatch.setattr(run_folder.RunFolder, "finish", finish)
-
-    assert run("--out", str(out)) == 0
-    assert (out / "result.npz").exists()
-
-
 def test_a_checkpoint_with_a_file_of_another_run_is_refused(tmp_path, capsys):
     """Its settings and data may be the same; its state is not."""
     for name, seed in (("a", "0"), ("b", "0")):

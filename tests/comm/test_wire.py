@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
+import numpy as np
 import pytest
 
 from dadmm.comm import wire
@@ -27,3 +28,21 @@ def test_fields_are_at_the_offsets_of_the_table(by_row):
         assert box.rows[1].tobytes() == b"".join(parts)
     assert HEADER.itemsize == 8
     assert wire.length(32, with_eta=True) == 8 + wire.length(32, with_eta=False) == 48
+
+
+def test_a_brief_header_has_two_bytes_and_the_whole_one_follows_if_needed():
+    """Of three messages one has no payload, and one a time to stop and a request."""
+    out, box, data = Box(3, 4), Box(3, 4), np.zeros(64, np.uint8)
+    out.header[:] = wire.IDLE
+    out.fields[1], out.fields[2] = (NEVER, 300, 0, SLEEPY), (77, 9000, 3, PAYLOAD)
+    out.payload[:, :5] = np.arange(15).reshape(3, 5)
+    rows = np.arange(3)
+    out.pack(rows, rows[[0, 2]], wire.BRIEF, 5, data)
+    box.unpack(rows, wire.BRIEF, 5, data)
+
+    brief = (PAYLOAD, SLEEPY | 300 << 3, PAYLOAD | wire.MORE | (9000 & 8191) << 3)
+    sent = struct.unpack("=3HIHBB10B", data[:24].tobytes())
+    assert sent == (*brief, 77, 9000, 3, PAYLOAD, *range(5), *range(10, 15))
+    assert out.needs_more.tolist() == [False, False, True]
+    assert box.fields.tolist() == out.fields.tolist()
+    assert (box.payload[[0, 2], :5] == out.payload[[0, 2], :5]).all()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import sys
 
 import pytest
@@ -35,14 +34,6 @@ def test_the_node_file_of_pbs_is_read(tmp_path):
     variables = {"PBS_NODEFILE": str(file), "PBS_JOBID": "12.server", "NCPUS": "2"}
 
     assert batch.pbs(variables) == ("pbs", "12", 3, 2, 2, str(file))
-
-
-def test_outside_of_a_job_there_is_an_error():
-    for read, given in ((batch.slurm, {}), (batch.slurm, {"SLURM_JOB_ID": "1"})):
-        with pytest.raises(UsageError, match="sbatch"):
-            read(given)
-    with pytest.raises(UsageError, match="PBS_NODEFILE"):
-        batch.pbs({})
 
 
 @pytest.mark.parametrize(
@@ -110,13 +101,23 @@ def test_srun_uses_the_pmi_of_mpich(runtime):
         assert variables["SLURM_MPI_TYPE"] == "pmi2"
 
 
-@pytest.mark.parametrize(("system", "name"), [("pbs", "srun"), ("slurm", "prun")])
-def test_an_unknown_launcher_is_an_error(runtime, system, name):
-    allocation = Allocation(system, "1", 3, None, 2)
-    started = batch.start(allocation, runtime(DADMM_LAUNCHER=name), False, ["job"])
+@pytest.mark.parametrize(
+    ("refused", "culprit"),
+    [
+        (lambda _: batch.slurm({}), "sbatch"),
+        (lambda _: batch.slurm({"SLURM_JOB_ID": "1"}), "sbatch"),
+        (lambda _: batch.pbs({}), "PBS_NODEFILE"),
+        (lambda made: begin("pbs", made(DADMM_LAUNCHER="srun")), "srun"),
+        (lambda made: begin("slurm", made(DADMM_LAUNCHER="prun")), "prun"),
+    ],
+)
+def test_what_is_not_a_job_is_refused(runtime, refused, culprit):
+    with pytest.raises(UsageError, match=culprit):
+        refused(runtime)
 
-    with pytest.raises(UsageError, match=name):
-        started.__enter__()
+
+def begin(system, made):
+    batch.start(Allocation(system, "1", 3, None, 2), made, False, ["job"]).__enter__()
 
 
 def test_under_pbs_a_run_is_resumed_by_a_variable(monkeypatch):
@@ -178,18 +179,6 @@ def test_a_failure_is_written_to_the_folder(job):
     again = job.start(STOPPED.replace("REASON", "max_iter"), "--out", "run").end()
     assert "after 5 iterations" in again.said[-1]
     assert not (job.folder / "run" / FAILURE).exists()
-
-
-def test_the_warning_of_slurm_reaches_the_ranks(job):
-    script = f"stopped() {{ {INTERRUPTED}\nexit 0; }}\ntrap 'stopped --out run' USR1\n"
-    script += "touch ready; for i in $(seq 600); do sleep 0.1; done"
-    running = job.start(script, "--out", "run")
-    running.wait_until((job.folder / "ready").exists)
-    running.signal(signal.SIGUSR1)
-    ended = running.end()
-
-    assert ended.code == 0
-    assert "before the time limit after 5 iterations" in ended.said[-1]
 
 
 RESUMED = "sbatch -n 2 ./launch/slurm.sbatch --resume runs/slurm-1"

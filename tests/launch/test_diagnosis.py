@@ -103,13 +103,6 @@ def test_a_lost_host_is_named(tmp_path, name):
         assert "a host" in said[2]
 
 
-def test_the_kernel_is_named_if_it_has_killed_a_process(run):
-    text = recorded("openmpi-sigkill")
-    sentence = diagnosis.explain(RESUME, text, run, 137, out_of_memory=True)[0]
-
-    assert "memory ran out" in sentence
-
-
 def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
     """A later one lacks the file of a node; the folder is quoted for a shell.
 
@@ -132,15 +125,6 @@ def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
     assert f"{RESUME} FOLDER" in elsewhere
 
 
-def test_a_refused_job_is_not_told_to_resume_the_run_of_another(run):
-    """That holds the lock of its folder."""
-    write_checkpoint(run, 40, range(4))
-    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2)
-    with (run / LOCK).open("w") as file:
-        assert files.lock(file.fileno())
-        assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
-
-
 def test_some_ends_need_no_explanation(run):
     """Invalid input, and a run that did not converge."""
     assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
@@ -148,14 +132,6 @@ def test_some_ends_need_no_explanation(run):
     assert diagnosis.explain(RESUME, "", run, 3) == []
     (run / "summary.json").touch()
     assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
-
-
-def test_a_kill_after_the_results_says_that_they_are_complete(run):
-    (run / "summary.json").touch()
-    (sentence,) = diagnosis.explain(RESUME, recorded("mpich-sigkill"), run, 9)
-
-    assert "results" in sentence
-    assert "run" in sentence
 
 
 def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
@@ -171,3 +147,19 @@ def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
     assert advice.endswith("sbatch x --resume run")
     ended = python(*diagnose).end()
     assert (ended.code, len(ended.said)) == (2, 1)
+
+
+def test_the_kernel_is_named_if_it_has_killed_a_process(run):
+    text = recorded("openmpi-sigkill")
+    sentence = diagnosis.explain(RESUME, text, run, 137, out_of_memory=True)[0]
+
+    assert "memory ran out" in sentence
+
+
+def test_a_refused_job_is_not_told_to_resume_the_run_of_another(run):
+    """That holds the lock of its folder."""
+    write_checkpoint(run, 40, range(4))
+    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2)
+    with (run / LOCK).open("w") as file:
+        assert files.lock(file.fileno())
+        assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []

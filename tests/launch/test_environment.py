@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -119,34 +118,6 @@ def test_an_environment_of_the_user_is_kept_aside(project, capsys):
     (kept,) = project.folder.glob(".venv-kept-*/mine")
     assert kept.parent.name in capsys.readouterr().err
     assert project.environment("mpi").is_ready()
-
-
-def test_the_second_of_two_starts_uses_the_environment_of_the_first(
-    project, monkeypatch
-):
-    """The state is read again once the lock is held."""
-    answers = iter([False])  # not ready before the lock is held
-    monkeypatch.setattr(Environment, "is_ready", lambda _: next(answers, True))
-    project.environment("mpi").ensure()
-
-    assert project.installs == []
-
-
-@pytest.mark.parametrize(
-    ("module", "option"), [("ensurepip", "new"), ("pip", "--with")]
-)
-def test_an_environment_is_created_by_venv_or_pip(monkeypatch, module, option):
-    """Whichever there is; without any, the package to install is named."""
-    steps, found = [], []
-    monkeypatch.setattr(environment, "find_spec", lambda name: name in found or None)
-    with pytest.raises(SetupError, match="-venv"):
-        environment.create(Path("unused"), Path("old"))
-    found.append(module)
-    monkeypatch.setattr(environment, "run", steps.append)
-    environment.create(Path("new"), Path("old"))
-
-    assert steps[0][:3] == [sys.executable, "-m", "venv"]
-    assert steps[0][3].startswith(option)
 
 
 # launch/with-python chooses a Python for the launch commands

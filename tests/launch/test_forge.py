@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-import dadmm
 from tests.support.processes import ROOT
 
 yaml = pytest.importorskip("yaml", reason="pyyaml is not installed")
@@ -55,7 +54,3 @@ def test_what_others_may_change_is_pinned():
     for name, least in re.findall(r"^([\w-]+) >= ([\d.]+)$", needed, re.M):
         have = pinned[name.lower()].split(".")
         assert [*map(int, have[:2])] >= [*map(int, least.split("."))], name
-
-
-def test_the_citation_has_the_version():
-    assert load("CITATION.cff")["version"] == dadmm.__version__

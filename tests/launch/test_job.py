@@ -8,13 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from launch.diagnosis import read_ranks
 from launch.job import report_end
-from launch.monitor import Rank
 from tests.support.processes import (
     PROGRAMS,
     ROOT,
@@ -173,15 +171,6 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(start, tmp_path)
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_a_rank_speaks_in_lines():
-    """The newest entries count, and what is not a JSON object is left out."""
-    rank = Rank()
-    rank.hear(b'{"rank": 3, "phase": "set')
-    rank.hear(b'-up"}\n3\n{\n\xff\n{"phase": "loop"}\n{')
-
-    assert rank.facts == {"rank": 3, "phase": "loop"}
-
-
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_an_mpiexec_that_hangs_after_the_end_of_a_rank_is_ended(
@@ -230,6 +219,7 @@ def test_the_folder_of_a_failed_run_is_found(tmp_path):
     ended = run_script(as_rank(0, folder=str(folder)), tmp_path)
     assert ended.code == 1
     assert ended.said[-1].endswith(RESUME)
+    os.utime(folder / "config.toml", 2 * (time.time() + TIMEOUT,))
     ended = run_script("exit 9", tmp_path, folder="run")
     assert ended.said[-1].endswith(RESUME)
 
@@ -273,17 +263,40 @@ def test_a_killed_rank_is_named(tmp_path, rank):
     assert ended.said[-1].endswith(RESUME)
 
 
-def test_a_rank_that_raised_an_error_decides_the_exit_code(capfd):
-    """MPICH's mpiexec may return the code of a rank that it killed."""
-    seen = SimpleNamespace(
-        first=3, out_of_memory=False, has_seen=lambda *_, **__: True, has_stalled=False,
-        said=lambda name: [4],
-        tail="dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n",
-    )  # fmt: skip
+class Seen:
+    """What a monitor has seen of a job of four ranks, of which rank 2 ended first."""
 
-    assert report_end(137, "resume", seen, None, False) == 1
-    seen.tail = "killed\n"
-    assert report_end(137, "resume", seen, None, False) == 137
+    first, out_of_memory, has_stalled = 2, False, False
+
+    def __init__(self, tail: str = "", connected: str = "here") -> None:
+        self.tail, self.connected = tail, connected
+
+    def said(self, name: str) -> list[int]:
+        return [4]
+
+    def has_seen(self, rank: int, anywhere: bool = False) -> bool:
+        return rank > 0 or self.connected == "here" or bool(self.connected and anywhere)
+
+
+RAISED = "dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "tail", "results", "result"),
+    [
+        (137, RAISED, False, 1),  # MPICH may return the code of a rank that it killed
+        (137, "killed\n", False, 137),
+        (255, "", True, 1),  # a kill after the results
+        (3, "", True, 3),
+    ],
+)
+def test_the_exit_code_is_one_of_dadmm(tmp_path, capfd, code, tail, results, result):
+    if results:
+        (tmp_path / "summary.json").touch()
+    folder = tmp_path if results else None
+
+    assert report_end(code, "resume", Seen(tail), folder, False) == result
+    assert (tmp_path.name in capfd.readouterr().err) == (results and code == 255)
 
 
 @pytest.mark.parametrize("connected", ["here", "elsewhere", ""])
@@ -293,26 +306,8 @@ def test_a_rank_is_named_only_if_all_were_seen(capfd, connected):
     The end of a rank of another host may be seen late.
     """
     tail = (ROOT / "tests/launch/recorded/mpich-sigkill.txt").read_text()
-    seen = SimpleNamespace(
-        first=2, out_of_memory=False, has_stalled=False, said=lambda name: [4, 4],
-        has_seen=lambda rank, anywhere=False: (
-            rank > 0 or connected == "here" or (connected and anywhere)
-        ), tail=tail,
-    )  # fmt: skip
 
-    assert report_end(9, "resume", seen, None, False) == 9
+    assert report_end(9, "resume", Seen(tail, connected), None, False) == 9
     said = capfd.readouterr().err
     assert ("node 2" in said) == bool(connected)
     assert ("probably node 2" in said) == (connected == "elsewhere")
-
-
-def test_a_kill_after_the_results_has_an_exit_code_of_dadmm(tmp_path, capfd):
-    (tmp_path / "summary.json").touch()
-    seen = SimpleNamespace(
-        first=2, out_of_memory=False, has_seen=lambda *_, **__: True, has_stalled=False,
-        said=lambda name: [4], tail="",
-    )  # fmt: skip
-
-    assert report_end(255, "resume", seen, tmp_path, False) == 1
-    assert tmp_path.name in capfd.readouterr().err
-    assert report_end(3, "resume", seen, tmp_path, False) == 3

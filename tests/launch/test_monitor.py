@@ -9,11 +9,8 @@ import socket
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-import dadmm
-from dadmm.comm import launch_link
 from launch import monitor
 from tests.support.processes import mpiexec
 
@@ -160,44 +157,6 @@ def test_a_rank_that_works_while_others_wait_is_named_with_its_place(
     assert "rank 0" not in said
 
 
-@pytest.mark.parametrize("facts", [{"iteration": 1}, {"iteration": 0, "at": "x"}])
-def test_ranks_that_get_on_are_not_named(facts, watched, clock, capsys):
-    """Whether or not they write rows, in set-up and in iterations."""
-    line = Line(watched, rank=0)
-    for k in range(100):
-        clock.now += 5
-        line.say(iteration=k * facts["iteration"], at=str(k))
-        assert not watched._check_stall()
-
-    assert capsys.readouterr().err == ""
-
-
-def test_a_stall_ends_the_job_once(watched, clock):
-    Line(watched, rank=0)
-    clock.now += 99
-    assert not watched._check_stall()
-    clock.now += 2
-    assert watched._check_stall()
-    assert not watched._check_stall()
-
-
-def test_a_rank_says_where_it_is():
-    """By the frames of its main thread: here from a callback of a real run."""
-    found: list[dict] = []
-
-    def callback(t: int, run: object) -> None:
-        found.append(launch_link.doing(sys._getframe()))
-
-    problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
-    stopping = dadmm.Stopping(tolerance=0, max_iter=4)
-    graph = dadmm.Topology.ring(3)
-    dadmm.solve(problems, graph, stopping=stopping, callbacks=[callback])
-
-    assert [each["iteration"] for each in found] == [1, 2, 3, 4]
-    assert all("callback (test_monitor.py" in each["at"] for each in found)
-    assert not any(each["waits"] for each in found)
-
-
 PROBLEM = """
 import os, sys
 import dadmm
@@ -234,3 +193,15 @@ def test_no_rank_is_the_first_if_one_ended_without_a_word(watched):
         watched._serve(10)
 
     assert watched.first is None
+
+
+@pytest.mark.parametrize("facts", [{"iteration": 1}, {"iteration": 0, "at": "x"}])
+def test_ranks_that_get_on_are_not_named(facts, watched, clock, capsys):
+    """Whether or not they write rows, in set-up and in iterations."""
+    line = Line(watched, rank=0)
+    for k in range(100):
+        clock.now += 5
+        line.say(iteration=k * facts["iteration"], at=str(k))
+        assert not watched._check_stall()
+
+    assert capsys.readouterr().err == ""

@@ -1,6 +1,5 @@
 """Options of launch/local, the choice of an MPI, its variables and command lines."""
 
-import signal
 import sys
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from benchmarks.emulation.network import AGENT
 from launch import commands, mpi
-from launch.console import UsageError, run_command, same_problem
+from launch.console import UsageError
 from launch.environment import PROJECT, Environment
 from tests.support.processes import ROOT
 
@@ -67,19 +66,6 @@ def test_ranks_know_the_command_that_resumes_the_run(started):
     for ranks in ("0", "-3", "many", ""):
         with pytest.raises(UsageError, match="-n must"):
             commands.local(["-n", ranks])
-
-
-@pytest.mark.parametrize(
-    ("given", "repeated"),
-    [
-        ("--problem lasso --seed 3", ""),
-        ("--problem=mine:Mean --trust", "--problem mine:Mean"),
-        ("--config a.toml --trust", "--trust"),
-    ],
-)
-def test_the_problem_class_is_repeated_on_resuming(given, repeated):
-    """The config.toml of a run must not name code."""
-    assert same_problem(given.split()) == repeated.split()
 
 
 @pytest.fixture
@@ -183,26 +169,6 @@ def test_an_environment_of_the_user_is_used(made, monkeypatch, other_mpi):
     assert len(made) == 1
 
 
-def test_an_environment_is_entered_once(monkeypatch):
-    entered = []
-    monkeypatch.setattr(mpi.os, "execve", lambda python, *_: entered.append(python))
-    mpi.enter(mpi.Runtime(sys.executable, "", {}))
-    mpi.enter(mpi.Runtime("/other/bin/python", "", {}))
-    monkeypatch.setenv("DADMM_IMAGE", "dadmm.sif")  # its Python cannot start ranks
-    mpi.enter(mpi.Runtime("/image/bin/python", "", {}))
-
-    assert entered == ["/other/bin/python"]
-
-
-def test_an_environment_without_packages_is_named(capsys, monkeypatch):
-    def need(_):
-        import no_such_package  # noqa: F401
-
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest has its own
-    assert run_command(need, []) == 1
-    assert "no_such_package" in capsys.readouterr().err
-
-
 @pytest.fixture
 def written(tmp_path):
     """A function that writes a host file and returns its path."""
@@ -246,6 +212,24 @@ def test_an_invalid_host_file_is_an_error(written, text, word):
         mpi.read_hosts(file, 4)
 
 
+@pytest.mark.parametrize("given", ["flag", "config", "resume", "none"])
+def test_fault_tolerance_depends_on_the_setting(monkeypatch, tmp_path, given):
+    """It is read from the command line, a file of settings, or the run to resume."""
+    monkeypatch.setattr(mpi, "version_text", lambda _: "mpirun (Open MPI) 5.0.11")
+    (tmp_path / "config.toml").write_text('on_failure = "continue"\n')
+    arguments = {
+        "flag": ["--on-failure=continue"],
+        "config": ["--config", str(tmp_path / "config.toml")],
+        "resume": ["--resume", str(tmp_path)],
+        "none": ["--config", str(tmp_path / "absent.toml")],
+    }[given]
+    job = mpi.Runtime("python", "mpiexec", {}).run_command(arguments)
+    with mpi.command_on_hosts("mpiexec", ["a", "b"], job, {}) as command:
+        assert ("--with-ft" in command) == (given != "none")
+    monkeypatch.setattr(mpi, "version_text", lambda _: "HYDRA")
+    assert mpi.fault_tolerance("mpiexec", job) == []
+
+
 @pytest.mark.parametrize(
     ("version", "file", "options"),
     [
@@ -267,21 +251,3 @@ def test_cyclic_hosts_have_their_own_host_file(monkeypatch, version, file, optio
     if "HYDRA" in version:  # Open MPI has OVER_TCP
         with mpi.command_on_hosts("mpiexec", hosts, ["job"], {}, AGENT) as command:
             assert f"-launcher-exec {AGENT}" in " ".join(command)
-
-
-@pytest.mark.parametrize("given", ["flag", "config", "resume", "none"])
-def test_fault_tolerance_depends_on_the_setting(monkeypatch, tmp_path, given):
-    """It is read from the command line, a file of settings, or the run to resume."""
-    monkeypatch.setattr(mpi, "version_text", lambda _: "mpirun (Open MPI) 5.0.11")
-    (tmp_path / "config.toml").write_text('on_failure = "continue"\n')
-    arguments = {
-        "flag": ["--on-failure=continue"],
-        "config": ["--config", str(tmp_path / "config.toml")],
-        "resume": ["--resume", str(tmp_path)],
-        "none": ["--config", str(tmp_path / "absent.toml")],
-    }[given]
-    job = mpi.Runtime("python", "mpiexec", {}).run_command(arguments)
-    with mpi.command_on_hosts("mpiexec", ["a", "b"], job, {}) as command:
-        assert ("--with-ft" in command) == (given != "none")
-    monkeypatch.setattr(mpi, "version_text", lambda _: "HYDRA")
-    assert mpi.fault_tolerance("mpiexec", job) == []

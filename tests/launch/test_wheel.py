@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
@@ -70,17 +69,6 @@ def test_the_wheel_holds_the_package_and_its_data(built):
     assert about["Version"] == dadmm.__version__
     assert about["License-Expression"] == "BSD-3-Clause"
     assert "Programming Language :: Python :: 3.14" in about.get_all("Classifier")
-
-
-def test_the_sdist_holds_what_the_tests_need(built):
-    (sdist,) = built.glob("*.tar.gz")
-    with tarfile.open(sdist) as file:
-        names = {name.partition("/")[2] for name in file.getnames()}
-
-    pages = {"README", "CHANGELOG", "CONTRIBUTING", "SECURITY"}
-    assert {f"{page}.md" for page in pages} | {"LICENSE", "CITATION.cff"} <= names
-    assert {"tests/conftest.py", "launch/test", ".github/workflows/ci.yml"} <= names
-    assert not [name for name in names if ".venv" in name or "__pycache__" in name]
 
 
 @pytest.mark.mpi

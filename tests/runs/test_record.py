@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,10 +24,25 @@ from dadmm.runs.row_files import (
 )
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.rows import NODE_COLUMNS, Recorder
+from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 from tests.support.solving import solve
+
+
+@pytest.mark.parametrize(
+    ("shape", "seconds", "firsts"), [((2**14, 4), 1e9, [1, 5]), ((1, 1), -1.0, [1, 2])]
+)
+def test_a_buffer_hands_over_full_and_old_blocks(shape, seconds, firsts):
+    """Four of the larger rows are 2**18 numbers."""
+    given = {}
+    keep = lambda first, block: given.update({first: block[:, 0, 0].tolist()})  # noqa: E731
+    buffer = RowBuffer(SimpleNamespace(append=keep), seconds=seconds)
+    for t in range(1, 10 if seconds > 0 else 4):
+        buffer.next_rows(*shape)[...] = t
+
+    assert [*given] == firsts
+    assert all(block == [*range(k, k + len(block))] for k, block in given.items())
 
 
 def write_part(path, keys, n_iterations, n_columns=2, at_once=3):
@@ -218,6 +234,14 @@ def test_a_thinned_run_is_resumed_with_all_it_had(short, tmp_path):
     for name in ("objective", "messages", "bytes"):
         assert_array_equal(found.column(name), whole.column(name))
     assert_array_equal(found.edge_column("bytes"), whole.edge_column("bytes"))
+
+
+def test_rows_of_every_nth_iteration(tmp_path):
+    found = run_to(tmp_path / "run", 23, "--record-every", 5)
+
+    assert_array_equal(found.iterations, [5, 10, 15, 20, 23])
+    sent = found.column("messages").sum(axis=0)
+    assert_array_equal(sent, 23 * found.topology.degrees)
 
 
 def test_a_file_of_rows_stays_below_its_limit(tmp_path):

@@ -258,8 +258,8 @@ def test_names_from_files_are_never_markup(tmp_path, problem):
     assert EVIL in page.words
     assert str(folder) in page.words
     assert EVIL not in json.dumps(page.data["figures"])  # plotly knows some markup
-    intervals = sum(a.get("class") == "interval" for _, a in page.tags)
-    assert intervals == 2 * (problem == "least_squares")  # of both columns
+    dots = sum(tag == "circle" and "fill" in a for tag, a in page.tags)
+    assert dots == 2 * (problem == "least_squares")  # of intervals, for both columns
 
 
 @pytest.mark.parametrize(
