@@ -25,18 +25,8 @@ from dadmm.runs.summary import (
 )
 from dadmm.show import panels
 from dadmm.show.figure import said
-from dadmm.show.page import (
-    NONE,
-    Markup,
-    Page,
-    details,
-    facts,
-    number,
-    paragraph,
-    table,
-    text,
-)
-from dadmm.show.to_plotly import packed
+from dadmm.show.page import NONE, Page, details, facts, number, paragraph, table
+from dadmm.show.to_plotly import Markup, packed, text
 
 MOST_ROWS = 60  # coefficients, and columns of components
 MOST_POINTS = 5000  # of a structure

@@ -184,10 +184,11 @@ def test_the_network_has_both_directions_of_all_edges(pages, name):
         columns["silent"] = found.edge_column("bytes") == {"nap": 16, "turns": 0}[name]
     for column, values in columns.items():
         assert values.any()
-        shown = unpacked(own[column])
-        np.testing.assert_allclose(shown, values[rows][:, ends], rtol=1e-6)
+        shown, wanted = unpacked(own[column]), values[rows][:, ends].ravel()
+        np.testing.assert_allclose(shown, wanted, rtol=1e-6)
+    wanted = found.column("disagreement")[rows].ravel()
     shown = unpacked(own["nodes"]["disagreement"])
-    np.testing.assert_allclose(shown, found.column("disagreement")[rows], rtol=1e-6)
+    np.testing.assert_allclose(shown, wanted, rtol=1e-6)
 
 
 def test_bytes_and_seconds_are_those_of_the_rows(pages):
