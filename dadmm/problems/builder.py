@@ -69,7 +69,7 @@ def check_name(name: str) -> None:
         )
 
 
-def find(name: str) -> type[Any]:
+def find(name: str) -> type:
     """Return the class of a problem, by its name on the command line."""
     check_name(name)
     if name in PROBLEMS:
@@ -103,7 +103,7 @@ def n_classes(name: str) -> int:
 
 
 def build(
-    name: str, rows: Rows, flags: Mapping[str, Any], settings: Mapping[str, Any]
+    name: str, rows: Rows, flags: Mapping[str, object], settings: Mapping[str, object]
 ) -> Any:
     """Return the problem of a node with these rows.
 
