@@ -196,19 +196,13 @@ class Replay:
         self._due[t, to] -= sent
         self._due[t, i] -= 1
         if self._checked[t].any():
-            self._plan(now, row, t)
+            both = np.flatnonzero(self._latest[to] == t) + row.start  # ends have posted
+            for k in (k for e in both.tolist() for k in (e, self._reverse[e])):
+                if self._checked[t, k]:
+                    when = max(self._arrival[k], now)
+                    heapq.heappush(self._events, (when, CONFIRM, k, t))
         for j in (i, *to[sent].tolist()):
             self._end(t, j)
-
-    def _plan(self, now: float, row: slice, t: int) -> None:
-        """Schedule the confirmations that follow from the post on these edges."""
-        for e in range(row.start, row.stop):
-            back = self._reverse[e]
-            if self._latest[self.trace.edges[e, 1]] == t:  # both ends have posted
-                for k in (e, back):
-                    if self._checked[t, k]:
-                        when = max(self._arrival[k], now)
-                        heapq.heappush(self._events, (when, CONFIRM, k, t))
 
     def _confirm(self, now: float, e: int, t: int) -> None:
         """Send the confirmation of the message on edge e back to its sender."""
@@ -283,25 +277,26 @@ def tree_seconds(
 def table(replays: Sequence[Replay]) -> str:
     """Return a table with a row per network."""
     head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
-    rows = [head, *(_row(found) for found in replays)]
+    rows: list[tuple[str, ...]] = [head]
+    for found in replays:
+        seconds, by_edge, link = (
+            (found.seconds, *found.breakdown),
+            found.path[1],
+            "none",
+        )
+        numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
+        if found.slowest is not None:
+            i, j = map(found.trace.topology.label, found.slowest)
+            e = by_edge.argmax()
+            share = by_edge[e] / max(found.seconds, 1e-300)
+            link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
+        rows.append((found.network.name, *numbers, f"{found.wire_bytes:,}", link))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *cells, link in rows:
         middle = [c.rjust(w) for c, w in zip(cells, widths[1:-1], strict=True)]
         lines.append("  ".join([name.ljust(widths[0]), *middle, link]))
     return "\n".join(lines)
-
-
-def _row(found: Replay) -> tuple[str, ...]:
-    seconds = (found.seconds, *found.breakdown)
-    numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
-    link, by_edge = "none", found.path[1]
-    if found.slowest is not None:
-        i, j = map(found.trace.topology.label, found.slowest)
-        e = by_edge.argmax()
-        share = by_edge[e] / max(found.seconds, 1e-300)
-        link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
-    return found.network.name, *numbers, f"{found.wire_bytes:,}", link
 
 
 def as_dict(found: Replay) -> dict[str, object]:
