@@ -239,7 +239,7 @@ def connect() -> World:
     raise ConfigError(reason)
 
 
-def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
+def collectively(world: World, step: Callable[..., T], *args: object) -> T:
     """Return ``step(*args)`` of this rank; if it fails on a rank, raise on all.
 
     The DadmmError has the message of the lowest rank on which the step failed.
@@ -289,7 +289,7 @@ class Checks:
         if found is not None:
             self._facts[self._step] = found
 
-    def gather(self, **own: Any) -> list[Record]:
+    def gather(self, **own: object) -> list[Record]:
         """Return the record of each rank, which JSON can hold, on every rank.
 
         Raise a DadmmError on all ranks for the first step that failed, with the message
