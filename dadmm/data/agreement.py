@@ -24,6 +24,7 @@ from dadmm.data.encoding import Encoding, Label
 from dadmm.data.frame import MOST_NAMES, Frame, codes_of, is_numeral, label, positions
 
 Facts = dict[str, Any]  # plain types, which JSON can hold
+Uses = list[Any]  # of a table: node, named, features, target, weight
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
 Tables = Mapping[int, Iterable[Frame]]  # by node
 MANY = 20  # texts that are identifiers, not categories, if all differ
@@ -203,11 +204,15 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
             nodes = [facts[kind] for facts in own if kind in facts]
             texts[name] |= {kind: min(nodes)} if nodes else {}
     first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    others = [table for table in rest if _uses(table) != _uses(first)]
+    others = [  # the first comparison is cheap, the second ignores the order
+        table
+        for table in rest
+        if table[1:] != first[1:] and _uses(table) != _uses(first)
+    ]
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
-def _uses(table: Sequence[Any]) -> set[str]:
+def _uses(table: Uses) -> set[str]:
     """Return which columns a table uses, in words."""
     _, named, names, target, weight = table
     kind = "" if named else "unnamed "
@@ -287,7 +292,7 @@ def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
         )
 
 
-def _conflict(first: Sequence[Any], second: Sequence[Any]) -> ShardError:
+def _conflict(first: Uses, second: Uses) -> ShardError:
     """Return the error of two tables whose columns differ."""
     said = []
     for has, lacks in ((first, second), (second, first)):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from dadmm.core import schema
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.data.frame import Frame, codes_of, label, listed, positions
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
@@ -189,7 +192,7 @@ class Encoding:
         if self.on_missing == "mean" and self.means is not None:
             n_filled = int(gaps[kept].sum())
             X = np.where(np.isnan(X), self.means, X) if n_filled else X
-        if self.scales is not None:
+        if self.scales is not None and self.means is not None:
             X = (X - self.means if self.intercept else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
 
@@ -216,7 +219,7 @@ class Encoding:
             sum(n_filled),
         )
 
-    def _features(self, frame: Frame, names: Sequence[str]) -> Any:
+    def _features(self, frame: Frame, names: Sequence[str]) -> Matrix | csr_array:
         """Return X, with NaN where an entry is missing."""
         if frame.sparse is not None and not any(self.columns.values()):
             X = frame.sparse
@@ -286,7 +289,7 @@ class Encoding:
         }
 
     @classmethod
-    def from_json(cls, content: Any) -> Encoding:
+    def from_json(cls, content: Mapping[str, object]) -> Encoding:
         """Return the encoding that `to_json` has written; raise if it is not one."""
         given = schema.check_entries(content, FIELDS, "encoding")
         given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}

@@ -20,18 +20,8 @@ from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
 from dadmm.show.figure import MOST_POINTS, Curve, Panel, said, thinned
-from dadmm.show.page import (
-    NONE,
-    Page,
-    Table,
-    details,
-    facts,
-    number,
-    paragraph,
-    table,
-    text,
-)
-from dadmm.show.to_plotly import Json, packed
+from dadmm.show.page import NONE, Page, Table, details, facts, number, paragraph, table
+from dadmm.show.to_plotly import Json, packed, text
 from dadmm.timing import waiting
 from dadmm.timing.trace import Trace
 

@@ -24,9 +24,15 @@ FEW = 12  # nodes or runs that have a tick each
 Json = dict[str, Any]
 
 
+class Markup(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
 def text(words: object) -> str:
     """Return words as HTML text, with control characters made visible."""
-    return escape(printable(str(words)))
+    return words if isinstance(words, Markup) else escape(printable(str(words)))
 
 
 def packed(values: ArrayLike, kind: str = "f8") -> Json:

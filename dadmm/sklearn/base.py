@@ -18,7 +18,7 @@ from dadmm.comm.sending import Sending
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Array, Vector
 from dadmm.core.schema import integer
 from dadmm.data import shard
 from dadmm.graphs import topology
@@ -193,7 +193,7 @@ def _is_cross_validated() -> bool:
     return False
 
 
-def _is_standardised(X: Any) -> bool:
+def _is_standardised(X: Array) -> bool:
     """Return whether all columns of X that vary have mean 0 and variance 1."""
     if issparse(X) or len(X) < 2 or np.isnan(X).any():
         return False
