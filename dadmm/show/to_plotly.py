@@ -24,9 +24,15 @@ FEW = 12  # nodes or runs that have a tick each
 Json = dict[str, Any]
 
 
+class Markup(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
 def text(words: object) -> str:
     """Return words as HTML text, with control characters made visible."""
-    return escape(printable(str(words)))
+    return words if isinstance(words, Markup) else escape(printable(str(words)))
 
 
 def packed(values: ArrayLike, kind: str = "f8") -> Json:
@@ -106,7 +112,8 @@ def _curve(curve: Curve, only: bool) -> list[Json]:
         mark = {"symbol": look["marker"], "size": 9, "color": colour}
         end = {"x": [float(curve.x[curve.last])], "y": [y]}
         found.append(end | {"mode": "markers", "marker": mark})
-    return [own | {"hoverinfo": "none", "meta": {"run": curve.run}} for own in found]
+    shared = {"hoverinfo": "none", "meta": {"run": curve.run}}
+    return [own | shared | {"showlegend": "name" in own} for own in found]
 
 
 def _finite(values: Vector) -> Vector:
