@@ -152,10 +152,7 @@ def attempt(
 
 
 def read_arguments(arguments: list[str]) -> CommandLine | None:
-    """Return the content of arguments of ``dadmm run``; None if they have an error.
-
-    The ranks report the error.
-    """
+    """Return the content of arguments; None if they have an error (ranks report it)."""
     with contextlib.suppress(DadmmError):
         return None if PRINTS & set(arguments) else RunConfig.from_argv(arguments)
     return None

@@ -71,9 +71,8 @@ def explain(
 ) -> list[str]:
     """Return sentences about a job that has ended, [] if there is nothing to add.
 
-    `resume` resumes a run when its folder is appended. `tail` is the end of the output,
-    `first` the rank that ended first, if known, which is `sure` or probable; rank 0 ran
-    on this host if `here`. The job began at the time `since`.
+    `tail` is the end of the output, `first` the rank that ended first, if known, which
+    is `sure` or probable; rank 0 ran on this host if `here`. The job began at `since`.
     """
     if code == NOT_CONVERGED or (code == BAD_INPUT and has_results(folder)):
         return []
@@ -92,10 +91,7 @@ def explain(
 
 
 def has_saved(folder: Path, since: float) -> bool:
-    """Return whether the newest checkpoint is of a job that began then and has ended.
-
-    A resumed run that was refused would be refused again.
-    """
+    """Return whether the newest checkpoint is of a job that began then and ended."""
     newest = path_of(folder, last_checkpoint(folder), 0)
     try:
         return not RunFolder.is_live(folder) and newest.stat().st_mtime > since
@@ -230,10 +226,9 @@ def slurm(tail: str) -> Failure | None:
 
 
 def intel(tail: str, first: int | None) -> Failure | None:
-    """Return what Intel MPI prints about the first rank to end.
+    """Return what Intel MPI, which names all ranks of a host, says of the first to end.
 
-    It names all ranks of a host that a signal ended, its own SIGKILL included. If the
-    first rank is unknown, it is the one that ended by another signal.
+    If the first rank is unknown, it is the one that ended by another signal.
     """
     lines = r"RANK (\d+) PID \d+ RUNNING AT (\S+)\n=\s+KILLED BY SIGNAL: (\d+)"
     rows = [(int(r), host, int(s)) for r, host, s in re.findall(lines, tail)]

@@ -44,10 +44,7 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def inputs(self) -> str:
-        """Return a hash of everything that requires a new environment when it changes.
-
-        It covers the project's path, since an environment cannot be moved.
-        """
+        """Return a hash of all that requires a new environment when it changes."""
         files = ("setup.cfg", "pyproject.toml")
         parts = [(PROJECT / name).read_text() for name in files]
         parts += [sys.implementation.cache_tag, sysconfig.get_platform(), str(PROJECT)]

@@ -84,12 +84,10 @@ def run_job(
 ) -> tuple[int, Path | None]:
     """Run mpiexec until it ends; return the exit code and the folder of the run.
 
-    INT, TERM and USR1 stop the job; batch systems send USR1 before a time limit. HUP
-    stops it, too, unless it is ignored, as under nohup. After a failure, print what
-    happened and how to resume: `resume` is the command when the folder is appended.
-    Rank 0 reports its folder, if it runs on this host; else it is the one that the
-    `arguments` of ``dadmm.run`` name. The caller can see in `stop` which signals came.
-    A job in which nothing happens for `stall_seconds` is ended, unless that is 0. Ranks
+    INT, TERM, USR1 and HUP stop the job. After a failure, print what happened and how
+    to resume: `resume` is the command when the folder is appended. Rank 0 reports its
+    folder, if it runs on this host; else the `arguments` of ``dadmm.run`` name it. A
+    job in which nothing happens for `stall_seconds` is ended, unless that is 0. Ranks
     of other hosts report, too, if the job is `spread`.
     """
     stop = stop or StopHandler()
@@ -148,8 +146,7 @@ def report_end(
     """Print what happened to a failed job; return the exit code of the command.
 
     A run without results has failed even if mpiexec returned 0, as Open MPI does after
-    it has lost a host. If a rank raised an error, the code is 1; on a busy machine that
-    of MPICH's mpiexec may be the one of a rank that it killed.
+    it has lost a host. If a rank raised an error, the code is 1.
     """
     if code == 0 and (folder is None or has_results(folder)):
         return 0

@@ -128,10 +128,7 @@ def runtime_of(python: Path, mpiexec: str, external: bool) -> Runtime:
 
 
 def enter(runtime: Runtime) -> None:
-    """Go on in the Python of an environment, since it can import dadmm.
-
-    The Python of an image cannot start ranks, so the command stays outside.
-    """
+    """Go on in the Python of an environment; the one of an image cannot start ranks."""
     if os.environ.get("DADMM_IMAGE"):
         if find_spec("numpy") is None:
             raise UsageError(
@@ -186,10 +183,7 @@ def script_path(name: str) -> str:
 
 
 def fault_tolerance(mpiexec: str, job: list[str]) -> list[str]:
-    """Return the options that let a job continue without failed ranks, if it should.
-
-    Only Open MPI 5 and later has them.
-    """
+    """Return the options of Open MPI 5 that let a job go on without failed ranks."""
     if not re.search(r"\(Open MPI\) ([5-9]|\d\d)", version_text(mpiexec)):
         return []
     from launch.batch import read_arguments
@@ -239,10 +233,7 @@ def command_on_hosts(
 
 
 def read_hosts(file: str, ranks: int | None = None) -> list[str]:
-    """Return the host of each of the first `ranks` slots, or of all if it is None.
-
-    The slots of one host follow each other.
-    """
+    """Return the host of each of the first `ranks` slots; those of a host in a row."""
     try:
         if not os.path.isfile(file):  # reading a pipe would wait
             raise ValueError("it is not a file")

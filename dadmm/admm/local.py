@@ -27,7 +27,7 @@ class Block(NamedTuple):
     """Nodes whose problems are stacked into one, or a single node."""
 
     rows: Rows  # of these nodes: a slice or indices; an int for a single node
-    problem: Any
+    problem: Problem
     edges: Rows  # of these nodes: a slice or indices
     trial: Array  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
 
@@ -45,7 +45,7 @@ class Local:
     ) -> None:
         self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
         self.incidence, self.probe = nodes.incidence, probe
-        self._stats: list[Any] = []
+        self._stats: list[object] = []
         self.adopt(problems)
 
     def adopt(self, problems: Sequence[Problem]) -> None:
@@ -113,7 +113,7 @@ class Local:
             values[block.rows] = found[..., 0]
         return values
 
-    def _ask(self, block: Block, method: str, *given: Any) -> Any:
+    def _ask(self, block: Block, method: str, *given: object) -> Any:
         """Return what a method of a problem returns; raise if it breaks down."""
         try:
             return getattr(block.problem, method)(*given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -147,11 +146,7 @@ class Rule:
 
 
 def over(lengths: ArrayLike, limit: ArrayLike) -> Array:
-    """Return norms as multiples of their limits.
-
-    A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
-    only if the norm is below the limit.
-    """
+    """Return norms as multiples of limits; infinite if a limit is 0 or a norm NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.divide(lengths, limit)
     return np.where(np.isnan(ratio), np.inf, ratio)
@@ -160,22 +155,19 @@ def over(lengths: ArrayLike, limit: ArrayLike) -> Array:
 class Unmet(NamedTuple):
     """The criterion furthest from its limit, in an iteration that did not meet all."""
 
-    t: int = 0
+    t: float = 0
     factor: float = math.inf  # value over limit
-    criterion: int = 0  # index in `CRITERIA`
-    part: int = -1  # of theta; -1 is all of it
-    node: int = -1  # -1 is all nodes
+    criterion: float = 0  # index in `CRITERIA`
+    part: float = -1  # of theta; -1 is all of it
+    node: float = -1  # -1 is all nodes
 
 
 class CriteriaLog:
-    """How far the nodes of a process were from the limits of a rule, during a run.
-
-    All criteria must be met for ``patience`` iterations in a row; the run stops
-    ``delay`` iterations later.
-    """
+    """How far the nodes of a process were from the limits of a rule, during a run."""
 
     def __init__(self, patience: int, delay: int) -> None:
-        self.patience, self.delay = patience, delay
+        self.patience = patience  # iterations in a row that meet all criteria
+        self.delay = delay  # iterations after these until the run stops
         self.held = 0  # iterations in a row in which all nodes met all criteria
         self.unmet = Unmet()  # the last iteration that was unmet
         self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
@@ -207,10 +199,7 @@ class CriteriaLog:
         return unmet.t + self.patience + self.delay <= t
 
     def last_unmet(self, t: int) -> Unmet:
-        """Return the last unmet iteration before the stop after ``t``, if it is known.
-
-        Otherwise return the last unmet iteration.
-        """
+        """Return the last unmet iteration, if it is known of the stop after ``t``."""
         counted = [each for each in self._candidates if self._counts(each, t)]
         return counted[-1] if counted else self.unmet
 
@@ -224,22 +213,15 @@ class CriteriaLog:
     def restore(self, saved: Matrix) -> None:
         """Continue from what was saved, with a row for each node."""
         self.held = int(saved[:, 0].min())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
-            self.trail = np.nanmax(saved[:, 1 : 1 + TRAIL], axis=0)
-        seen = saved[:, 1 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
-        self.unmet = max(map(_unmet, seen[:, 0].tolist()), key=_severity)
-        rows = seen[:, 1:].reshape(-1, seen.shape[2])
-        found = {_unmet(row) for row in rows[~np.isnan(rows[:, 0])].tolist()}
-        self._candidates = sorted(found, key=_severity)
+        self.trail = np.fmax.reduce(saved[:, 1 : 1 + TRAIL])  # ignores NaN
+        seen = saved[:, 1 + TRAIL :].reshape(len(saved), 1 + KEPT, -1).tolist()
+        self.unmet = max((Unmet(*own[0]) for own in seen), key=_severity)
+        found = {Unmet(*row) for own in seen for row in own[1:]}
+        known = [each for each in found if not math.isnan(each.t)]
+        self._candidates = sorted(known, key=_severity)
 
 
 SAVED = len(CriteriaLog(0, 0).save())
-
-
-def _unmet(numbers: Sequence[float]) -> Unmet:
-    t, factor, criterion, part, node = numbers
-    return Unmet(int(t), factor, int(criterion), int(part), int(node))
 
 
 def _severity(unmet: Sequence[float]) -> tuple[float, float, float]:

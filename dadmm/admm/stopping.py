@@ -241,13 +241,11 @@ class GlobalStopping(NeighbourStopping):
 
     NAME = "stopping"
 
-    def __init__(
-        self, nodes: Nodes, rule: Rule, reach: int, cycle: int = 1, *more: Any
-    ) -> None:
-        super().__init__(nodes, rule, reach, cycle, *more)
+    def __init__(self, nodes: Nodes, rule: Rule, *more: Any) -> None:
+        super().__init__(nodes, rule, *more)
         self.log.delay, self.is_joint = 1, rule.name == "objective"
         self._exchange, self._agreed = nodes.exchange, False
-        self._joint = CriteriaLog(PATIENCE * cycle, 0)  # of the whole network
+        self._joint = CriteriaLog(PATIENCE * self.cycle, 0)  # of the whole network
         self._heard, self._total = 0, math.inf  # votes, and the last total objective
 
     def _vote(self, box: Box, turn: Turn) -> None:

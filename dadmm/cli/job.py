@@ -300,8 +300,8 @@ class Job:
             config, graph, start = self.config, self.graph, self.checkpoints.start
             n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
             n_edges = len(graph.edges) if config.record_edges else None
-            every = config.record_every
-            self.folder.resume(start, n_rows, n_edges, self._observe, every)
+            step = self._stride.step(start)
+            self.folder.resume(start, n_rows, n_edges, self._observe, step)
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -318,15 +318,18 @@ class Job:
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-        by_edge = len(graph.edges) if config.record_edges else 0
-        stride = Stride.of(config.record_every, graph.n_nodes, by_edge)
-        start = self.checkpoints.start
+        start, stride = self.checkpoints.start, self._stride
         rows = RowFiles(
             self.folder, rank, nodes, keys, edges, self._observe, start, stride
         )
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows
+
+    @property
+    def _stride(self) -> Stride:
+        n_edges = len(self.graph.edges) if self.config.record_edges else 0
+        return Stride.of(self.config.record_every, self.graph.n_nodes, n_edges)
 
     @property
     def _observe(self) -> Observe:

@@ -21,15 +21,14 @@ import sys
 import time
 from argparse import RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from dadmm.core import files, schema
 from dadmm.core.arguments import Parser, program, report_error
-from dadmm.core.documents import read_toml, toml_value, write_text, writing
+from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
@@ -127,7 +126,7 @@ class Sweep:
 
     def plan(self, file: str, ranks: int | None) -> None:
         """Add the runs of a grid; raise if one of them cannot be run."""
-        table: dict[str, Any] = {"ranks": 20, "base": {}, "grid": {}} | read_toml(file)
+        table: Table = {"ranks": 20, "base": {}, "grid": {}} | read_toml(file)
         table |= {} if ranks is None else {"ranks": ranks}
         if unknown := table.keys() - GRID:
             raise ConfigError(f"{file}: unknown key {min(unknown)!r}; use {[*GRID]}")
@@ -298,7 +297,7 @@ class Pool:
         output = sweep.folder / LOGS / f"{name}.out"
         with open(output, "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dadmm", "run", *planned],
+                [sys.executable, "-P", "-m", "dadmm", "run", *planned],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
@@ -327,7 +326,7 @@ class Pool:
             process.send_signal(signal.SIGUSR1 if first else signal.SIGKILL)
 
 
-def name_of(changed: Mapping[str, Any]) -> str:
+def name_of(changed: Table) -> str:
     """Return the name of a run, made of its settings and valid for a folder."""
     exact = ",".join(f"{name}={plain(value)}" for name, value in changed.items())
     name = re.sub(r"[^\w.,=+-]", "_", exact)[:LONGEST] or "run"
@@ -336,18 +335,18 @@ def name_of(changed: Mapping[str, Any]) -> str:
     return f"{name}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
 
-def plain(value: Any) -> str:
+def plain(value: object) -> str:
     """Return a value as it appears in a name and in a table."""
     if isinstance(value, dict):
         return json.dumps(value, default=str)
     return value if isinstance(value, str) else toml_value(value)
 
 
-def _toml(settings: Mapping[str, Any]) -> str:
+def _toml(settings: Table) -> str:
     return "".join(f"{key} = {toml_value(value)}\n" for key, value in settings.items())
 
 
-def _results(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _results(summary: Table) -> Table:
     """Return the columns of a run's results, of numbers and words only."""
     found = {key: summary[key] for key in RESULTS if key in summary}
     seconds = summary.get("seconds", {})

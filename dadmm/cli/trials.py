@@ -184,7 +184,7 @@ def find_optimum(
     if not 2.0 * known <= to:
         raise ConfigError(
             f"the optimum is known to {known:.1e} only (relative, in the metric of the "
-            f"problem), and to is {to:g}; use a larger --to, or --standardise the data"
+            f"problem), but --to is {to:g}; use a larger --to, or --standardise"
         )
 
     def distance(theta: Matrix) -> float:

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from numbers import Real
-from typing import Any
 
 import numpy as np
 
@@ -23,12 +22,9 @@ KINDS = {"graph": TopologyError, "problems": ProblemError, "layout": ProblemErro
 
 
 def identity(
-    given: Mapping[str, Any], topology: Topology, schedule: Schedule | None = None
+    given: Mapping[str, object], topology: Topology, schedule: Schedule | None = None
 ) -> dict[str, str]:
-    """Return the facts by which a run recognises its own checkpoints.
-
-    ``given`` are the settings that decide the numbers.
-    """
+    """Return the facts by which a run, with these settings, knows its checkpoints."""
     return {
         "version": version.__version__,
         "configuration": f"{digest(settings(given)):016x}",
@@ -41,7 +37,7 @@ def versions() -> dict[str, str]:
     return {"dadmm": version.__version__, "numpy": np.__version__}
 
 
-def settings(given: Mapping[str, Any]) -> dict[str, str]:
+def settings(given: Mapping[str, object]) -> dict[str, str]:
     """Return settings as texts that are equal if the settings are.
 
     Numbers are compared by value, dicts by their keys. Of arrays and other objects only

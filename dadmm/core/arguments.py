@@ -31,10 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def program(name: str = "") -> str:
-    """Return how a command was started: ``dadmm run`` or ``python -m dadmm.run``.
-
-    Without a name, return how the program that has all commands was started.
-    """
+    """Return how a command was started: ``dadmm run`` or ``python -m dadmm.run``."""
     place = sys.argv[0]
     if os.path.basename(place) == "dadmm":
         start = "dadmm"

@@ -28,10 +28,9 @@ def check_place(what: str, place: str) -> None:
 def import_class(
     what: str, place: str, bases: tuple[type, ...] = (object,), installed: bool = False
 ) -> type:
-    """Return the class at ``package.module:Class``, derived from one of the bases.
+    """Return the class at a place that a setting names, derived from one of the bases.
 
-    Unless it must be ``installed``, it may also be in the current folder. ``what`` is
-    the setting that named it.
+    Unless it must be ``installed``, it may also be in the current folder.
     """
     check_place(what, place)
     module, _, path = place.partition(":")

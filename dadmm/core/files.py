@@ -31,10 +31,7 @@ KINDS = {
 def within(
     path: Path, root: Path | None = None, make: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Open the folder of a path; yield its handle and the last part of the path.
-
-    With ``make``, missing folders below the root are created.
-    """
+    """Open the folder of a path, or make it; yield its handle and the file's name."""
     root = path.parent if root is None else root
     handle = os.open(root, FOLDER)
     try:
@@ -53,10 +50,7 @@ def within(
 
 
 def kind(path: str | Path, handle: int | None = None) -> str:
-    """Return what is there: file, folder, link, named pipe, socket, device, or none.
-
-    A name that no file can have, such as one with a null byte, is "none".
-    """
+    """Return what is there: file, folder, link, named pipe, socket, device, or none."""
     try:
         mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
     except (OSError, ValueError) as error:
@@ -152,10 +146,7 @@ def draft_of(name: str) -> str:
 def replacing(
     path: Path, root: Path | None = None, mode: int = 0o666
 ) -> Iterator[BinaryIO]:
-    """Yield a file to write, which replaces ``path`` atomically when it is closed.
-
-    Missing folders below the root are created. ``path`` must be a plain file, or none.
-    """
+    """Yield a file to write, which replaces ``path`` atomically when it is closed."""
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)
         _demand("file", name, handle)

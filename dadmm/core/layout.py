@@ -85,18 +85,14 @@ class Layout:
     def shared(self, theta: Vector) -> Vector:
         """Return the shared parts (..., shared_size) of ``theta`` (..., size).
 
-        Each part is multiplied by the square root of its scale, so that all parts have
-        the same penalty. If no part is private or scaled, this is ``theta`` itself.
+        Each is multiplied by the root of its scale: then all have the same penalty.
         """
         if self._plain:
             return theta
         return theta[..., : self.shared_size] * self._root
 
     def whole(self, shared: Vector, theta: Vector) -> Vector:
-        """Return parameters (..., size) with these shared parts (..., shared_size).
-
-        It is the inverse of `shared`. Private parts come from ``theta`` (..., size).
-        """
+        """Return the inverse of `shared`, with the private parts of ``theta``."""
         if self._plain:
             return shared
         out = np.empty((*shared.shape[:-1], self.size))
@@ -109,10 +105,7 @@ class Layout:
         return namedtuple("Parts", self.shapes)
 
     def views(self, theta: NDArray[np.float64]) -> Any:
-        """Return the parts of ``theta`` (..., size) by name, as a namedtuple of views.
-
-        Each has shape ``theta.shape[:-1] + shape`` and shares memory with ``theta``.
-        """
+        """Return the parts of ``theta`` (..., size), a namedtuple of views."""
         if theta.ndim == 1:  # plain slices are twice as fast
             return self._record(*[theta[w].reshape(s) for w, s in self._parts])
         lead = theta.shape[:-1]

@@ -73,12 +73,9 @@ def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
 
 
 def principal_axes(W: Matrix) -> tuple[Matrix, Vector]:
-    """Return the principal axes of ``W z``, (D, M), and their lengths (M,), falling.
-
-    The largest entry of an axis is positive.
-    """
+    """Return the principal axes of ``W z``, (D, M), and their lengths (M,), falling."""
     axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
-    largest = np.abs(axes).argmax(axis=0)
+    largest = np.abs(axes).argmax(axis=0)  # entry of each axis: it becomes positive
     signs = np.where(axes[largest, np.arange(len(lengths))] < 0.0, -1.0, 1.0)
     return axes * signs, lengths
 
@@ -86,8 +83,7 @@ def principal_axes(W: Matrix) -> tuple[Matrix, Vector]:
 def subspace_angle(A: Matrix, B: Matrix) -> Any:
     """Return the largest principal angle between column spaces, in degrees.
 
-    The sine is computed from the component of one basis outside the other, so that
-    small angles are accurate (Knyazev and Argentati, 2002).
+    Small angles are accurate, too (Knyazev and Argentati, 2002).
 
     Parameters
     ----------

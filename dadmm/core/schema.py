@@ -178,7 +178,7 @@ def check_fields(
 
 
 def check_entries(
-    content: Mapping[str, Any], kinds: Mapping[str, Kind], what: str = "it"
+    content: Mapping[str, object], kinds: Mapping[str, Kind], what: str = "it"
 ) -> dict[str, Any]:
     """Return a JSON object; raise unless it has these entries only, of these kinds."""
     OBJECT.check(what, content)

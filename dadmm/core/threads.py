@@ -38,11 +38,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that runs with one thread of numpy's BLAS.
-
-    It is cheaper than `one_blas_thread`, which looks for libraries loaded since, and
-    costs nothing within it.
-    """
+    """Return a function with one thread of BLAS, cheaper than `one_blas_thread`."""
 
     @wraps(function)
     def limited(*args: P.args, **named: P.kwargs) -> T:

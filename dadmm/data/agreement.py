@@ -24,6 +24,7 @@ from dadmm.data.encoding import Encoding, Label
 from dadmm.data.frame import MOST_NAMES, Frame, codes_of, is_numeral, label, positions
 
 Facts = dict[str, Any]  # plain types, which JSON can hold
+Uses = list[Any]  # of a table: node, named, features, target, weight
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
 Tables = Mapping[int, Iterable[Frame]]  # by node
 MANY = 20  # texts that are identifiers, not categories, if all differ
@@ -93,9 +94,8 @@ def select(
 def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     """Return what a node tells the others about its table, as plain types.
 
-    These are the names of the columns that are used, and the values of columns that are
-    categories or classes: None if there are too many. An error is part of the
-    description; `conclude` raises it on all nodes.
+    These are the names of the columns that are used, the values of categories and
+    classes, or an error, which `conclude` raises on all nodes.
     """
     try:
         features, target, weight = select(frame, choice)
@@ -132,10 +132,9 @@ def _categories(
             words = sorted(codes_of(values)[0])
             if name not in forced:
                 _check_words(frame, name, words)
-            kept = words if len(words) <= choice.max_categories else None
-            found[name] = {"values": kept} | ({"text": node} if words else {})
+            found[name] = _facts(words, choice, "text", node)
         elif np.isnan(values).all():
-            found[name] = {"values": []}
+            found[name] = _facts([], choice, "number", node)
     return found
 
 
@@ -147,13 +146,19 @@ def _labels(
     if choice.on_missing == "drop":
         values = values[~frame.gaps(features)]
     if values.dtype == object:
-        found, kind = sorted(codes_of(values)[0]), {"text": node}
-    else:
-        found = np.unique(values[~np.isnan(values)]).tolist()
-        kind = {"number": node} if found else {}
-        if math.inf in map(abs, found):
-            raise ShardError(f"the target {target!r} has an infinite entry")
-    return {"values": found if len(found) <= choice.max_categories else None} | kind
+        return _facts(sorted(codes_of(values)[0]), choice, "text", node)
+    if np.isinf(values).any():
+        raise ShardError(f"the target {target!r} has an infinite entry")
+    numbers = np.unique(values[~np.isnan(values)]).tolist()
+    return _facts(numbers, choice, "number", node)
+
+
+def _facts(
+    values: Sequence[Label], choice: Choice, kind: str, node: int | None
+) -> Facts:
+    """Return the values of a column, None if there are too many, and who has which."""
+    kept = values if len(values) <= choice.max_categories else None
+    return {"values": kept} | ({kind: node} if values else {})
 
 
 def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
@@ -179,8 +184,7 @@ def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
 def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     """Return the description of the nodes of two descriptions, in either order.
 
-    It keeps two tables that differ. It keeps the error of the lowest node, or of the
-    same node the first error.
+    It keeps two tables that differ, and the error of the lowest node.
     """
     errors = [side["error"] for side in (a, b) if side["error"]]
     if errors:
@@ -200,11 +204,15 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
             nodes = [facts[kind] for facts in own if kind in facts]
             texts[name] |= {kind: min(nodes)} if nodes else {}
     first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    others = [table for table in rest if _uses(table) != _uses(first)]
+    others = [  # the first comparison is cheap, the second ignores the order
+        table
+        for table in rest
+        if table[1:] != first[1:] and _uses(table) != _uses(first)
+    ]
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
-def _uses(table: Sequence[Any]) -> set[str]:
+def _uses(table: Uses) -> set[str]:
     """Return which columns a table uses, in words."""
     _, named, names, target, weight = table
     kind = "" if named else "unnamed "
@@ -217,11 +225,10 @@ def _names(names: int | Sequence[str]) -> Sequence[str]:
 
 
 def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
-    """Return the encoding of the tables of all nodes, the same on all.
+    """Return the encoding of the tables of all nodes; all raise if tables conflict.
 
-    ``tables`` has the frames of each hosted node. ``reduce`` takes a value of each, and
-    a function that merges two; it returns the merged value of all nodes. All raise if
-    the table of one is not valid, or two tables conflict.
+    ``reduce`` takes a value of each hosted node, and a function that merges two; it
+    returns the merged value of all nodes.
     """
     pair = partial(merge, most=choice.max_categories)
     told = {
@@ -285,7 +292,7 @@ def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
         )
 
 
-def _conflict(first: Sequence[Any], second: Sequence[Any]) -> ShardError:
+def _conflict(first: Uses, second: Uses) -> ShardError:
     """Return the error of two tables whose columns differ."""
     said = []
     for has, lacks in ((first, second), (second, first)):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from dadmm.core import schema
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.data.frame import Frame, codes_of, label, listed, positions
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
@@ -49,8 +52,7 @@ FIELDS = {  # of the JSON of an encoding
 class RowBlocks:
     """The rows of X (n, p) in a file, without gaps, which each iteration reads again.
 
-    ``blocks`` reads and encodes them. They are passed on in pieces with at least as
-    many rows as columns, so that factors of pieces can be merged.
+    They come in pieces of at least p rows, so that factors of pieces can be merged.
     """
 
     ndim = 2
@@ -190,15 +192,12 @@ class Encoding:
         if self.on_missing == "mean" and self.means is not None:
             n_filled = int(gaps[kept].sum())
             X = np.where(np.isnan(X), self.means, X) if n_filled else X
-        if self.scales is not None:
+        if self.scales is not None and self.means is not None:
             X = (X - self.means if self.intercept else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
 
     def encode_all(self, frames: Iterable[Frame]) -> Rows:
-        """Return the numbers of a table for a fit, which is one frame or several.
-
-        X of several frames is encoded again whenever it is used, unless it has gaps.
-        """
+        """Return the numbers of one frame or several, whose X is encoded when used."""
 
         def encoded() -> Iterator[Rows]:  # keeps no frame
             return (self.encode(frame, fit=True) for frame in frames)
@@ -220,7 +219,7 @@ class Encoding:
             sum(n_filled),
         )
 
-    def _features(self, frame: Frame, names: Sequence[str]) -> Any:
+    def _features(self, frame: Frame, names: Sequence[str]) -> Matrix | csr_array:
         """Return X, with NaN where an entry is missing."""
         if frame.sparse is not None and not any(self.columns.values()):
             X = frame.sparse
@@ -290,7 +289,7 @@ class Encoding:
         }
 
     @classmethod
-    def from_json(cls, content: Any) -> Encoding:
+    def from_json(cls, content: Mapping[str, object]) -> Encoding:
         """Return the encoding that `to_json` has written; raise if it is not one."""
         given = schema.check_entries(content, FIELDS, "encoding")
         given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}

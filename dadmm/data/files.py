@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from os import PathLike
@@ -222,15 +222,12 @@ def load_tracks(path: Place) -> Matrix:
     named = reader is not None and reader.archive and "::" not in str(path)
     found = load_array(path, "measurement_matrix" if named else None)
     matrix = np.array(found, dtype=np.float64)
-    if matrix.ndim != 2 or len(matrix) % 2 or matrix.shape[1] < 4:
+    is_pairs = matrix.ndim == 2 and len(matrix) % 2 == 0 and matrix.shape[1] >= 4
+    if not is_pairs or np.isinf(matrix).any():
         raise ShardError(
             f"{path} has shape {matrix.shape}; tracks need an even number of rows, x "
-            "and y of each frame, and at least 4 columns, one per point"
-        )
-    for row, point in np.argwhere(np.isinf(matrix)):
-        raise ShardError(
-            f"{path}: row {row}, point {point} is {matrix[row, point]}; coordinates "
-            "must be finite, or NaN where a point is lost"
+            "and y of each frame, at least 4 columns, one per point, and finite "
+            "coordinates, or NaN where a point is lost"
         )
     return matrix
 
@@ -257,16 +254,15 @@ def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path,
         raise ShardError(f"{file}: {error}") from None
     except MemoryError:
         raise
-    except OSError as error:
-        raise ShardError(
-            f"cannot read {file}: {error.strerror or error}; check the path, and write "
-            "{node} where the file of each node has its number"
-        ) from None
     except Exception as error:  # parsers raise many types on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
-        raise ShardError(
-            f"{file} is not a valid {file.suffix} file: {reason}"
-        ) from None
+        said = f"{file} is not a valid {file.suffix} file: {reason}"
+        if isinstance(error, OSError) and error.errno is not None:
+            said = (
+                f"cannot read {file}: {error.strerror}; check the path, the number of "
+                "nodes, and that {node} stands for the number of a node"
+            )
+        raise ShardError(said) from None
 
 
 def _read(
@@ -306,14 +302,14 @@ def _as_frame(
     return frame
 
 
-def _choose_array(key: str, found: Mapping[str, str]) -> str:
+def _choose_array(key: str, names: Sequence[str]) -> str:
     """Return the name of the array to read: the key, or the only array."""
-    names = ", ".join(name + note for name, note in found.items()) or "no matrix"
-    if key and key not in found:
-        raise ShardError(f"it has no matrix {key!r}; it holds {names}")
-    if not key and len(found) != 1:
-        raise ShardError(f"it holds {names}; choose one as FILE::name")
-    return key or next(iter(found))
+    if key in names or (not key and len(names) == 1):
+        return key or names[0]
+    what = f"no matrix {key!r}" if key else "no single matrix"
+    raise ShardError(
+        f"it has {what}, but {', '.join(names) or 'none'}; choose one as FILE::name"
+    )
 
 
 # formats
@@ -336,8 +332,8 @@ def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Array | csr_arr
         raise ValueError("it is not an archive of arrays")
     with np.load(file, allow_pickle=False) as arrays:
         if not {"format", "shape", "data"} <= {*arrays.files} or key not in ("", "X"):
-            matrices = dict.fromkeys((n for n in arrays.files if n != NAMES), "")
-            return np.asarray(arrays[_choose_array(key, matrices)])
+            names = [name for name in arrays.files if name != NAMES]
+            return np.asarray(arrays[_choose_array(key, names)])
     from scipy import sparse
 
     found = sparse.csr_array(sparse.load_npz(file))
@@ -373,11 +369,11 @@ def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
         raise ShardError(
             "it is a MATLAB 7.3 (HDF5) file; save it with -v7, or as .npy"
         ) from None
-    numeric = {
-        name: " of shape {} x {}".format(*shape)
+    numeric = [
+        name
         for name, shape, kind in contents
         if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
-    }
+    ]
     name = _choose_array(key, numeric)
     matlab.check_numbers(file, name)
     return np.asarray(io.loadmat(file, variable_names=[name])[name])

@@ -212,7 +212,7 @@ def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]
     return found
 
 
-def as_column(values: Any) -> Array:
+def as_column(values: object) -> Array:
     """Return values as a column of numbers or of texts.
 
     Truth values are the texts ``False`` and ``True``.

@@ -66,12 +66,9 @@ def patterns(samples: Matrix) -> Patterns:
 
 
 def blocks(lengths: Integers) -> Blocks:
-    """Return the blocks of rows, given the number of rows of each pattern (P,).
+    """Return the blocks of rows, given the number of rows of each pattern (P,)."""
 
-    The height minimises the cost: higher blocks are fewer, but have more empty rows.
-    """
-
-    def cost(height: int) -> int:
+    def cost(height: int) -> int:  # higher blocks are fewer, but have more empty rows
         return int(np.sum(-(-lengths // height))) * (height + BLOCK_COST)
 
     height = min(np.unique(np.clip(lengths, 1, MAX_HEIGHT)).tolist(), key=cost)
@@ -84,10 +81,7 @@ def blocks(lengths: Integers) -> Blocks:
 
 
 def compress(centred: Matrix, found: Patterns) -> Compressed:
-    """Return few rows with the same moments as the samples of each pattern.
-
-    ``centred`` (n, D) is the samples minus some point, NaN where an entry is missing.
-    """
+    """Return few rows with the same moments as the samples (n, D), minus some point."""
     rows, lengths = _triangular(_rotated(centred, found), found)
     cut, D = blocks(lengths), centred.shape[1]
     B = -len(cut.owner) // BLOCK_MULTIPLE * -BLOCK_MULTIPLE  # rounded up
@@ -116,10 +110,7 @@ def _rotated(centred: Matrix, found: Patterns) -> Matrix:
 
 
 def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
-    """Return rows with the same moments, and the number of rows of each pattern.
-
-    A pattern that observes k columns needs at most k + 1 rows.
-    """
+    """Return rows with the same moments, and their number: k + 1 for k columns."""
     needed = 1 + found.mask.sum(axis=1)
     if np.all(found.counts <= needed):
         return rows, found.counts
@@ -135,10 +126,7 @@ def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
 
 
 def precisions(mask: Matrix, H: Matrix) -> Matrix:
-    """Return ``H' H`` over the columns that each pattern observes, (..., P, K, K).
-
-    ``mask`` is (..., P, D) and ``H`` is (..., D, K).
-    """
+    """Return ``H' H`` (..., P, K, K) over the columns that each pattern observes."""
     *lead, D, K = H.shape
     products = (H[..., :, None] * H[..., None, :]).reshape(*lead, D, K * K)
     return np.asarray(mask @ products).reshape(*lead, -1, K, K)
@@ -178,10 +166,7 @@ def fill(samples: Matrix, W: Matrix, mu: Vector, a: float) -> Matrix:
 
 
 def observed_means(samples: Matrix, axis: int) -> Matrix:
-    """Return the means of the observed entries along an axis, keeping the axis.
-
-    The mean of no entries is zero.
-    """
+    """Return the means of the observed entries along an axis; of no entries, zero."""
     observed = ~np.isnan(samples)
     total = np.where(observed, samples, 0.0).sum(axis=axis, keepdims=True)
     return np.asarray(total / np.maximum(observed.sum(axis=axis, keepdims=True), 1))

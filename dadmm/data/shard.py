@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,11 +73,9 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     [[71.0], [34.0, 52.0]]
     """
     n = samples.n_rows if isinstance(samples, Frame) else len(samples)
-    own: Iterable[slice | Integers] = (
-        shares(n, n_nodes, range(n_nodes)).values()
-        if labels is None
-        else _shares_by_label(n, n_nodes, labels)
-    )
+    own: list[Any] = [*shares(n, n_nodes, range(n_nodes)).values()]
+    if labels is not None:
+        own = _shares_by_label(n, n_nodes, labels)
     if isinstance(samples, Frame):
         return [samples.take(rows) for rows in own]
     # in C order, since the bits of results depend on the order
@@ -93,7 +90,6 @@ def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slic
 
 def _shares_by_label(n_samples: int, n_nodes: int, labels: ArrayLike) -> list[Integers]:
     """Return the rows of each node."""
-    _check_enough(n_samples, n_nodes, "samples")
     numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
     if numbers.shape != (n_samples,):
         wrong = f"labels have shape {numbers.shape} for {n_samples} samples"
@@ -143,10 +139,7 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
 
 
 def is_local(source: str) -> bool:
-    """Return whether each process can read its own samples from this source.
-
-    One process reads other files as a whole and scatters the rows.
-    """
+    """Return whether each process can read its own samples from this source."""
     one_each, reader = has_node(source.partition("::")[0]), reader_of(source)
     return one_each or (reader is not None and reader.extent is not None)
 
@@ -166,8 +159,7 @@ def open_tables(
 ) -> dict[int, Iterable[Frame]]:
     """Return the frames of some nodes, from a source for which `is_local` holds.
 
-    The source is a file, divided evenly; or one file per node, such as
-    ``part-{node}.csv``. ``how`` has further arguments of `open_blocks`.
+    The file is divided evenly, or there is one per node, such as ``part-{node}.csv``.
     """
     if not has_node(source):
         size = extent(source)
@@ -175,21 +167,15 @@ def open_tables(
         return {i: open_blocks(source, rows, **how) for i, rows in cuts.items()}
     tables: dict[int, Iterable[Frame]] = {}
     for i in nodes:
-        file = source_of(source, i)
         try:
-            tables[i] = open_blocks(file, **how)
+            tables[i] = open_blocks(source_of(source, i), **how)
         except ShardError as error:
-            gone = not Path(file.partition("::")[0]).exists()
-            more = " and the number of nodes" if gone else ""
-            raise ShardError(f"node {i}: {error}{more}") from None
+            raise ShardError(f"node {i}: {error}") from None
     return tables
 
 
 def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
-    """Raise if an entry of a node's rows is missing, infinite or very large.
-
-    With ``gaps``, entries may be missing (NaN), but not all.
-    """
+    """Raise if an entry of a node's rows is infinite, very large, or a gap."""
     first = 0
     for part in rows.blocks():
         if not isinstance(part.X, np.ndarray):

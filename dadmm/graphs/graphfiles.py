@@ -6,13 +6,16 @@ import csv
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from dadmm.core.documents import check_regular
 from dadmm.core.errors import TopologyError, shown
 from dadmm.core.layout import Matrix
+
+if TYPE_CHECKING:
+    from networkx import Graph as NetworkxGraph
 
 LONGEST = 100  # characters of a name
 T = TypeVar("T")
@@ -53,7 +56,9 @@ def read_by(reader: Callable[[Path], T], file: Path) -> T:
 
 
 def numbered(
-    pairs: Sequence[Sequence[str]], nodes: Iterable[str], positions: Any = None
+    pairs: Sequence[Sequence[str]],
+    nodes: Iterable[str],
+    positions: Matrix | None = None,
 ) -> Graph:
     """Return the graph of edges between labels; ``nodes`` is their order.
 
@@ -82,7 +87,7 @@ def numbered(
     return Graph(len(labels), edges, tuple(labels), positions)
 
 
-def from_networkx(graph: Any) -> Graph:
+def from_networkx(graph: NetworkxGraph) -> Graph:
     """Return the nodes and edges of a networkx graph.
 
     Nodes that are the integers 0..J-1 keep their numbers; others get names. Positions

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 
 Rows = np.ndarray  # of any shape, with one row per node or per edge
-Planned = Callable[[], Any]
+Planned = Callable[[], object]
 
 
 class Incidence:

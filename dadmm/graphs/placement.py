@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ConfigError
 from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from networkx import Graph
 
 PLACEMENTS = ("hosts", "blocks")
 STARTS = 5  # of the bisection: the first in the order of nodes, the others shuffled
@@ -141,7 +146,7 @@ def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integ
 
 
 def _split(
-    edges: Any, nodes: list[int], counts: list[int], random: Any
+    edges: Graph, nodes: list[int], counts: list[int], random: Random | None
 ) -> list[list[int]]:
     """Return nodes in groups of these sizes, by recursive bisection; each is sorted."""
     if len(counts) == 1:
@@ -158,7 +163,9 @@ def _split(
     ]
 
 
-def _bisect(edges: Any, one: list[int], other: list[int]) -> tuple[set[int], set[int]]:
+def _bisect(
+    edges: Graph, one: list[int], other: list[int]
+) -> tuple[set[int], set[int]]:
     """Exchange nodes between two sides to cut few edges; the first node stays."""
     import networkx as nx
 

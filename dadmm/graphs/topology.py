@@ -10,7 +10,7 @@ from itertools import pairwise
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import TopologyError, shown
 from dadmm.graphs import graphfiles
 from dadmm.graphs.measures import components, connected_pairs, diameter
+
+if TYPE_CHECKING:
+    from networkx import Graph as NetworkxGraph
 
 Integers = NDArray[np.int64]
 MOST_NODES, MOST_EDGES = 1_000_000, 20_000_000  # limits of time and memory
@@ -208,7 +211,7 @@ class Topology:
         return cls.from_edges(n, pairs)
 
     @classmethod
-    def from_graph(cls, graph: Any) -> Topology:
+    def from_graph(cls, graph: Topology | NetworkxGraph) -> Topology:
         """Return the topology of a networkx graph; a Topology is returned unchanged.
 
         Nodes that are not the integers 0..J-1 get names. Directions and attributes but
@@ -244,7 +247,7 @@ class Topology:
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
 
-    def to_graph(self) -> Any:
+    def to_graph(self) -> NetworkxGraph:
         """Return a networkx graph, with the names and positions as attributes."""
         import networkx as nx
 

@@ -23,16 +23,11 @@ from dadmm.data.frame import Frame, label
 from dadmm.models import predictions
 from dadmm.models.predictions import KINDS
 from dadmm.problems import builder
+from dadmm.solver.result import Result
 
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
 MOST_BYTES = 2**30  # of a model file
-METHODS = {
-    "regression": "predict",
-    "classification": "predict and predict_proba",
-    "counts": "predict",
-    "subspace": "transform, reconstruct, reconstruction_error and impute",
-}
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 PLAIN = schema.any_of(
     schema.NULL, schema.FLAG, schema.TEXT, schema.number("finite", math.isfinite)
@@ -102,7 +97,7 @@ class Model:
     encoding: Encoding
     parameters: Mapping[str, np.ndarray]
     origin: Origin
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         schema.choice(KINDS).check("problem", self.problem)
@@ -118,11 +113,11 @@ class Model:
     @classmethod
     def of(
         cls,
-        result: Any,
+        result: Result,
         problem: str,
         encoding: Encoding | None = None,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         tolerance: float | None = None,
         n_rows: int | None = None,
     ) -> Self:
@@ -167,7 +162,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """What the model predicts: one of the keys of `METHODS`."""
+        """What the model predicts, such as "regression"."""
         return KINDS[self.problem]
 
     @property
@@ -186,7 +181,7 @@ class Model:
         """The parameters in the units of the table."""
         return dict(self.encoding.to_table_units(self.parameters))
 
-    def predict(self, table: Any) -> np.ndarray:
+    def predict(self, table: object) -> np.ndarray:
         """Return the prediction for each row of a table, (n,).
 
         These are values of a regression, labels of a classification, means of counts.
@@ -201,34 +196,34 @@ class Model:
         self._check_kind("predict", "regression", "classification", "counts")
         return self.columns(table)["prediction"]
 
-    def predict_proba(self, table: Any) -> Matrix:
+    def predict_proba(self, table: object) -> Matrix:
         """Return the probabilities of the classes, (n, K)."""
         self._check_kind("predict_proba", "classification")
         return np.column_stack([*self.columns(table).values()][1:])
 
-    def transform(self, table: Any) -> Matrix:
+    def transform(self, table: object) -> Matrix:
         """Return the projections on the principal axes, (n, M)."""
         return self._reconstruction("transform", table).scores
 
-    def reconstruct(self, table: Any) -> Matrix:
+    def reconstruct(self, table: object) -> Matrix:
         """Return the nearest points of the subspace, (n, D), in the table's units."""
         return self._reconstruction("reconstruct", table).rows
 
-    def reconstruction_error(self, table: Any) -> Vector:
+    def reconstruction_error(self, table: object) -> Vector:
         """Return the root mean square distance of each row from the subspace, (n,).
 
         Observed entries count, in the units of the fit.
         """
         return self._reconstruction("reconstruction_error", table).errors
 
-    def impute(self, table: Any) -> Matrix:
+    def impute(self, table: object) -> Matrix:
         """Return the rows with each missing entry filled in, (n, D).
 
         A missing entry becomes its expectation given the observed entries of the row.
         """
         return self._reconstruction("impute", table).filled
 
-    def columns(self, table: Any) -> dict[str, np.ndarray]:
+    def columns(self, table: object) -> dict[str, np.ndarray]:
         """Return all predictions for a table by name: the columns of a result file.
 
         These are "prediction" and, of a classification, "p(label)"; or of a subspace
@@ -259,7 +254,7 @@ class Model:
     def to_json(self) -> str:
         """Return the text of the model's file."""
 
-        def lists(parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        def lists(parts: Mapping[str, np.ndarray]) -> dict[str, object]:
             return {name: np.asarray(part).tolist() for name, part in parts.items()}
 
         origin = self.origin._asdict()
@@ -277,7 +272,7 @@ class Model:
         }
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
-    def _reconstruction(self, name: str, table: Any) -> predictions.Reconstruction:
+    def _reconstruction(self, name: str, table: object) -> predictions.Reconstruction:
         """Return what the model says of rows, in the table's units."""
         self._check_kind(name, "subspace")
         encoded = self.encoding.encode(Frame.of(table))
@@ -289,7 +284,8 @@ class Model:
     def _check_kind(self, name: str, *kinds: str) -> None:
         if self.kind not in kinds:
             raise ConfigError(
-                f"a model of {self.problem} has no {name}; it has {METHODS[self.kind]}"
+                f"a model of {self.problem} has no {name}, because it is a "
+                f"{self.kind}; docs/models.md lists what it has"
             )
 
 
@@ -370,7 +366,7 @@ def _decoded(content: Any) -> Model:
     return model
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _array(name: str, value: object) -> np.ndarray:
     """Return nested lists of finite numbers as an array; raise if they are not."""
     try:
         found = np.array(value)

@@ -171,11 +171,10 @@ def _histogram(rows: Rows, parameters: Parameters, low: float, high: float) -> M
 
 
 def _area(counts: Matrix) -> Vector:
-    """Return the area under the ROC curve from histograms, and a bound on its error.
+    """Return the area under the ROC curve, a bound on its error, and both weights.
 
     Scores in one bin count as equal. So the error is at most half of the fraction of
-    pairs of rows of different classes that share a bin. The weights of both classes
-    follow.
+    pairs of rows of different classes that share a bin.
     """
     lower, upper = counts
     below = np.cumsum(lower) - lower
@@ -234,10 +233,7 @@ def standard_errors(
 
 
 def _curvature(kind: str, parameters: Parameters, rows: Rows) -> Matrix:
-    """Return rows F with F'F the Hessian of a node's objective, without penalty.
-
-    The columns of several classes are by class, intercept last.
-    """
+    """Return F with F'F the Hessian of a node's losses, by class, intercept last."""
     X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
     if "intercept" in parameters:
         X = np.column_stack([X, np.ones(len(X))])

@@ -46,6 +46,10 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     **settings
         Fields of `Scheme`. None is the default; with an object all must be None.
 
+    Returns
+    -------
+    scheme : Scheme
+
     Examples
     --------
     >>> import dadmm
@@ -80,6 +84,14 @@ def check_name(name: str) -> None:
 
 def name_of(scheme: Scheme) -> str:
     """Return the key of a scheme in `SCHEMES`, or else the place of its class.
+
+    Parameters
+    ----------
+    scheme : Scheme
+
+    Returns
+    -------
+    name : str
 
     Examples
     --------

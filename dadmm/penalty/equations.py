@@ -6,8 +6,6 @@ docs/paper.md has them all.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +13,7 @@ from dadmm.core.layout import Vector
 from dadmm.graphs.incidence import Incidence
 
 Mask = NDArray[np.bool_]
-PenaltyState = dict[str, NDArray[Any]]
+PenaltyState = dict[str, np.ndarray]
 """Arrays of a penalty scheme with one row per edge. ``"eta"`` (E,) is the penalty that
 this end proposes for the next iteration."""
 

@@ -202,7 +202,10 @@ class Scheme:
 
 
 class Fixed(Scheme):
-    """Plain ADMM: the penalty never changes."""
+    """Plain ADMM: the penalty never changes.
+
+    >>> scheme = Fixed(eta0=20.0)  # for dadmm.solve
+    """
 
     is_symmetric = True
     is_constant = True
@@ -215,6 +218,8 @@ class VP(Scheme):
     """Varying penalty: balance the residuals of the node until t_max; then reset.
 
     Section 3.1: equation (4) for each node, with the residuals of equation (5).
+
+    >>> scheme = VP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -230,6 +235,8 @@ class AP(Scheme):
     """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
 
     Section 3.2: equation (6).
+
+    >>> scheme = AP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max")
@@ -244,6 +251,8 @@ class NAP(Scheme):
     """Network adaptive penalty: adapt each edge until its budget is spent.
 
     Section 3.3: equations (9) and (10).
+
+    >>> scheme = NAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", *BUDGET)
@@ -256,7 +265,10 @@ class NAP(Scheme):
 
 
 class VPAP(Scheme):
-    """VP and AP together, until t_max: equation (12)."""
+    """VP and AP together, until t_max: equation (12).
+
+    >>> scheme = VPAP(eta0=20.0, t_max=20)  # for dadmm.solve
+    """
 
     uses = ("eta0", "t_max", "residual_ratio")
     probes = True
@@ -273,6 +285,8 @@ class VPNAP(Scheme):
     Section 3.4: equation (12) while the condition of equation (9) holds. The budget
     is charged ``|tau_ij|`` only. An edge with tau = 0 never spends its budget and could
     double and halve without end. So all edges reset after iteration `LAST`.
+
+    >>> scheme = VPNAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)
@@ -293,6 +307,8 @@ class GlobalBalance(Scheme):
     The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it,
     with the residuals of the previous iteration. It is a centralised baseline, not a
     scheme of the paper: every iteration has a collective, whose bytes are counted.
+
+    >>> scheme = GlobalBalance(eta0=20.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")

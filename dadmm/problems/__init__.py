@@ -14,20 +14,18 @@ Examples
 'multinomial', 'poisson', 'huber']
 """
 
-from typing import Any
-
 from dadmm.problems.cvxpy import Cvxpy
 from dadmm.problems.glm import LogisticRegression, PoissonRegression
 from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
-from dadmm.problems.linear import LeastSquares, Ridge
+from dadmm.problems.linear import LeastSquares, LinearProblem, Ridge
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.multinomial import MultinomialLogistic
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
 from dadmm.problems.smooth import Smooth
 
-PROBLEMS: dict[str, type[Any]] = {
+PROBLEMS: dict[str, type[LinearProblem | PPCA]] = {
     "ppca": PPCA,
     "sfm": StructureFromMotion,
     "least_squares": LeastSquares,

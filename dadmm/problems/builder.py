@@ -22,12 +22,11 @@ from dadmm.problems.linear import LinearProblem
 GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
 MEMBERS = {
-    "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
-    "constructor, to Layout.of(coef=(d,)) or the like",
-    "init": "method init(rng), which returns starting parameters (size,)",
-    "expect": "method expect(theta), which may return None",
-    "prox": "method prox(theta, stats, centre, weight), which returns the new (size,)",
-    "objectives": "method objectives(thetas, stats), which returns f of each row",
+    "layout": "a dadmm.Layout with entries, such as Layout.of(coef=(d,))",
+    "init": "a method init(rng)",
+    "expect": "a method expect(theta)",
+    "prox": "a method prox(theta, stats, centre, weight)",
+    "objectives": "a method objectives(thetas, stats)",
 }
 
 
@@ -69,7 +68,7 @@ def check_name(name: str) -> None:
         )
 
 
-def find(name: str) -> type[Any]:
+def find(name: str) -> type:
     """Return the class of a problem, by its name on the command line."""
     check_name(name)
     if name in PROBLEMS:
@@ -103,7 +102,7 @@ def n_classes(name: str) -> int:
 
 
 def build(
-    name: str, rows: Rows, flags: Mapping[str, Any], settings: Mapping[str, Any]
+    name: str, rows: Rows, flags: Mapping[str, object], settings: Mapping[str, object]
 ) -> Any:
     """Return the problem of a node with these rows.
 
@@ -144,11 +143,13 @@ def build(
 
 def check_members(problem: object, name: str) -> None:
     """Raise unless a problem, or a class but for the layout, has all members."""
+    layout = getattr(problem, "layout", None)
+    has = (isinstance(layout, Layout) and layout.size > 0) or inspect.isclass(problem)
     for member, what in MEMBERS.items():
-        found = getattr(problem, member, None)
-        has = callable(found)
-        if member == "layout":
-            has = isinstance(found, Layout) and found.size > 0
-            has = has or inspect.isclass(problem)
-        if not has:
-            raise ProblemError(f"{name} has no {what}")
+        if not (
+            has if member == "layout" else callable(getattr(problem, member, None))
+        ):
+            raise ProblemError(
+                f"{name} needs {member}, {what}; dadmm.core.interfaces.Problem has the "
+                "members of a problem"
+            )

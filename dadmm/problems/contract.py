@@ -134,7 +134,7 @@ class _Contract:
             if _differ(array, before[name]):
                 self.fail(method, f"{name} not to change", "that the method wrote it")
 
-    def _shape(self, method: str, found: Any, shape: tuple[int, ...]) -> None:
+    def _shape(self, method: str, found: object, shape: tuple[int, ...]) -> None:
         """Check that a method returned float64 numbers of this shape."""
         what = f"float64 of shape {shape}"
         if not isinstance(found, np.ndarray):
@@ -142,7 +142,7 @@ class _Contract:
         if found.shape != shape or found.dtype != np.float64:
             self.fail(method, what, f"{found.dtype} of shape {found.shape}")
 
-    def _vector(self, method: str, found: Any) -> None:
+    def _vector(self, method: str, found: Vector) -> None:
         """Check that a method returned finite parameters (size,)."""
         self._shape(method, found, (self.layout.size,))
         for name, span in self.spans.items():

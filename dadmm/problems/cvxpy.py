@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from keyword import iskeyword
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,11 @@ from dadmm.core.errors import ProblemError, shown
 from dadmm.core.layout import Layout, Vector
 from dadmm.problems.base import WithStart
 
+if TYPE_CHECKING:
+    from clarabel import DefaultSolver
+    from cvxpy import Problem, Variable
+
+Sparse = Any  # scipy.sparse.csc_array or csr_array
 # Clarabel's tolerances of gap and feasibility: for quadratic programs, for other cones,
 # where it often makes no progress beyond, and where it makes none before
 QUADRATIC, CONIC, ALMOST = 1e-10, 1e-8, 1e-6
@@ -35,9 +39,9 @@ REASONS = {
 class Program(NamedTuple):
     """1/2 x'P x + q'x over ``A x + s = b`` with s in a cone."""
 
-    P: Any  # sparse (n, n), symmetric
+    P: Sparse  # (n, n), symmetric
     q: Vector  # (n,)
-    A: Any  # sparse (m, n)
+    A: Sparse  # (m, n)
     b: Vector  # (m,)
     dims: Any  # of the cones, as cvxpy has them; equations are first
     columns: NDArray[np.intp]  # (size,) of the entries of theta in x
@@ -80,33 +84,31 @@ class Cvxpy(WithStart):
     convex = True
 
     def __init__(
-        self, problem: Any, variables: Sequence[Any] | Mapping[str, Any]
+        self, problem: Problem, variables: Sequence[Variable] | Mapping[str, Variable]
     ) -> None:
-        cvxpy, clarabel = _solvers()
-        from scipy import sparse
-
-        _check_problem(cvxpy, problem)
-        shared = _shared(problem, variables)
-        known = {variable.id for variable in shared.values()}
-        others = [v for v in problem.variables() if v.id not in known]
-        private = {_name(v, f"private{k}"): v for k, v in enumerate(others)}
-        parts = shared | private
-        if len(parts) < len(shared) + len(others):
-            names = ", ".join([*shared, *(v.name() for v in others)])
+        try:
+            import clarabel  # noqa: F401
+            import cvxpy  # noqa: F401
+            from scipy import sparse
+        except ImportError as error:
             raise ProblemError(
-                f"Cvxpy needs variables with different names, got {names}"
-            )
+                f"Cvxpy needs the package {error.name}; install it with "
+                "pip install 'dadmm[cvxpy]'"
+            ) from None
+        _check_problem(problem)
+        shared, private = _parts(problem, variables)
+        parts = shared | private
         shapes = {name: tuple(v.shape) for name, v in parts.items()}
         self.layout = Layout(shapes, list(private))
         self._objective, self._variables = problem.objective.expr, [*parts.values()]
         self._parameters = [(p, p.value) for p in problem.parameters()]
-        self._program = _eliminate(_compile(cvxpy, problem, self._variables))
+        self._program = _eliminate(_compile(problem, self._variables))
         # the upper triangle of P, with the diagonal of the shared entries
         places = self._program.columns[: self.layout.shared_size]
         E = _embedding(places, len(self._program.q))
         self._upper = sparse.triu(self._program.P + E @ E.T).tocsc()
         self._upper.sort_indices()
-        self._solver = _new_solver(clarabel, self._program, self._upper)
+        self._solver = _new_solver(self._program, self._upper)
         self._start, status = self._solve(np.zeros(self.layout.size), 1.0)
         if status not in SOLVED:
             reason = REASONS.get(status.removeprefix("Almost"))
@@ -146,84 +148,76 @@ class Cvxpy(WithStart):
         return (c + np.array(found.x))[columns], str(found.status)
 
 
-def _solvers() -> tuple[ModuleType, ModuleType]:
-    try:
-        import clarabel
-        import cvxpy
-    except ImportError as error:
-        raise ProblemError(
-            f"Cvxpy needs the package {error.name}; install it with "
-            "pip install 'dadmm[cvxpy]'"
-        ) from None
-    return cvxpy, clarabel
-
-
-def _check_problem(cvxpy: ModuleType, problem: Any) -> None:
+def _check_problem(problem: Problem) -> None:
     """Raise unless a problem can be compiled."""
+    import cvxpy
+
     if not isinstance(problem, cvxpy.Problem):
         raise ProblemError(f"Cvxpy needs a cvxpy.Problem, got {type(problem).__name__}")
-    faults = []
-    if isinstance(problem.objective, cvxpy.Maximize):
-        faults.append("a problem to minimise, but it maximises; write Minimize(-...)")
-    if not problem.variables():
-        faults.append("a problem with variables, but it has none")
-    for parameter in problem.parameters():
-        if parameter.value is None:
-            faults.append(f"values of parameters, but {parameter.name()} has none")
-    for variable in problem.variables():
-        has = variable.attributes
-        if has["boolean"] or has["integer"] or variable.is_complex():
-            what = f"{variable.name()} is boolean, integer or complex"
-            faults.append(f"continuous real variables, but {what}")
-    if not faults and not problem.is_dcp():
-        faults.append(
-            "a problem that is convex by the rules of cvxpy, but "
-            "problem.is_dcp() is False; see https://www.cvxpy.org/tutorial/dcp"
-        )
-    for fault in faults:
-        raise ProblemError(f"Cvxpy needs {fault}")
+    unset = [p.name() for p in problem.parameters() if p.value is None]
+    discrete = [
+        v.name() for v in problem.variables()
+        if v.attributes["boolean"] or v.attributes["integer"] or v.is_complex()
+    ]  # fmt: skip
+    for fault, wanted in (
+        (isinstance(problem.objective, cvxpy.Maximize), "to minimise: Minimize(-...)"),
+        (not problem.variables(), "with variables"),
+        (unset, f"whose parameters have values; {', '.join(unset)} has none"),
+        (discrete, f"of real variables; {', '.join(discrete)} is not continuous"),
+        (not unset and not problem.is_dcp(), "that is convex by the rules of cvxpy, "
+         "https://www.cvxpy.org/tutorial/dcp; problem.is_dcp() is False"),
+    ):  # fmt: skip
+        if fault:
+            raise ProblemError(f"Cvxpy needs a problem {wanted}")
 
 
-def _shared(problem: Any, variables: Any) -> dict[str, Any]:
-    """Return the shared variables by name."""
-    found: dict[str, Any] = {}
+def _parts(
+    problem: Problem, variables: object
+) -> tuple[dict[str, Variable], dict[str, Variable]]:
+    """Return the shared and the private variables by name."""
+
+    def name(variable: Variable, default: str) -> str:
+        given = variable.name() if hasattr(variable, "name") else ""
+        own = given != f"var{getattr(variable, 'id', '')}" and not iskeyword(given)
+        return given if own and VALID.fullmatch(given) else default
+
+    shared: dict[str, Variable] = {}
     if isinstance(variables, Mapping):
-        found = dict(variables)
+        shared = dict(variables)
     elif isinstance(variables, Sequence):
-        found = {_name(v, f"x{k}"): v for k, v in enumerate(variables)}
-    inside = {variable.id: variable.name() for variable in problem.variables()}
-    for name, variable in found.items():
-        if not (isinstance(name, str) and VALID.fullmatch(name)) or iskeyword(name):
+        shared = {name(v, f"x{k}"): v for k, v in enumerate(variables)}
+    inside = {variable.id: variable for variable in problem.variables()}
+    known = {getattr(variable, "id", None) for variable in shared.values()}
+    others = [v for v in inside.values() if v.id not in known]
+    private = {name(v, f"private{k}"): v for k, v in enumerate(others)}
+    for own, variable in shared.items():
+        if getattr(variable, "id", None) not in inside:
+            words = ", ".join(v.name() for v in inside.values())
+            raise ProblemError(
+                f"Cvxpy: {own!r} in variables is not a variable of the problem, which "
+                f"has {words}"
+            )
+        if not (isinstance(own, str) and VALID.fullmatch(own)) or iskeyword(own):
             raise ProblemError(
                 "Cvxpy needs names of variables that are names in Python, without a "
-                f"leading underscore, got {name!r}"
+                f"leading underscore, got {own!r}"
             )
-        if getattr(variable, "id", None) not in inside:
-            raise ProblemError(
-                f"Cvxpy: {name!r} in variables is not a variable of the problem, which "
-                f"has {', '.join(inside.values())}"
-            )
-    if not found or len({v.id for v in found.values()}) < len(variables):
+    if not shared or len(shared | private) < len(inside) or len(known) < len(variables):  # type: ignore[arg-type]
+        words = ", ".join([*shared, *(v.name() for v in others)])
         raise ProblemError(
-            "Cvxpy needs variables, a list or a dict of at least one, each once and "
-            f"with a name of its own, got {shown(variables)}"
+            "Cvxpy needs variables, a list or a dict of at least one, each once, and "
+            f"variables with different names, got {shown(variables)} of {words}"
         )
-    return found
+    return shared, private
 
 
-def _name(variable: Any, default: str) -> str:
-    """Return the name of a variable; the default if it is not a valid name."""
-    given = variable.name() if hasattr(variable, "name") else ""
-    own = given != f"var{getattr(variable, 'id', '')}" and not iskeyword(given)
-    return given if own and VALID.fullmatch(given) else default
-
-
-def _compile(cvxpy: ModuleType, problem: Any, variables: Sequence[Any]) -> Program:
+def _compile(problem: Problem, variables: Sequence[Variable]) -> Program:
     """Return a problem as Clarabel takes it.
 
     cvxpy replaces variables with attributes, such as nonneg, by others. Each of them
     gets an equal one without attributes, which is kept.
     """
+    import cvxpy
     from scipy import sparse
 
     plain = [
@@ -282,7 +276,7 @@ def _eliminate(program: Program) -> Program:
     return Program(smaller, S.T @ (q + P @ shift), rest, b[others], dims, places)
 
 
-def _embedding(places: NDArray[np.intp], size: int) -> Any:
+def _embedding(places: NDArray[np.intp], size: int) -> Sparse:
     """Return the matrix that puts entries of a vector at these places, (size, k)."""
     from scipy import sparse
 
@@ -290,7 +284,8 @@ def _embedding(places: NDArray[np.intp], size: int) -> Any:
     return sparse.csr_array((np.ones(k), (places, np.arange(k))), (size, k))
 
 
-def _new_solver(clarabel: ModuleType, program: Program, upper: Any) -> Any:
+def _new_solver(program: Program, upper: Sparse) -> DefaultSolver:
+    import clarabel
     from cvxpy.reductions.solvers.conic_solvers import clarabel_conif
 
     settings = clarabel.DefaultSettings()

@@ -337,13 +337,9 @@ class PoissonRegression(GeneralisedLinear):
 
     Examples
     --------
-    >>> import dadmm
-    >>> X, y, coef = dadmm.datasets.counts(400, 3)
-    >>> kind = dadmm.problems.PoissonRegression
-    >>> problems = [kind(X[i::4], y[i::4], alpha=0.0) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
-    >>> result.parts(0).coef.round(1), coef.round(1)
-    (array([0.1, 0. , 0.5]), array([0.1, 0. , 0.4]))
+    >>> problem = PoissonRegression(np.zeros((3, 1)), [1.0, 2.0, 3.0])
+    >>> np.exp(problem.prox(np.zeros(2), None, np.zeros(2), 0.0)[1]).round(6)
+    np.float64(2.0)
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -51,13 +51,9 @@ class Huber(LinearProblem):
 
     Examples
     --------
-    >>> import dadmm
-    >>> X, y, coef = dadmm.datasets.regression(60, 3)
-    >>> y[:6] += 50.0  # outliers
-    >>> problems = [dadmm.problems.Huber(X[i::4], y[i::4], delta=1.0) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
-    >>> result.parts(0).coef.round(1), coef.round(1)
-    (array([ 0.1, -0.1,  0.5]), array([0.1, 0. , 0.6]))
+    >>> problem = Huber(np.ones((3, 1)), [0.0, 1.0, 50.0], 1.0, fit_intercept=False)
+    >>> problem.prox(np.zeros(1), None, np.zeros(1), 0.0)  # 50 counts as an outlier
+    array([1.])
     """
 
     delta: float = entry(1.35, number("above 0 and finite", lambda x: 0 < x < math.inf))

@@ -41,12 +41,9 @@ class ElasticNet(LeastSquares):
 
     Examples
     --------
-    >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> kind = dadmm.problems.ElasticNet
-    >>> problems = [kind(X[i::4], y[i::4], 3.0, l1_ratio=0.8) for i in range(4)]
-    >>> dadmm.solve(problems, dadmm.Topology.ring(4)).solution.round(2)
-    array([ 0.01,  0.  ,  0.4 , -0.04])
+    >>> X, y = np.eye(2), np.array([0.2, 3.5])
+    >>> ElasticNet(X, y, 1.0, l1_ratio=0.5, fit_intercept=False).prox(y, None, y, 0.0)
+    array([0., 2.])
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -354,12 +354,9 @@ class Ridge(LeastSquares):
 
     Examples
     --------
-    >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.Ridge(X[i::4], y[i::4], alpha=5) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))  # alpha is 20 in all
-    >>> result.parts(0).coef.round(2)
-    array([ 0.11, -0.08,  0.42])
+    >>> X, y = np.eye(2), np.array([1.0, 3.0])
+    >>> Ridge(X, y, alpha=1.0, fit_intercept=False).prox(y, None, y, 0.0)
+    array([0.5, 1.5])
     """
 
     alpha: float = entry(1.0, FINITE)

@@ -1,4 +1,9 @@
-"""Metrics of solutions: angles, consensus, reconstruction, and references."""
+"""Metrics of solutions: angles, consensus, reconstruction, and references.
+
+>>> import dadmm, numpy as np
+>>> dadmm.metrics.consensus_error(np.array([[1.0, 2.0], [1.0, 2.0]]))
+0.0
+"""
 
 from __future__ import annotations
 
@@ -31,6 +36,10 @@ def consensus_error(theta: Matrix) -> float:
     ----------
     theta : ndarray of shape (n_nodes, size)
 
+    Returns
+    -------
+    error : float
+
     Examples
     --------
     >>> import dadmm, numpy as np
@@ -44,11 +53,25 @@ def consensus_error(theta: Matrix) -> float:
 
 
 class Pooled(NamedTuple):
-    """Sufficient statistics of samples."""
+    """Sufficient statistics of samples.
+
+    Attributes
+    ----------
+    n_samples : int
+    mean : ndarray of shape (D,)
+    factor : ndarray of shape (k, D)
+        ``factor' factor`` is the sum of squares and products about the mean.
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> dadmm.metrics.summarise(np.array([[1.0, 2.0], [3.0, 2.0]])).mean
+    array([2., 2.])
+    """
 
     n_samples: int
-    mean: Vector  #: (D,)
-    factor: Matrix  #: (k, D), R with R' R the sum of products about the mean
+    mean: Vector
+    factor: Matrix
 
 
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
@@ -60,6 +83,10 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
     means : ndarray of shape (n_shards, D)
     factors : ndarray of shape (k, D)
         The factors of all shards, one below the other.
+
+    Returns
+    -------
+    statistics : Pooled
 
     Examples
     --------
@@ -80,6 +107,10 @@ def summarise(samples: Matrix) -> Pooled:
     ----------
     samples : ndarray of shape (n, D)
 
+    Returns
+    -------
+    statistics : Pooled
+
     Examples
     --------
     >>> import dadmm, numpy as np
@@ -91,11 +122,26 @@ def summarise(samples: Matrix) -> Pooled:
 
 
 class MaximumLikelihood(NamedTuple):
-    """The centralised PPCA solution."""
+    """The centralised PPCA solution.
 
-    W: Matrix  #: (D, M)
-    mu: Vector  #: (D,)
-    a: float  #: the noise precision; infinite if there is no noise
+    Attributes
+    ----------
+    W : ndarray of shape (D, M)
+    mu : ndarray of shape (D,)
+    a : float
+        The noise precision; infinite if there is no noise.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> W, mu, a = dadmm.metrics.ppca_reference(dadmm.datasets.synthetic()[0], 2)
+    >>> W.shape, mu.shape, a > 0
+    ((20, 2), (20,), np.True_)
+    """
+
+    W: Matrix
+    mu: Vector
+    a: float
 
 
 def ppca_reference(
@@ -112,6 +158,10 @@ def ppca_reference(
     n_components : int
     zero_mean : bool
         Fix mu at zero, as in structure from motion.
+
+    Returns
+    -------
+    solution : MaximumLikelihood
 
     Examples
     --------
@@ -147,6 +197,10 @@ def ppca_log_likelihood(
     mu : ndarray of shape (D,)
     a : float
         The noise precision.
+
+    Returns
+    -------
+    log_likelihood : float
 
     Examples
     --------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class IncompletePPCA(PPCA):
         return *shapes, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
-    def stack(cls, problems: Sequence[Any]) -> Self:
+    def stack(cls, problems: Sequence[Self]) -> Self:  # type: ignore[override]
         names = ("mean", "_observed", "_unobserved", "count", "_entry_count", "_most")
         stacked: Self = stack_attributes(cls, problems, names)
         fields = zip(*(p._data for p in problems), strict=True)

@@ -108,13 +108,10 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
     Examples
     --------
-    >>> import dadmm, numpy as np
-    >>> tracks, _ = dadmm.datasets.turntable(n_frames=20, n_points=30)
-    >>> tracks[:8, 0] = np.nan  # the first point is not seen in the first four frames
-    >>> frames = dadmm.shard.split_frames(tracks, 5)
-    >>> cameras = [dadmm.problems.StructureFromMotion(rows) for rows in frames]
-    >>> [type(camera).__name__ for camera in cameras[:2]]
-    ['LostTracks', 'StructureFromMotion']
+    >>> rows = np.random.default_rng(0).normal(size=(4, 5))
+    >>> rows[0, 0] = np.nan
+    >>> type(StructureFromMotion(rows)).__name__
+    'LostTracks'
     """
 
     free_offsets = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,9 @@ ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta
 FLOOR = 1e-13  # of this gradient, relative to its two terms
 MEMORY, MAX_STEPS, MAX_RESTARTS = 20, 500, 30
 NEGATIVE = 1e-8  # of an eigenvalue that counts as zero, relative to a unit diagonal
+
+
+T = TypeVar("T")
 
 
 class _OutsideError(Exception):
@@ -89,6 +92,10 @@ class Smooth(WithStart):
                 "pass a start where f is finite"
             )
         self._check_derivatives("value_and_gradient: the gradient", self._evaluate)
+        self._check_hessian()
+
+    def _check_hessian(self) -> None:
+        """Check a Hessian, if there is one."""
 
     def subgradient(self, theta: Vector, near: Vector | None = None) -> Vector:
         """Return the gradient of f, shape (size,)."""
@@ -163,7 +170,7 @@ class Smooth(WithStart):
                 "value_and_gradient of Smooth must return two things, the value and "
                 f"the gradient, got {type(found).__name__}"
             ) from None
-        value = value[0] if np.shape(value) == (1,) else value
+        value = np.ravel(value)[0] if np.shape(value) == (1,) else value
         name = "value_and_gradient with a"
         value = checked_array("Smooth", f"{name} value", value, (), finite=False)
         gradient = checked_array(
@@ -183,8 +190,7 @@ class TwiceSmooth(Smooth):
     assumed = "within the bound the Hessian is at least half of that at the solution"
     needs_inverse = True  # the Hessian at the start does not show what is open
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def _check_hessian(self) -> None:
         if not self.convex:
             raise ProblemError(
                 "Smooth uses a Hessian for convex problems only; pass convex=True if "
@@ -257,7 +263,7 @@ class TwiceSmooth(Smooth):
         return values, axes, scale
 
 
-def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
+def _call(name: str, function: Callable[[Vector], T], theta: Vector) -> T:
     """Return what a user's function returns; it may change its argument."""
     try:
         return function(theta.copy())

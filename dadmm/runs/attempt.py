@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dadmm.core import files
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig
 from dadmm.runs.folder import LOCK, RunFolder
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
     status: str
     iterations: int = 0  # of the summary, or of the last checkpoint
-    summary: Mapping[str, Any] = {}
+    summary: Table = {}  # noqa: RUF012 (never changed)
 
     @property
     def complete(self) -> bool:

@@ -34,7 +34,6 @@ from dadmm.runs.row_files import (
     EDGES,
     PARTS,
     RowFiles,
-    Stride,
     history_header,
     iteration,
     merged,
@@ -276,14 +275,14 @@ class RunFolder:
         n_rows: int,
         n_edges: int | None,
         observe: Observe,
-        every: int = 1,
+        step: int,
     ) -> None:
         """Prepare the folder for a run that continues after iteration ``start``.
 
-        Rows up to then are merged into one file. Later ones are removed: the run
-        computes them again. ``n_edges`` is None if edges are not recorded.
+        Rows up to then are merged into one file, those of multiples of ``step``. Later
+        ones are removed: the run computes them again. ``n_edges`` is None if edges are
+        not recorded.
         """
-        step = Stride.of(every, n_rows, n_edges or 0).step(start)
         with writing(self.path, KEEP):
             self._check_rows()
             self.checksums = {}  # until the files have other rows

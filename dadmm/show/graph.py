@@ -41,7 +41,7 @@ def moments(eta: Matrix) -> list[int]:
     """Return up to four iterations (from 1) to show, given penalties (iterations, E).
 
     These are the first, the last, the one in which the edges differ most, and one
-    before or after it, where the edges differ more.
+    halfway between it and the farther end.
     """
     spread = np.log(eta).std(axis=1)
     if spread.max() < 1e-9:  # all edges are equal: use the distance from the end
@@ -49,10 +49,7 @@ def moments(eta: Matrix) -> list[int]:
     n, peak = len(eta), int(spread.argmax()) + 1
     if spread.max() < 1e-9:
         return [n]
-    after = spread[peak:].sum() > spread[: peak - 1].sum()
-    first, last = (peak, n) if after else (0, peak - 1)
-    part = spread[first:last].cumsum()
-    half = first + 1 + int(np.searchsorted(part, part[-1] / 2)) if len(part) else 1
+    half = (peak + (1 if peak > n / 2 else n)) // 2
     return sorted({1, half, peak, n})
 
 

@@ -18,10 +18,7 @@ function directions(key) {
 // A run with the frames of its edges and nodes.
 class Network {
   constructor(given, scale) {
-    const open = (value) => (value.bdata ? unpacked(value) : value);
-    for (const [name, value] of Object.entries(given)) this[name] = open(value);
-    this.nodes = new Map(Object.entries(given.nodes).map(([name, own]) => [name, open(own)]));
-    this.scale = scale;
+    Object.assign(this, given, { scale, nodes: new Map(Object.entries(given.nodes)) });
     this.n = this.pairs.length / 2;
     this.svg = find(given.id);
     this.lines = [...this.svg.querySelectorAll(".edges line")];

@@ -12,10 +12,10 @@ from dadmm.graphs.topology import Integers
 from dadmm.runs.stored import StoredRun
 from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
 from dadmm.show.graph import pair_means, positions
-from dadmm.show.page import Page, Table, number, paragraph, text
+from dadmm.show.page import Page, Table, number, paragraph
 from dadmm.show.panels import penalty_medians
 from dadmm.show.style import N_LEVELS, SCHEME_STYLE
-from dadmm.show.to_plotly import Json, describe, packed
+from dadmm.show.to_plotly import Json, describe, packed, text
 
 MOST_FRAMES = 100
 MOST_EDGES = 1000  # of a drawn network
@@ -113,7 +113,7 @@ def _data(page: Page, own: Drawn) -> Json:
         "name": page.name(run),
         "look": page.look(run),
         "frames": packed(run.iterations[rows], "i4"),
-        "pairs": packed(edges[own.pairs], "i4"),
+        "pairs": packed(edges[own.pairs].ravel(), "i4"),
         "nodes": {},
     }
     names = {"disagreement": "disagreement", "objective": "objective"}
@@ -121,7 +121,7 @@ def _data(page: Page, own: Drawn) -> Json:
         names["exchange_seconds"] = "seconds of exchange and waiting"
     if run.topology.n_nodes * len(rows) <= 10 * MOST_NUMBERS:
         for name, words in names.items():
-            found["nodes"][words] = packed(run.column(name)[rows], "f4")
+            found["nodes"][words] = packed(run.column(name)[rows].ravel(), "f4")
     if run.by_edge:
         columns = {"eta": run.eta, "silent": ~run.has_payload}
         if run.has_budgets:
@@ -129,7 +129,7 @@ def _data(page: Page, own: Drawn) -> Json:
         ends = np.append(own.pairs, run.topology.reverse[own.pairs])
         for name, values in columns.items():
             kind = "u1" if values.dtype == bool else "f4"
-            found[name] = packed(values[rows][:, ends], kind)
+            found[name] = packed(values[rows][:, ends].ravel(), kind)
     return found
 
 

@@ -25,28 +25,13 @@ from dadmm.runs.summary import (
 )
 from dadmm.show import panels
 from dadmm.show.figure import said
-from dadmm.show.page import (
-    NONE,
-    Markup,
-    Page,
-    details,
-    facts,
-    number,
-    paragraph,
-    table,
-    text,
-)
-from dadmm.show.to_plotly import packed
+from dadmm.show.page import NONE, Page, details, facts, number, paragraph, table
+from dadmm.show.to_plotly import Markup, packed, text
 
 MOST_ROWS = 60  # coefficients, and columns of components
 MOST_POINTS = 5000  # of a structure
 MANY = 6  # runs whose coefficients have a column each
 NORMAL = 1.96  # standard errors of an interval of 95 %
-GOING = {
-    "still going": "The run is still going",
-    "interrupted": "The run was interrupted, and no process is at work in its folder",
-    "not finished": "The run has not finished",
-}
 COLOURS = {
     "certified": "good", "stationary": "good", "not converged": "bad",
     "stopped": "fair", "interrupted": "fair", "not finished": "fair",
@@ -157,11 +142,9 @@ def _printed(run: StoredRun) -> str:
     """Return what a run printed, and which nodes are left if some were lost."""
     found = run.summary
     if run.is_going:
-        words = (
-            f"{GOING[found['status']]} (as of {run.as_of}): {found['iterations']:,} "
-        )
-        words += f"of at most {run.config.max_iter:,} iterations have been written."
-        return paragraph(words, "going")
+        done, most = f"{found['iterations']:,}", f"{run.config.max_iter:,} iterations"
+        words = f"The run is {found['status']} (as of {run.as_of}): {done} of at most "
+        return paragraph(f"{words}{most} have been written.", "going")
     try:
         words = Summary(found).text(run.config, run.folder)
     except (KeyError, TypeError, ValueError, AttributeError):

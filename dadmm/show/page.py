@@ -7,25 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from dadmm.runs.stored import StoredRun
-from dadmm.show import to_plotly
 from dadmm.show.figure import Panel
 from dadmm.show.panels import labels, looks
 from dadmm.show.style import plotly_look
-from dadmm.show.to_plotly import Json
+from dadmm.show.to_plotly import Json, Markup, describe, text
 
 NONE = "\N{EN DASH}"  # in a table
 Table = tuple[str, list[str], list[list[str]]]  # caption, head and rows
-
-
-class Markup(str):
-    """A text that is HTML already."""
-
-    __slots__ = ()
-
-
-def text(words: object) -> str:
-    """Return words as HTML text, with control characters made visible."""
-    return words if isinstance(words, Markup) else to_plotly.text(words)
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -82,8 +70,8 @@ class Page:
         self.figures: list[Json] = []
         self.network: Json = {"frames": [], "scale": [1, 1], "runs": []}
         self.costs: list[Json] = []  # of the recorded runs
-        self._names = labels(runs)
-        self._looks = [plotly_look(look) for look in looks(runs)]
+        self._names = labels(runs) if runs else []
+        self._looks = [plotly_look(look) for look in looks(runs)] if runs else []
 
     def plot(self, title: str, figure: Json, kind: str = "", name: str = "") -> str:
         """Add a figure of plotly, and return the element in which it is drawn.
@@ -102,7 +90,7 @@ class Page:
     def panels(self, panels: Sequence[Panel], kind: str = "") -> str:
         """Return panels side by side; those that are a sentence come below."""
         drawn = "".join(
-            self.plot(panel.title, to_plotly.describe(panel), kind)
+            self.plot(panel.title, describe(panel), kind)
             for panel in panels
             if not panel.note
         )

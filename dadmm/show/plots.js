@@ -1,7 +1,6 @@
 // Draw the figures of the page with plotly, in the colours of the page.
 "use strict";
 
-const page = JSON.parse(document.getElementById("data").textContent);
 const find = (name) => document.getElementById(name);
 const root = document.documentElement;
 const across = find("across");  // what the criteria are drawn over
@@ -15,19 +14,12 @@ const CONFIG = {
   modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d"],
 };
 
-// Return an array for the description of one; plotly reads matrices by itself.
-function unpacked({ dtype, bdata }) {
-  return new ARRAYS[dtype](Uint8Array.from(atob(bdata), (char) => char.charCodeAt(0)).buffer);
-}
-
-for (const trace of page.figures.flatMap((figure) => figure.data)) {
-  for (const name of ["x", "y"]) {
-    if (trace.type === undefined && trace[name].bdata) trace[name] = unpacked(trace[name]);
-  }
-}
-for (const own of page.costs) {
-  for (const name of Object.keys(own)) own[name] = unpacked(own[name]);
-}
+// The data of the page, with arrays for their descriptions; plotly reads matrices by itself.
+const page = JSON.parse(find("data").textContent, (_, value) => {
+  if (!value || !value.bdata || value.shape) return value;
+  const bytes = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
+  return new ARRAYS[value.dtype](bytes.buffer);
+});
 
 // Return a copy in which "@name", or "@name/opacity" with two hexadecimal digits, are colours.
 function themed(value) {

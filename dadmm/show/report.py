@@ -30,18 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog=program("report"),
         description="Write a page about runs, one file for a browser.",
     )
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN",
-        help="folder of a run, which may be going on, or of several, such as a sweep",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out", metavar="FILE",
-        help=f"(default: {REPORT} in RUN, or compare-{REPORT} in the first of several)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
-        "again and again until no run is going on; an open page reloads itself",
-    )  # fmt: skip
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folder of a run, which may be going "
+        "on, or of several, such as a sweep")  # fmt: skip
+    add("--out", metavar="FILE", help=f"(default: {REPORT} in RUN, or compare-{REPORT} "
+        "in the first of several)")  # fmt: skip
+    add("--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
+        "again until no run is going on; an open page reloads itself")  # fmt: skip
     try:
         given = parser.parse_args(argv)
         EVERY.check("--every", given.every)
@@ -84,13 +79,19 @@ def write_page(
     _check(place)
     runs = [read_run(folder) for folder in folders]
     is_going = any(run.summary.get("status") == "still going" for run in runs)
-    page = START + build(runs, every if is_going else 0.0).encode()
+    page = build(runs, every if is_going else 0.0)
     made = [name] if _check(place) else []
     if not out and not RunFolder.is_live(folders[0]):  # else it is listed
         RunFolder(folders[0]).add_figures([name], made)
-    with writing(place.parent), files.replacing(place) as file:
-        file.write(page)
+    write_file(place, page)
     return place, is_going
+
+
+def write_file(place: Path, page: str) -> None:
+    """Write a page; it replaces a page of dadmm, and no other file."""
+    _check(place)
+    with writing(place.parent), files.replacing(place) as file:
+        file.write(START + page.encode())
 
 
 def _check(out: Path) -> bool:

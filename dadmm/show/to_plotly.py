@@ -24,9 +24,15 @@ FEW = 12  # nodes or runs that have a tick each
 Json = dict[str, Any]
 
 
+class Markup(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
 def text(words: object) -> str:
     """Return words as HTML text, with control characters made visible."""
-    return escape(printable(str(words)))
+    return words if isinstance(words, Markup) else escape(printable(str(words)))
 
 
 def packed(values: ArrayLike, kind: str = "f8") -> Json:
@@ -65,7 +71,10 @@ def describe(panel: Panel) -> Json:
     dashes = ("dot", "dash", "solid")
     for k, at in enumerate(reversed(panel.moments.values())):
         shapes.append(_line("x", at, dashes[max(2 - k, 0)]))
-    notes = [_note(name, at) for name, at in panel.moments.items()]
+    notes: list[Json] = []
+    for name, at in panel.moments.items():  # names that are too close would collide
+        if not notes or at - notes[-1]["x"] > 0.06 * max(panel.moments.values()):
+            notes.append(_note(name, at))
     return {"data": data, "layout": layout | {"shapes": shapes, "annotations": notes}}
 
 
@@ -103,7 +112,8 @@ def _curve(curve: Curve, only: bool) -> list[Json]:
         mark = {"symbol": look["marker"], "size": 9, "color": colour}
         end = {"x": [float(curve.x[curve.last])], "y": [y]}
         found.append(end | {"mode": "markers", "marker": mark})
-    return [own | {"hoverinfo": "none", "meta": {"run": curve.run}} for own in found]
+    shared = {"hoverinfo": "none", "meta": {"run": curve.run}}
+    return [own | shared | {"showlegend": "name" in own} for own in found]
 
 
 def _finite(values: Vector) -> Vector:

@@ -18,7 +18,7 @@ from dadmm.comm.sending import Sending
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Array, Vector
 from dadmm.core.schema import integer
 from dadmm.data import shard
 from dadmm.graphs import topology
@@ -102,11 +102,7 @@ class Consensus(BaseEstimator):
         return cloned
 
     def _assemble(self, check: Callable[[], Arrays], *, least: int = 1) -> FitData:
-        """Return the ranks, the graph and the rows of a fit.
-
-        ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
-        least ``least`` rows.
-        """
+        """Return ranks, graph and checked rows, ``least`` or more of each node."""
         if isinstance(self.comm, str):
             raise ProblemError(
                 "this estimator is a copy without its communicator, as joblib makes "
@@ -189,15 +185,11 @@ class Consensus(BaseEstimator):
 
 def _is_cross_validated() -> bool:
     """Return whether scikit-learn's model selection calls this fit."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("sklearn.model_selection"):
-            return True
-        frame = frame.f_back
-    return False
+    callers = [one.frame.f_globals.get("__name__") for one in inspect.stack(context=0)]
+    return any(str(name).startswith("sklearn.model_selection") for name in callers)
 
 
-def _is_standardised(X: Any) -> bool:
+def _is_standardised(X: Array) -> bool:
     """Return whether all columns of X that vary have mean 0 and variance 1."""
     if issparse(X) or len(X) < 2 or np.isnan(X).any():
         return False

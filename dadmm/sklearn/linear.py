@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import d2_tweedie_score
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -28,7 +29,7 @@ from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.schema import AT_LEAST_0, number
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.sklearn.base import Consensus, FitData, on_all_ranks
+from dadmm.sklearn.base import Arrays, Consensus, FitData, on_all_ranks
 
 Local = Callable[..., Problem]  # of rows, targets, alpha, fit_intercept, sample_weight
 
@@ -60,7 +61,7 @@ class LinearModel(Consensus):
         """Return the rows of each node, its problem, and the alpha of all nodes."""
         raise NotImplementedError
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -76,7 +77,7 @@ class LinearModel(Consensus):
         """
         labelled = is_classifier(self)
 
-        def check() -> tuple[Any, Array, Vector]:
+        def check() -> Arrays:
             rules = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
             rows, targets = validate_data(self, X, y, y_numeric=not labelled, **rules)
             if labelled:
@@ -276,7 +277,7 @@ class PoissonRegressor(LinearRegressor):
     _kind = problems.PoissonRegression
     _averages = True
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
@@ -360,10 +361,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         self.n_iter_ = np.array([self.result_.iterations])
 
     def decision_function(self, X: ArrayLike) -> Matrix:
-        """Return the score ``x' w + b`` of each row of X.
-
-        Shape (n,) for two classes, positive for ``classes_[1]``, or (n, n_classes).
-        """
+        """Return ``x' w + b`` of each row, (n, n_classes), or (n,) of the second."""
         scores = self._linear(X)
         return scores if len(self.coef_) > 1 else scores[:, 0]
 

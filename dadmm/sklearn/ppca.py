@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
@@ -149,7 +150,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         inside = (self.components_.T * share) @ self.components_
         return np.asarray((np.eye(len(inside)) - inside) / self.noise_variance_)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags

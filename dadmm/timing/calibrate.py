@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core import documents
 from dadmm.core.arguments import Parser, program, report_error
@@ -24,7 +24,7 @@ from dadmm.core.errors import ConfigError, DadmmError, shown
 from dadmm.timing.network import CLASSES, Link, Network
 
 
-def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
+def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
     """Return latency and bandwidth of ``seconds = latency + size / bandwidth``.
 
     The line is fitted to the median of each size, which a few slow messages do not
@@ -51,20 +51,20 @@ def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
     return latency, 1 / pace if pace > 0 else math.inf
 
 
-def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
-    """Return the network of rows with class, bytes, seconds; settings are its own."""
+def calibrated(rows: Iterable[Mapping[str, str]], name: str = "network") -> Network:
+    """Return the network of rows with class, bytes, seconds."""
     table = [(row["class"], float(row["bytes"]), float(row["seconds"])) for row in rows]
     links = {}
-    for name in CLASSES:
-        own = [(size, time) for kind, size, time in table if kind == name]
+    for kind in CLASSES:
+        own = [(size, time) for its, size, time in table if its == kind]
         if own:
-            links[name] = Link(*fit(*zip(*own, strict=True)))
+            links[kind] = Link(*fit(*zip(*own, strict=True)))
     if not links:
         raise ConfigError(f"no row has a class of {', '.join(CLASSES)}")
-    return Network(links, **settings)
+    return Network(links, name=name)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
     try:
         documents.check_regular(path)

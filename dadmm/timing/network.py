@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ RATES = {
 UNITS = {"latency": SECONDS, "bandwidth": RATES, "egress": RATES}  # by field
 
 Integers = NDArray[np.int64]
+Places = str | int | tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Overhead:
     payload: float = schema.entry(1448.0, POSITIVE)  # 1500 less headers of IP and TCP
     confirmation: float = schema.entry(16.0, AMOUNT)  # in a packet of its own
 
-    def wire(self, sizes: Any) -> Any:
+    def wire(self, sizes: Matrix) -> Matrix:
         """Return the bytes on the wire of messages with this payload, 0 for none."""
         whole = sizes + self.message
         packets = np.ceil(whole / self.payload)
@@ -150,9 +152,9 @@ class Network:
     """
 
     links: Mapping[str, Link]
-    hosts: Any = "recorded"
-    sockets: Any = 1
-    sites: Any = 1
+    hosts: Places = "recorded"
+    sockets: Places = 1
+    sites: Places = 1
     egress: float = schema.entry(math.inf, POSITIVE)
     burst: float = schema.entry(0.0, AMOUNT)
     broadcast: bool = schema.entry(False, schema.FLAG)
@@ -163,19 +165,17 @@ class Network:
     name: str = schema.entry("network", schema.TEXT)
 
     def __post_init__(self) -> None:
-        for name, link in self.links.items():
+        schema.check_fields(self)
+        for name in self.links:
             schema.choice(CLASSES).check("link", name)
-            schema.check_fields(link, f"links.{name}: ")
-        for k, rule in enumerate(self.override):
+        for where, part in self._tables():
+            schema.check_fields(part, f"{where.strip('[]')}: ")
+        for rule in self.override:
             if (len(rule.nodes), len(rule.hosts)) not in ((2, 0), (0, 2)):
                 raise ConfigError(
-                    f"override {k} must name two nodes or two hosts, such as "
-                    f"nodes = [0, 5], got {list(rule.nodes or rule.hosts)}"
+                    "an override must name two nodes or two hosts, such as nodes = "
+                    f"[0, 5], got {list(rule.nodes or rule.hosts)}"
                 )
-            schema.check_fields(rule, f"override {k}: ")
-        schema.check_fields(self)
-        schema.check_fields(self.overhead, "overhead: ")
-        schema.check_fields(self.stragglers, "stragglers: ")
 
     @classmethod
     def read(cls, name: str | Path) -> Network:
@@ -206,24 +206,26 @@ class Network:
         for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
             if name in given:
                 found[name] = build(kind, given[name], name)
-        network: Network = build(cls, found, "a network")
-        return network
+        return build(cls, found, "a network")
 
     def to_toml(self) -> str:
         """Return the network as a TOML file for `read`."""
         rates = ("egress", "burst", "broadcast", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
         lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
-        tables: list[tuple[str, Any]] = [
+        for head, part in self._tables():
+            told = {k: v for k, v in vars(part).items() if v not in (None, ())}
+            lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
+        return "\n".join(lines) + "\n"
+
+    def _tables(self) -> list[tuple[str, Link | Overhead | Override | Stragglers]]:
+        """Return the tables of a TOML file with their heads."""
+        return [
             *((f"[links.{name}]", link) for name, link in self.links.items()),
             ("[overhead]", self.overhead),
             ("[stragglers]", self.stragglers),
             *(("[[override]]", rule) for rule in self.override),
         ]
-        for head, part in tables:
-            told = {k: v for k, v in vars(part).items() if v not in (None, ())}
-            lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
-        return "\n".join(lines) + "\n"
 
     def place(
         self, n_nodes: int, recorded: Sequence[str] = ()
@@ -254,14 +256,20 @@ class Network:
         leaves = host[i] != host[j]
         kind = np.where(leaves, 2 + (site[i] != site[j]), socket[i] != socket[j])
         latency, bandwidth = np.empty(len(edges)), np.empty(len(edges))
+        known = {"socket": self.links.get("host"), **self.links}
         for k in np.unique(kind):
-            link = self._link(CLASSES[k])
+            link = known.get(CLASSES[k])
+            if link is None:
+                raise ConfigError(
+                    f"the network {self.name} has no links.{CLASSES[k]}, which some "
+                    "neighbours need; add this table with latency and bandwidth"
+                )
             latency[kind == k], bandwidth[kind == k] = link.latency, link.bandwidth
-        for k, rule in enumerate(self.override):
+        for rule in self.override:
             pair, ends, size = rule.nodes, edges, n_nodes
             if rule.hosts:
                 pair, ends, size = rule.hosts, host[edges], int(host.max()) + 1
-            _check_inside(pair, size, f"override {k}")
+            _check_inside(pair, size, "override")
             fits = (np.sort(ends, axis=1) == np.sort(pair)).all(axis=1)
             if rule.latency is not None:
                 latency[fits] = rule.latency
@@ -274,20 +282,11 @@ class Network:
         """Bytes on the wire of a confirmation."""
         return self.overhead.confirmation + self.overhead.packet
 
-    def _link(self, kind: str) -> Link:
-        kind = "host" if kind == "socket" and "socket" not in self.links else kind
-        if kind not in self.links:
-            raise ConfigError(
-                f"the network {self.name} has no links.{kind}, which some neighbours "
-                f"need; add [links.{kind}] with latency and bandwidth"
-            )
-        return self.links[kind]
 
-
-def build(kind: Any, given: Any, where: str) -> Any:
+def build(kind: type[T], given: Mapping[str, object], where: str) -> T:
     """Return a dataclass from a table, after checking the types of its values."""
     TABLE.check(where, given)
-    types = {item.name: str(item.type) for item in fields(kind)}
+    types = {item.name: str(item.type) for item in fields(kind)}  # type: ignore[arg-type]
     found = {}
     for name, value in given.items():
         if name not in types:
@@ -300,9 +299,9 @@ def build(kind: Any, given: Any, where: str) -> Any:
     return kind(**found)
 
 
-def quantity(value: Any, units: Mapping[str, float], name: str) -> float:
+def quantity(value: object, units: Mapping[str, float], name: str) -> float:
     """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
-    if type(value) in (int, float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return as_float(value)
     match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
     try:
@@ -314,14 +313,17 @@ def quantity(value: Any, units: Mapping[str, float], name: str) -> float:
         ) from None
 
 
-def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
+def _spread(rule: Places, count: int, name: str, of: str) -> Integers:
     """Return the place of each node or host."""
     if rule == "each":
         return np.arange(count)
     if type(rule) is int and 0 < rule <= MOST_PLACES:  # blocks, as benchmarks/netem
         return np.arange(count) * rule // count
-    listed = isinstance(rule, tuple) and len(rule) == count
-    if listed and all(0 <= number < MOST_PLACES for number in rule):
+    if (
+        isinstance(rule, tuple)
+        and len(rule) == count
+        and all(0 <= number < MOST_PLACES for number in rule)
+    ):
         return np.array(rule, dtype=np.int64)
     raise ConfigError(
         f"{name} must be 'each', a positive number up to {MOST_PLACES} or a list with "

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ from dadmm.core.documents import write_text
 from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
-from dadmm.timing.network import CLASSES, Integers, Network
+from dadmm.timing.network import CLASSES, Network
 from dadmm.timing.trace import Trace
 
 POST, CONFIRM = 0, 1  # kinds of events
@@ -109,22 +109,12 @@ class Replay:
         self.posts, self.ends = np.zeros(shape), np.zeros(shape)
         self.origin = np.tile(np.arange(n), (len(sizes), 1))
         self.edge, self.parts = np.full(shape, -1), np.zeros((*shape, 3))
+        # Events are played in the order of time, and none causes an earlier one. So
+        # interfaces send in that order, whatever the iterations of a host's nodes.
         self._events = [(self.work[0, i], POST, i, 0) for i in range(n)]
-        self._simulate()
-
-    def _simulate(self) -> None:
-        """Play all events in the order of time; none causes an earlier one.
-
-        So interfaces send in that order, even if the nodes of a host are in different
-        iterations.
-        """
-        heapq.heapify(self._events)
         while self._events:
             now, kind, which, t = heapq.heappop(self._events)
-            if kind == POST:
-                self._post(now, which, t)
-            else:
-                self._confirm(now, which, t)
+            (self._post if kind == POST else self._confirm)(now, which, t)
 
     @property
     def seconds(self) -> float:
@@ -199,25 +189,20 @@ class Replay:
         self._latest[i] = t
         self.posts[t, i] = now
         to = self.trace.edges[row, 1]
-        later = sent & (arrival > self._came[t, to])
-        self._come(t, to[later], arrival[later], i, np.flatnonzero(later) + row.start)
-        self.parts[t, to[later]] = self._ways[row][later]
+        later = np.flatnonzero(sent & (arrival > self._came[t, to]))
+        ends = t, to[later]
+        self._came[ends], self.parts[ends] = arrival[later], self._ways[row][later]
+        self.origin[ends], self.edge[ends] = i, later + row.start
         self._due[t, to] -= sent
         self._due[t, i] -= 1
         if self._checked[t].any():
-            self._plan(now, row, t)
+            both = np.flatnonzero(self._latest[to] == t) + row.start  # ends have posted
+            for k in (k for e in both.tolist() for k in (e, self._reverse[e])):
+                if self._checked[t, k]:
+                    when = max(self._arrival[k], now)
+                    heapq.heappush(self._events, (when, CONFIRM, k, t))
         for j in (i, *to[sent].tolist()):
             self._end(t, j)
-
-    def _plan(self, now: float, row: slice, t: int) -> None:
-        """Schedule the confirmations that follow from the post on these edges."""
-        for e in range(row.start, row.stop):
-            back = self._reverse[e]
-            if self._latest[self.trace.edges[e, 1]] == t:  # both ends have posted
-                for k in (e, back):
-                    if self._checked[t, k]:
-                        when = max(self._arrival[k], now)
-                        heapq.heappush(self._events, (when, CONFIRM, k, t))
 
     def _confirm(self, now: float, e: int, t: int) -> None:
         """Send the confirmation of the message on edge e back to its sender."""
@@ -231,9 +216,9 @@ class Replay:
         way = np.array([wired[0], max(left[0] - wired[0] - now, 0.0), latency])
         when = left[0] + latency
         if when > self._came[t, i]:
+            self._came[t, i] = when
             slow = self._arrival[e] >= self.posts[t, j]  # else j was late
-            at = np.array([i])
-            self._come(t, at, np.array([when]), i if slow else j, e if slow else back)
+            self.origin[t, i], self.edge[t, i] = (i, e) if slow else (j, back)
             self.parts[t, i] = way + (self._ways[e] if slow else 0.0)
         self._due[t, i] -= 1
         self._end(t, i)
@@ -255,13 +240,6 @@ class Replay:
         left = np.maximum(np.maximum(through, now), begun + carry)
         self._link[row] = left
         return left, np.minimum(np.maximum(hold, carry), left - now)
-
-    def _come(
-        self, t: int, to: Integers, when: Vector, origin: int, edge: Integers | int
-    ) -> None:
-        """Record the latest arrival so far."""
-        self._came[t, to] = when
-        self.origin[t, to], self.edge[t, to] = origin, edge
 
     def _end(self, t: int, i: int) -> None:
         """End node i's exchange if nothing is missing, and schedule its next post."""
@@ -299,7 +277,20 @@ def tree_seconds(
 def table(replays: Sequence[Replay]) -> str:
     """Return a table with a row per network."""
     head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
-    rows = [head, *(_row(found) for found in replays)]
+    rows: list[tuple[str, ...]] = [head]
+    for found in replays:
+        seconds, by_edge, link = (
+            (found.seconds, *found.breakdown),
+            found.path[1],
+            "none",
+        )
+        numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
+        if found.slowest is not None:
+            i, j = map(found.trace.topology.label, found.slowest)
+            e = by_edge.argmax()
+            share = by_edge[e] / max(found.seconds, 1e-300)
+            link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
+        rows.append((found.network.name, *numbers, f"{found.wire_bytes:,}", link))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *cells, link in rows:
@@ -308,19 +299,7 @@ def table(replays: Sequence[Replay]) -> str:
     return "\n".join(lines)
 
 
-def _row(found: Replay) -> tuple[str, ...]:
-    seconds = (found.seconds, *found.breakdown)
-    numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
-    link, by_edge = "none", found.path[1]
-    if found.slowest is not None:
-        i, j = map(found.trace.topology.label, found.slowest)
-        e = by_edge.argmax()
-        share = by_edge[e] / max(found.seconds, 1e-300)
-        link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
-    return found.network.name, *numbers, f"{found.wire_bytes:,}", link
-
-
-def as_dict(found: Replay) -> dict[str, Any]:
+def as_dict(found: Replay) -> dict[str, object]:
     """Return the numbers of a prediction, for JSON."""
     return {
         "network": found.network.name,

@@ -75,14 +75,19 @@ class Trace:
         every = np.diff(run.iterations, prepend=0)  # iterations of each row
         times = {k: _spread(seconds, every) for k, seconds in times.items()}
         payload = _spread(_payload(run, every), every)
+        missing = max(run.entry("bytes") - payload.sum(), 0.0)  # has no row
+        edges, sums = run.topology.indices.shape, None
+        if run.arrays.keys() >= {"tree_messages", "tree_bytes"}:
+            tree = [run.array(f"tree_{what}", edges) for what in ("messages", "bytes")]
+            sums = np.array(tree, dtype=float).T
         return cls(
             run.topology,
             **times,
             bytes=payload,
-            prime=_prime(run, payload),
+            prime=np.full(edges, missing / max(*edges, 1)),
             hosts=tuple(hosts),
             is_broadcast=run.summary.get("is_broadcast", False),
-            sums=_sums(run),
+            sums=sums,
             collectives=run.summary.get("collectives", 0),
             alone="one process" in run.summary.get("mpi_library", ""),
         )
@@ -115,18 +120,3 @@ def _payload(run: StoredRun, every: Integers) -> Matrix:
     each = sent / np.maximum(run.topology.degrees, 1)
     payload: Matrix = each[:, run.topology.edges[:, 0]]
     return payload
-
-
-def _sums(run: StoredRun) -> Matrix | None:
-    """Return messages and bytes of set-up and end, (E, 2), if they are known."""
-    names, shape = ("tree_messages", "tree_bytes"), run.topology.indices.shape
-    if not run.arrays.keys() >= set(names):
-        return None
-    return np.array([run.array(name, shape) for name in names], dtype=float).T
-
-
-def _prime(run: StoredRun, payload: Matrix) -> Vector:
-    """Return the payload of the exchange before iteration 1, which has no row."""
-    n_edges = payload.shape[1]
-    missing = max(run.entry("bytes") - payload.sum(), 0.0)
-    return np.full(n_edges, missing / max(n_edges, 1))

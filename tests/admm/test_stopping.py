@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.rule import TRAIL, Rule
+from dadmm.admm.rule import FRACTION, TRAIL, Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
 from dadmm.comm.sending import Turn
@@ -74,6 +74,15 @@ def test_each_clause_counts_and_is_strict(change, met):
     """A length at its limit is too long, though the paper looks at f only."""
     rules = ("residuals", "objective", "optimality")
     assert tuple(holds(Rule(name, 0.1, 0.0), CALM | change) for name in rules) == met
+
+
+@pytest.mark.parametrize("name", ["disagreement", "residual"])
+def test_near_zero_limits_follow_the_length_that_would_explain_all_of_f(name):
+    now = STILL | {"theta": 0.0, "objective": 8.0, "previous": 8.0}
+    rule, limit = Rule("optimality", 0.1, scaled=True), 0.1 * FRACTION * 4.0
+
+    assert holds(rule, now | {name: 0.999 * limit})
+    assert not holds(rule, now | {name: 1.001 * limit})
 
 
 @pytest.mark.parametrize("name", ["disagreement", "residual"])

@@ -132,17 +132,8 @@ def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
     """From the start, whatever the umask, and the draft of a run that was killed."""
     before = os.umask(0)
     try:
-        words = (
-            "--nodes",
-            "4",
-            "--n-components",
-            "2",
-            "--max-iter",
-            "3",
-            "--out",
-            "run",
-        )
-        assert main(["--data", "holed.npy", *words]) == 0
+        words = "--data holed.npy --nodes 4 --n-components 2 --max-iter 3 --out run"
+        assert main(words.split()) == 0
         draft, modes, save = Path(".rows.npz.draft"), [], np.savez
         draft.touch(0o666)
 

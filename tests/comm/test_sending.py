@@ -36,7 +36,7 @@ def test_losses_go_with_whole_payloads_and_one_scheme_only(culprit, settings):
         solve(quadratics(2), Topology.ring(2), **given)
 
 
-@pytest.mark.parametrize("payload", ["float64", "float32", "float16", "quantised:8"])
+@pytest.mark.parametrize("payload", ["float64", "quantised:8"])
 @pytest.mark.parametrize(("censor", "decay"), [(0.3, 0.9), (2.0, 0.5), (1e-3, 0.98)])
 def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
     payload, censor, decay
@@ -66,8 +66,7 @@ def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
     assert seen == {True, False} or censor < 0.01
 
 
-@pytest.mark.parametrize("period", [1, 2, 3, 4, 5, 10])
-@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize(("period", "every"), [(1, 1), (1, 3), (2, 2), (5, 1), (10, 3)])
 def test_a_sleeping_edge_is_used_in_one_of_ten_turns(period, every, monkeypatch):
     """By its own turns: whatever the schedule, it is woken; all others stay awake."""
     rounds = [[] for _ in range(period)]

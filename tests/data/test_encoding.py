@@ -97,7 +97,7 @@ def test_standardised_columns_are_those_of_scikit_learn():
 
 def test_weights_and_means_are_those_of_the_rows_that_are_kept():
     """A row without target is kept, and counts, where gaps are kept."""
-    table = {"a": [1.0, NAN, 3.0], "w": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]}
+    table = {"a": [1, NAN, 3, 4], "w": [1, 2, 4, 8], "y": [1, 2, 3, NAN]}
     encoding = agreed([table], weight="w", target="y", on_missing="drop")
     assert_array_equal(encoding.encode(Frame.of(table), fit=True).weight, [1.0, 4.0])
     table = {"a": [1.0, 3.0, 8.0], "y": [1.0, 2.0, NAN]}
@@ -225,6 +225,8 @@ def test_columns_may_have_another_order_but_then_the_target_needs_a_name():
     with pytest.raises(ShardError, match=r"node 0 .*'a', .*'y', .*node 1 .*'y', .*'a'"):
         agreed([A, {"y": [1, 2], "a": [1, 2]}])
     assert agreed([A, {"y": [1, 2], "a": [1, 2]}], target="y").feature_names == ("a",)
+    with pytest.raises(ShardError, match=r"'a' .*text.* node 0, .* node 1;"):
+        agreed([A | {"a": ["x", "z"]}, B])
 
 
 def test_descriptions_merge_in_any_order():

@@ -190,7 +190,7 @@ def test_an_array_that_promises_more_than_there_is_is_refused(shape):
 def test_matrices_of_matlab_files_are_named():
     io.savemat("x.mat", {"X": MATRIX, "n": 4, "c": np.array([["a", 1.0]], object)})
 
-    refuses("x.mat", "X of shape 4 x 3", "n of shape 1 x 1", read=load_array)
+    refuses("x.mat", "X, n", read=load_array)
     refuses("x.mat::c", "'c'", read=load_array)
     head = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"  # that is HDF5
     Path("x.mat").write_bytes(head.ljust(512, b"\x00"))
@@ -246,7 +246,7 @@ def test_arrays_of_an_archive_are_columns_beside_X():
 
 @pytest.mark.parametrize(
     ("tracks", "culprit"),
-    [(np.ones((3, 9)), "3"), (np.ones((4, 3)), "3"), (np.full((4, 4), np.inf), "inf")],
+    [(np.ones((3, 9)), "3"), (np.ones((4, 3)), "3"), (np.full((4, 4), np.inf), "4")],
 )
 def test_tracks_are_pairs_of_rows_of_four_points(tracks, culprit):
     np.savez("x.npz", measurement_matrix=MATRIX.reshape(2, 6), other=MATRIX)

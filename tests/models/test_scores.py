@@ -44,21 +44,29 @@ def probabilities(X, fit):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_regression_has_r2_and_rmse(rng, X, weighted):
+def test_regressions_and_counts_have_the_scores_of_scikit_learn(rng, X, weighted):
     metrics = pytest.importorskip("sklearn.metrics")
-    y = X @ [1.0, 2.0, 0.0] + 1e3 + rng.standard_normal(120)
     weight = rng.random(120) if weighted else None
-    fit = {"coef": np.array([1.1, 1.9, 0.1]), "intercept": np.array(1e3)}
+    fit = {"coef": np.array([0.3, -0.2, 0.1]), "intercept": np.array(0.5)}
+    fitted = X @ fit["coef"] + 0.5
 
-    found = score(total, "regression", fit, split(X, y, weight))
-
-    given = y, X @ fit["coef"] + 1e3
+    y = fitted + 1e3 + rng.standard_normal(120)
+    found = score(
+        total, "regression", fit | {"intercept": np.array(1e3)}, split(X, y, weight)
+    )
+    given = {"y_true": y, "y_pred": fitted + 999.5, "sample_weight": weight}
     expected = {
-        "r2": metrics.r2_score(*given, sample_weight=weight),
-        "rmse": metrics.root_mean_squared_error(*given, sample_weight=weight),
+        "r2": metrics.r2_score(**given),
+        "rmse": metrics.root_mean_squared_error(**given),
     }
-    assert found.values == pytest.approx(expected, rel=1e-12)
+    assert found.values == pytest.approx(expected, rel=1e-10)
     assert found.n_rows == 120
+
+    y = rng.poisson(np.exp(fitted)).astype(float)
+    found = score(total, "counts", fit, split(X, y, weight)).values
+    given = {"y_pred": np.exp(fitted), "sample_weight": weight, "power": 1}
+    expected = metrics.d2_tweedie_score(y, **given)
+    assert_allclose(found["deviance_explained"], expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -89,26 +97,6 @@ def test_classes_have_accuracy_and_log_loss_and_two_an_auc(rng, X, classes, weig
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_equal_scores_have_an_auc_of_one_half(X):
-    fit = {"coef": np.zeros(3), "intercept": np.array(0.3)}
-    found = score(total, "classification", fit, split(X, np.arange(120.0) % 2)).values
-
-    assert (found["auc"], found["auc_error"]) == (0.5, 0.0)
-
-
-def test_counts_have_the_fraction_of_the_deviance(rng, X):
-    metrics = pytest.importorskip("sklearn.metrics")
-    fit = {"coef": np.array([0.3, -0.2, 0.1]), "intercept": np.array(0.5)}
-    mean = np.exp(X @ fit["coef"] + 0.5)
-    y = rng.poisson(mean).astype(float)
-    weight = rng.random(120)
-
-    found = score(total, "counts", fit, split(X, y, weight)).values
-
-    expected = metrics.d2_tweedie_score(y, mean, sample_weight=weight, power=1)
-    assert_allclose(found["deviance_explained"], expected, rtol=1e-10)
-
-
 def test_a_subspace_has_the_fraction_of_the_variance(rng):
     W, mu = rng.standard_normal((5, 2)), rng.standard_normal(5)
     X = rng.standard_normal((60, 2)) @ W.T + mu + 0.1 * rng.standard_normal((60, 5))
@@ -124,53 +112,39 @@ def test_a_subspace_has_the_fraction_of_the_variance(rng):
 
 def test_what_is_not_defined_is_none(X):
     """R2 of a constant target, AUC of one class, and any score of another problem."""
-    fit = {"coef": np.zeros(3), "intercept": np.array(0.0)}
+    fit = {"coef": np.zeros(3), "intercept": np.array(0.3)}
     same = split(X, np.ones(120))
 
     assert score(total, "regression", fit, same).values["r2"] is None
     assert score(total, "classification", fit, same).values["auc"] is None
     assert score(total, None, fit, same).values == {}
+    equal = score(total, "classification", fit, split(X, np.arange(120.0) % 2)).values
+    assert (equal["auc"], equal["auc_error"]) == (0.5, 0.0)
 
 
-def test_standard_errors_of_least_squares(rng, X):
-    """sigma^2 (X'WX)^-1 with sigma^2 = RSS / (N - p)."""
-    y = X @ [1.0, 2.0, 0.0] + rng.standard_normal(120)
-    design, weight = np.column_stack([X, np.ones(120)]), rng.random(120)
-    root = np.sqrt(weight)
-    theta = np.linalg.lstsq(root[:, None] * design, root * y)[0]
-    variance = (weight * (y - design @ theta) ** 2).sum() / (120 - 4)
-    hessian = (design * weight[:, None]).T @ design
-    expected = np.sqrt(variance * np.diag(np.linalg.inv(hessian)))
-    fit = {"coef": theta[:3], "intercept": theta[3]}
-
-    own = split(X, y, weight)
-    found = score(total, "regression", fit, own)
-    errors = standard_errors(total, "regression", fit, own, np.eye(4), found.variance)
-
-    assert_allclose(found.variance, variance, rtol=1e-10)
-    assert_allclose(errors, expected, rtol=1e-9)
-
-
-UNITS = np.array(
-    [[0.5, 0, 0, 0], [0, 0.1, 0, 0], [0, 0, 2.0, 0], [1.0, 2.0, -3.0, 1.0]]
-)
-
-
-@pytest.mark.parametrize("kind", ["classification", "counts"])
+@pytest.mark.parametrize("kind", ["regression", "classification", "counts"])
 def test_standard_errors_in_other_units(rng, X, kind):
-    """The square root of the diagonal of A (X'VX)^-1 A', V = p (1 - p) or m."""
-    theta = np.array([1.0, -1.0, 0.5, -2.5])
-    design = np.column_stack([X, np.ones(120)])
-    fit = {"coef": theta[:3], "intercept": theta[3]}
-    p = 1.0 / (1.0 + np.exp(-design @ theta))
-    v = p * (1.0 - p) if kind == "classification" else np.exp(design @ theta)
+    """The root of the diagonal of s A (X'VX)^-1 A', V = w, w p (1 - p) or w m.
+
+    s is RSS / (N - p) for least squares, else 1.
+    """
+    design, weight = np.column_stack([X, np.ones(120)]), rng.random(120)
+    theta, y = np.array([1.0, -1.0, 0.5, -2.5]), rng.integers(0, 2, 120).astype(float)
+    p, v, variance = 1.0 / (1.0 + np.exp(-design @ theta)), weight, 1.0
+    if kind == "regression":
+        variance = (weight * (y - design @ theta) ** 2).sum() / (120 - 4)
+    else:
+        v = weight * (p * (1.0 - p) if kind[1] == "l" else np.exp(design @ theta))
+    A = np.diag([0.5, 0.1, 2.0, 1.0])
+    A[3, :3] = [1.0, 2.0, -3.0]
     inverse = np.linalg.inv((design * v[:, None]).T @ design)
-    expected = np.sqrt(np.diag(UNITS @ inverse @ UNITS.T))
+    fit, own = {"coef": theta[:3], "intercept": theta[3]}, split(X, y, weight)
 
-    own = split(X, np.zeros(120))
-    errors = standard_errors(total, kind, fit, own, UNITS)
+    found = score(total, kind, fit, own).variance
+    errors = standard_errors(total, kind, fit, own, A, found)
 
-    assert_allclose(errors, expected, rtol=1e-9)
+    assert_allclose(found, variance, rtol=1e-10)
+    assert_allclose(errors, np.sqrt(variance * np.diag(A @ inverse @ A.T)), rtol=1e-8)
 
 
 def test_standard_errors_of_several_classes_are_those_of_centred_coefficients(rng, X):

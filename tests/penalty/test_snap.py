@@ -186,26 +186,3 @@ def test_other_units_give_the_same_raw_run(f, x):
 
         assert_allclose(other.theta, x * plain.theta, rtol=1e-6)
         assert_allclose(other.eta, f * plain.eta / x**2, rtol=rtol)
-
-
-@pytest.mark.parametrize("stopping", ["optimality", "objective"])
-def test_collectives_are_counted_and_messages_are_as_ever(stopping):
-    """Two doubles per node and iteration; a vote is one more, but not in the last."""
-    problems, topology = quadratics(5), Topology.ring(5)
-    settings = {"scheme": "global_balance", "stopping": stopping}
-    alone = solve(problems, topology, **settings)
-    voted = solve(problems, topology, agreement="global", **settings)
-
-    assert alone.converged
-    assert voted.converged
-    assert alone.traffic.collectives == alone.iterations
-    assert alone.traffic.collective_bytes == alone.iterations * 5 * 2 * 8
-    assert voted.traffic.collectives == 2 * voted.iterations - 1
-    assert voted.traffic.collective_bytes == (3 * voted.iterations - 1) * 5 * 8
-    for name in ("global_balance", "fixed", "snap", "nap"):
-        result = solve(problems, topology, scheme=name, stopping=stopping)
-        assert (result.traffic.collectives > 0) == (name == "global_balance")
-        assert result.traffic.messages == len(topology.edges) * (result.iterations + 1)
-        eta = name == "nap"  # both ends of the others find the same by themselves
-        each = 8 * (2 + 2) + result.iterations * 8 * (1 + eta + 2)
-        assert result.traffic.bytes == len(topology.edges) * each

@@ -222,29 +222,8 @@ def without_scales(problem, theta, stats, centre, weight):
     return np.linalg.solve(gram, problem.design.T @ problem.y + weight * centre)
 
 
-class StackOf:
-    """A stack whose bits are not those of its problems."""
-
-    def __init__(self, problems):
-        self.problems = problems
-
-    def expect(self, thetas):
-        return None
-
-    def prox(self, thetas, stats, centres, weights):
-        rows = zip(self.problems, thetas, centres, weights, strict=True)
-        return np.array([1.0 + p.prox(x, None, c, w) for p, x, c, w in rows])
-
-    def objectives(self, thetas, stats):
-        rows = zip(self.problems, thetas, strict=True)
-        return np.array([p.objectives(x, None) for p, x in rows])
-
-
 FAR = {"init": lambda p, rng: 9.0 + rng.standard_normal(3)}  # so that no step rises
 BUFFER = np.empty(3)
-# a class stacks what it defines itself, not what it inherits
-STACKED = {name: getattr(Ridge, name) for name in ("expect", "prox", "objectives")}
-STACKED["stack"] = classmethod(lambda cls, problems: StackOf(problems))
 FIXED_LAYOUT = property(lambda p: None, lambda p, value: None)
 # the method that is named, and a word about its fault, of a class that differs from a
 # good one by its methods
@@ -284,7 +263,6 @@ FAULTS = [
     ("objectives", "again", {"objectives": count}),
     ("objectives", "thetas",
      {"objectives": lambda p, x, s: np.copyto(x, x - 1.0) or value(p, x)}),
-    ("stack", "prox", STACKED),
 ]  # fmt: skip
 OTHERS = [
     ("prox", "part v", Sweep, {"prox": old_values}),
@@ -348,6 +326,8 @@ MORE = [
      lambda: with_fault(theta_of=lambda p, T, z: LeastSquares.theta_of(p, T, z) + 1)),
     ("rows",
      lambda: with_fault(rows=lambda p, x, radius=0.0: 1.1 * LeastSquares.rows(p, x))),
+    ("stack", lambda: with_fault(stack=classmethod(
+        lambda cls, problems: LeastSquares.stack([LeastSquares(2 * X, Y)] * 2)))),
     ("rows", lambda: Reckless(X, (Y > 0).astype(float), 0.1)),
     ("part mu", lambda: PPCA(SAMPLES, 2, zero_mean=True)),
 ]  # fmt: skip

@@ -163,7 +163,7 @@ def almost_singular(name, seed):
 @pytest.mark.parametrize("name", ["lasso", "lasso with intercept"])
 def test_a_subgradient_bounds_f_where_coordinates_are_almost_singular(name, floor):
     """Indicators of classes, whose sum is the intercept, and two equal columns."""
-    for seed in range(40):
+    for seed in range(8):
         problem, rng = almost_singular(name, seed)
         T = coordinates(problem, floor)
         inside, p = problem.within(T), len(T)
@@ -201,21 +201,6 @@ def test_absolute_values_need_an_inverse():
 
     with pytest.raises(ProblemError, match="square"):
         Lasso(X, y, 1.0).within(np.ones((3, 1)))
-
-
-@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
-    for seed in range(10):
-        case, x = make(name, SIZES[seed % 3], seed)  # also of a single row
-        rng = np.random.default_rng(seed)
-        F = case.problem.rows(0.3 * x, radius)
-        rows = rng.choice([-1.0, 1.0], (20, 1)) * rng.choice(case.X.astype(float), 20)
-        for away in (*rng.normal(size=(5, len(x))), *rows):  # along rows, losses bend
-            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
-            there = case.hessian(0.3 * x + away)
-            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
-            assert gap >= -1e-12 * (1 + np.abs(there).max())
 
 
 @pytest.mark.parametrize("K", [2, 3])
@@ -258,3 +243,18 @@ def test_the_best_point_is_kept_where_signs_recur():
         values = inside.objectives(points, None)
         values += 0.5 * weight * np.vecdot(off, off)
         assert values.argmin() == 0
+
+
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
+    for seed in range(10):
+        case, x = make(name, SIZES[seed % 3], seed)  # also of a single row
+        rng = np.random.default_rng(seed)
+        F = case.problem.rows(0.3 * x, radius)
+        rows = rng.choice([-1.0, 1.0], (20, 1)) * rng.choice(case.X.astype(float), 20)
+        for away in (*rng.normal(size=(5, len(x))), *rows):  # along rows, losses bend
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            there = case.hessian(0.3 * x + away)
+            gap = np.linalg.eigvalsh(there - F.T @ F)[0]
+            assert gap >= -1e-12 * (1 + np.abs(there).max())

@@ -142,7 +142,7 @@ SQUARE = cp.sum_squares(x)
 TWICE = SQUARE + cp.sum_squares(z) + cp.sum_squares(cp.Variable(name="z"))
 ERRORS = [
     ("int", lambda: Cvxpy(3, [x])),
-    ("maximise", lambda: Cvxpy(cp.Problem(cp.Maximize(-SQUARE)), [x])),
+    ("minimise", lambda: Cvxpy(cp.Problem(cp.Maximize(-SQUARE)), [x])),
     ("rate", minimise(SQUARE + unset)),
     ("infeasible", minimise(SQUARE, [x >= 1, x <= 0])),
     ("private", minimise(SQUARE + cp.sum(z))),

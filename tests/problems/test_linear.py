@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from dadmm import Layout
 from dadmm.problems import (
     ElasticNet,
     Huber,
@@ -22,7 +21,6 @@ from dadmm.problems import (
     Ridge,
     linear,
 )
-from tests.campaigns.properties.cases import draw
 from tests.support.linear import NAMES, OTHERS, SIZES, Case, data, make
 
 WEIGHTS = [0.0, 1e-8, 1.0, 1e12]
@@ -134,32 +132,6 @@ def labelled(n, d, seed=0):
     return X, (X[:, 0] + y > 0).astype(float), np.append(centre, 0.5)
 
 
-@pytest.mark.parametrize("weight", [1e-6, 1e-2, 1.0])
-def test_saturated_starts_are_left(weight):
-    X, y, centre = labelled(25, 4)
-    case = Case("logistic with intercept", 50 * X, y)
-
-    with np.errstate(over="raise", invalid="raise", divide="raise"):
-        x = case.problem.prox(1e4 * centre, None, centre, weight)
-        values = case.problem.objectives(np.stack([x, 1e6 * centre]), None)
-
-    unrest, rounding = case.unrest(x, centre, weight)
-    assert unrest <= rounding
-    assert np.isfinite(values).all()
-
-
-def test_huber_steps_where_only_a_singular_penalty_bends():
-    """All rows are beyond delta, and the penalty leaves one direction flat."""
-    case = draw(10607)
-
-    result = case.solve()
-
-    pooled = case.pooled()
-    above = pooled.objective(result.solution) - pooled.minimum().value
-    assert result.status == "certified"
-    assert above <= result.certificate.gap
-
-
 def rows_of(kind, n=24, d=3):
     rng = np.random.default_rng(0)
     X = np.round(rng.normal(size=(n, d))) * [1.0, 2.0, 0.5]
@@ -266,16 +238,6 @@ def test_an_objective_beyond_double_precision_is_infinite():
 X, Y = np.arange(6.0).reshape(3, 2), np.array([0.0, 1.0, 1.0])
 
 
-def test_layouts_name_the_parts_and_starts_are_zero():
-    for name, kind in KINDS.items():
-        lead = (3,) if name == "multinomial" else ()
-        problem = kind(X, Y)
-        assert problem.layout == Layout.of(coef=(*lead, 2), intercept=lead)
-        start = problem.init(np.random.default_rng(0))
-        assert_array_equal(start, np.zeros(problem.layout.size))
-        assert kind(X, Y, fit_intercept=False).layout == Layout.of(coef=(*lead, 2))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rows_may_be_changed_afterwards(name):
     centre, rng = make(name)[1], np.random.default_rng(2)
@@ -286,17 +248,6 @@ def test_the_rows_may_be_changed_afterwards(name):
     X[:], y[:] = 0.0, 0.0
 
     assert_array_equal(problem.prox(0 * centre, None, centre, 1.0), first)
-
-
-def test_separable_classes_are_separated():
-    X, _, centre = labelled(15, 3)
-    problem = LogisticRegression(X, X[:, 0] > 0.1, 0.0)
-
-    x = problem.prox(0 * centre, None, centre, 0.0)
-
-    assert np.isfinite(x).all()
-    assert problem.objectives(x[None], None)[0] < 1e-6
-    assert_array_equal(X @ x[:-1] + x[-1] > 0, X[:, 0] > 0.1)
 
 
 def test_errors_of_exactly_delta_do_not_stop_the_search():

@@ -93,20 +93,15 @@ ANY_FILE = {
 OWN = {
     "config.toml": {
         "deep": lambda f: f.write_text("a = " + "[" * 10**5),
-        "long key": lambda f: f.write_text("a." * 10**5 + "b=1"),
         "digits": lambda f: setting(f, "seed = " + "9" * 5000),
-        "nodes": lambda f: setting(f, "nodes = 99999999999999999999"),
         "other nodes": lambda f: setting(f, "nodes = 5"),
-        "NaN": lambda f: setting(f, "tolerance = nan"),
         "foreign": lambda f: f.write_text("[tool]\nx = 1\n"),
     },
     "summary.json": {
         "a list": lambda f: f.write_text("[]"),
-        "deep": lambda f: f.write_text("[" * 10**5),
         "absent": lambda f: f.unlink(),
         "no entries": lambda f: f.write_text("{}"),
         "no nodes": lambda f: edit(f, n_nodes=0),
-        "half a node": lambda f: edit(f, n_nodes=2.5),
         "other nodes": lambda f: edit(f, n_nodes=5),
         "too many nodes": lambda f: edit(f, n_nodes=2**60),
         "bytes": lambda f: edit(f, bytes="x"),
@@ -127,11 +122,8 @@ OWN = {
         "no penalty": lambda f: cell(f, "eta", "0"),
     },
     "result.npz": {
-        "one array": lambda f: np.save(f.open("wb"), np.ones(3)),
         "pickled": lambda f: edges(f, lambda e: e.astype(object)),
-        "in halves": lambda f: edges(f, lambda e: e + 0.5),
         "one way": lambda f: edges(f, lambda e: e[::2]),
-        "upside down": lambda f: edges(f, lambda e: e[::-1]),
         "far away": lambda f: edges(f, lambda e: e + 2**62),
         "a number": lambda f: edges(f, lambda e: np.array(3)),
         "terabytes": claim_a_lot,

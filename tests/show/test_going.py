@@ -101,9 +101,9 @@ def test_a_page_says_whether_the_run_is_going(whole, going):
     assert "The run is still going (as of 2" in found.words
     assert "7 of at most 12 iterations have been written" in found.words
     assert found.data["network"]["frames"] == list(range(1, 8))
-    assert "The run was interrupted" in page().words
+    assert "The run is interrupted" in page().words
     (going / ".lock").unlink()
-    assert "The run has not finished (as of" in page().words
+    assert "The run is not finished (as of" in page().words
     for path in whole.iterdir():
         if path.is_file():
             shutil.copy(path, going)

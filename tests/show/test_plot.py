@@ -227,7 +227,7 @@ def test_moments_hold_the_first_the_most_and_the_last():
 
     first, most, later, last = moments(eta)
     assert (first, most, last) == (1, 8, 40)
-    assert 8 < later < 20
+    assert 8 < later < 40
     assert moments(np.full((40, 3), 10.0)) == [40]
 
 

@@ -11,16 +11,10 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-sync", "--disable-background-networking", "--disable-component-update",
+    "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+]  # fmt: skip
 WIDE, NARROW = (1280, 900), (390, 800)
 
 
@@ -44,17 +38,13 @@ class Opened:
     """A page that is open, with what its console and its network have seen."""
 
     def __init__(self, browser, file: Path, size=WIDE, dark=False, scripts=True):
-        scheme = "dark" if dark else "light"
         self.context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]},
-            color_scheme=scheme,
-            java_script_enabled=scripts,
-        )
+            viewport={"width": size[0], "height": size[1]}, java_script_enabled=scripts,
+            color_scheme="dark" if dark else "light",
+        )  # fmt: skip
         self.page, self.file = self.context.new_page(), file
         self.page.set_default_timeout(300_000)
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        self.dialogs: list[str] = []
+        self.errors, self.requests, self.dialogs = list[str](), list[str](), list[str]()
         self.page.on("console", self._note)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", self._dismiss)

@@ -45,20 +45,13 @@ def nodes_of(run):
             name: getattr(state, name)[edges].copy()
             for name in ("sent", "received", "multipliers", "anchors", "eta")
         }
-        found.append(
-            SimpleNamespace(
-                index=int(run.nodes[row]),
-                problem=run.local.problems[row],
-                theta=state.theta[row].copy(),
-                satisfied=bool(state.held[row]),
-                disagreement=work.disagreement[row],
-                residual=work.residual[row],
-                drift=work.drift[edges].copy(),
-                midpoints=work.midpoints[edges].copy(),
-                **by_node,
-                **by_edge,
-            )
-        )
+        found.append(SimpleNamespace(
+            index=int(run.nodes[row]), problem=run.local.problems[row],
+            theta=state.theta[row].copy(), satisfied=bool(state.held[row]),
+            disagreement=work.disagreement[row], residual=work.residual[row],
+            drift=work.drift[edges].copy(), midpoints=work.midpoints[edges].copy(),
+            **by_node, **by_edge,
+        ))  # fmt: skip
     return found
 
 

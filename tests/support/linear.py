@@ -8,16 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.problems import (
-    ElasticNet,
-    Huber,
-    Lasso,
-    LeastSquares,
-    LogisticRegression,
-    MultinomialLogistic,
-    PoissonRegression,
-    Ridge,
-)
+from dadmm import problems
 from tests.support.pooled import LONG, Pooled, class_rows
 
 # (n, d): more rows than columns, fewer, and one row
@@ -27,14 +18,27 @@ OTHERS = [f"{name} with intercept" for name in ("logistic", "poisson", "multinom
 NAMES = [*BARE, *(f"{name} with intercept" for name in BARE), *OTHERS]
 # the class, the losses, l1 and l2 of the coefficients, and settings
 KINDS = {
-    "least_squares": lambda s: (LeastSquares, "squared", 0.0, 0.0),
-    "ridge": lambda s: (Ridge, "squared", 0.0, 0.3 * s, 0.3 * s),
-    "lasso": lambda s: (Lasso, "squared", 12.0 * s, 0.0, 12.0 * s),
-    "elastic_net": lambda s: (ElasticNet, "squared", 1.5 * s, s, 2.5 * s, 0.6),
-    "huber": lambda s: (Huber, "huber", 0.0, 0.2 * s, 0.7, 0.2 * s),
-    "logistic": lambda s: (LogisticRegression, "logistic", 0.0, 0.1 * s, 0.1 * s),
-    "poisson": lambda s: (PoissonRegression, "poisson", 0.0, 0.1 * s, 0.1 * s),
-    "multinomial": lambda s: (MultinomialLogistic, "softmax", 0, 0.1 * s, 3, 0.1 * s),
+    "least_squares": lambda s: (problems.LeastSquares, "squared", 0.0, 0.0),
+    "ridge": lambda s: (problems.Ridge, "squared", 0.0, 0.3 * s, 0.3 * s),
+    "lasso": lambda s: (problems.Lasso, "squared", 12.0 * s, 0.0, 12.0 * s),
+    "elastic_net": lambda s: (problems.ElasticNet, "squared", 1.5 * s, s, 2.5 * s, 0.6),
+    "huber": lambda s: (problems.Huber, "huber", 0.0, 0.2 * s, 0.7, 0.2 * s),
+    "logistic": lambda s: (
+        problems.LogisticRegression,
+        "logistic",
+        0.0,
+        0.1 * s,
+        0.1 * s,
+    ),
+    "poisson": lambda s: (problems.PoissonRegression, "poisson", 0.0, 0.1 * s, 0.1 * s),
+    "multinomial": lambda s: (
+        problems.MultinomialLogistic,
+        "softmax",
+        0,
+        0.1 * s,
+        3,
+        0.1 * s,
+    ),
 }
 
 

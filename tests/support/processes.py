@@ -75,15 +75,9 @@ class Job:
         self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115 (read at the end)
         self._err = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=self._out,
-            stderr=self._err,
-            start_new_session=True,
-            preexec_fn=default_signals,
-        )
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=self._out,
+            stderr=self._err, start_new_session=True, preexec_fn=default_signals,
+        )  # fmt: skip
 
     def signal(self, number: int) -> None:
         """Send a signal to the program alone."""

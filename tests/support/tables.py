@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.problems import (
-    Huber,
-    Lasso,
-    LeastSquares,
-    LogisticRegression,
-    MultinomialLogistic,
-    PoissonRegression,
-    Ridge,
-)
+from dadmm import problems
 
 KINDS = {
-    "least_squares": (LeastSquares, {}),
-    "ridge": (Ridge, {"alpha": 0.5}),
-    "lasso": (Lasso, {"alpha": 0.5}),
-    "logistic": (LogisticRegression, {"alpha": 0.0}),
-    "huber": (Huber, {"delta": 0.5}),
-    "multinomial": (MultinomialLogistic, {"n_classes": 3, "alpha": 0.0}),
-    "poisson": (PoissonRegression, {"alpha": 0.0}),
+    "least_squares": (problems.LeastSquares, {}),
+    "ridge": (problems.Ridge, {"alpha": 0.5}),
+    "lasso": (problems.Lasso, {"alpha": 0.5}),
+    "logistic": (problems.LogisticRegression, {"alpha": 0.0}),
+    "huber": (problems.Huber, {"delta": 0.5}),
+    "multinomial": (problems.MultinomialLogistic, {"n_classes": 3, "alpha": 0.0}),
+    "poisson": (problems.PoissonRegression, {"alpha": 0.0}),
 }
 
 

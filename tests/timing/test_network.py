@@ -179,7 +179,7 @@ def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
         ("[links.lan]\nlatency = -1", "latency"),
         ("links = 3", "links"),
         ("color = 1", "color"),
-        ("[[override]]\nnodes = [1]", "override 0"),
+        ("[[override]]\nnodes = [1]", "override"),
         ("[stragglers]\nshare = 2", "share"),
         ("[stragglers]\nanew = 1", "anew"),
         ("[stragglers]\nnodes = 3", "nodes"),
