@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -98,7 +99,8 @@ def angles(curves: Mapping[str, Mapping[str, Matrix]], ylabel: str) -> Any:
                 low, middle, high = quantiles(kept, (0.25, 0.5, 0.75), 1)
                 style, end = SCHEME_STYLE.get(scheme, SPARE), int(np.median(ends)) - 1
                 x = np.arange(1, len(middle) + 1)
-                found.append(Curve(scheme, x, middle, style, low, high, end=end))
+                curve = Curve(scheme, x, middle, style, low, high, end=end)
+                found.append(replace(curve, band="quartiles of the starts"))
         axes = Axis("Iteration"), Axis(log=True, unit="°")
         panels.append(Panel(name, *axes, found, note="" if found else "no curves"))
     figure = draw("", panels)

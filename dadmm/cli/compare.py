@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from dadmm.baselines import Algorithm
 from dadmm.baselines.run import check_suited
 from dadmm.cli.comparison import write_comparison
-from dadmm.cli.job import OK, Job, run_job
+from dadmm.cli.job import OK, Job, check_report, run_job
 from dadmm.cli.methods import Method, parse_method, parse_sending
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import (
@@ -126,7 +126,9 @@ class Comparison(Job):
         print_out(
             from_rank_0(
                 self.world,
-                lambda: write_comparison(Path(given.out), rows, about, names),
+                lambda: write_comparison(
+                    Path(given.out), rows, about, names, self.config.report
+                ),
             )
         )
         return OK
@@ -150,6 +152,8 @@ class Comparison(Job):
             raise ConfigError(f"--to must be above 0 and below 90, got {given.to:g}")
         if not 0.0 <= given.work < 1e9:
             raise ConfigError(f"--work must be from 0 to 1e9, got {given.work:g}")
+        if config.report:
+            check_report()
         self.given, self.config = given, config
         self.machines = [""] * self.world.size
         self.methods = [parse_method(text) for text in given.method or ["snap"]]

@@ -7,10 +7,15 @@ import io
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dadmm.core.documents import Table, write_text
+from dadmm.runs.folder import REPORT
+
+if TYPE_CHECKING:
+    from dadmm.show.figure import Panel
 
 Row = Table
 WHAT = ("topology", "method", "payload")
@@ -23,13 +28,17 @@ COLUMNS = {  # of the table: entry of a row, form, unit, and whether with quarti
     "set-up": ("setup_bytes", "{:.3g}", 1e-3, False),
     "end": ("end_bytes", "{:.3g}", 1e-3, False),
 }
-FIGURES = ("iteration", "bytes")  # and each network: what the error is drawn against
+# what the error is drawn against, and seconds on each network
+LABELS = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
 
 
 def write_comparison(
-    folder: Path, rows: Sequence[Row], about: str, networks: Sequence[str]
+    folder: Path, rows: Sequence[Row], about: str, networks: Sequence[str], report: bool
 ) -> str:
-    """Write the tables and figures of all runs; return the text to print."""
+    """Write the tables and figures of all runs; return the text to print.
+
+    With ``report`` also write a page for a browser.
+    """
     plain = [{k: v for k, v in row.items() if k != "curve"} for row in rows]
     curves = [
         {k: row[k] for k in (*WHAT, "seed")}
@@ -38,18 +47,33 @@ def write_comparison(
         if "curve" in row
         for point in zip(*row["curve"].values(), strict=True)
     ]
-    text = f"{about}\n\n{table(rows, networks)}"
+    head, *lines = _cells(rows, networks)
+    text = f"{about}\n\n{_markdown([head, *lines])}"
     write_text(folder / "table.md", text)
     for name, found in (("runs", plain), ("curves", curves)):
         _write_rows(folder, name, found)
-    if find_spec("matplotlib") is not None and curves:
-        for x in (*FIGURES, *networks):
-            _draw(folder / f"error-{x}.png", rows, x)
-    return f"{text}\n{folder}\n"
+    figures = {x: _panels(rows, x) for x in (*LABELS, *networks) if curves}
+    if find_spec("matplotlib") is not None:
+        from dadmm.show import to_matplotlib
+
+        for x, panels in figures.items():
+            figure = to_matplotlib.draw("", panels)
+            to_matplotlib.save(figure, folder / f"error-{x}", ["png"])
+    if not report:
+        return f"{text}\n{folder}\n"
+    from dadmm.show.document import build_comparison
+    from dadmm.show.report import write_file
+
+    named = {
+        f"Error over {LABELS.get(x, f'seconds on {x}')}": own
+        for x, own in figures.items()
+    }
+    write_file(folder / REPORT, build_comparison(about, head, lines, named))
+    return f"{text}\n{(folder / REPORT).resolve().as_uri()}\n"
 
 
-def table(rows: Sequence[Row], networks: Sequence[str]) -> str:
-    """Return medians over the seeds, and quartiles, as a Markdown table."""
+def _cells(rows: Sequence[Row], networks: Sequence[str]) -> list[list[str]]:
+    """Return medians over the seeds, and quartiles; the first row is the head."""
     columns = COLUMNS | {
         f"s, {name}": (f"{name}_seconds", "{:.3g}", 1.0, False) for name in networks
     }
@@ -61,11 +85,16 @@ def table(rows: Sequence[Row], networks: Sequence[str]) -> str:
         names = [graph, f"{method} ({tuned})" if tuned else method, payload]
         spreads = [_spread(own, *column) for column in columns.values()]
         lines.append([*names, *spreads, failed])
+    return lines
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    """Return cells as a Markdown table."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
+    rule = ["-" * width for width in widths]
     return "".join(
         f"| {' | '.join(w.ljust(n) for w, n in zip(line, widths, strict=True))} |\n"
-        for line in lines
+        for line in (lines[0], rule, *lines[1:])
     )
 
 
@@ -105,38 +134,26 @@ def _write_rows(folder: Path, name: str, rows: Sequence[Row]) -> None:
         parquet.write_table(pa.table(data), folder / f"{name}.parquet")
 
 
-def _draw(path: Path, rows: Sequence[Row], x: str) -> None:
-    """Draw the error against a number: medians over the seeds, with quartiles."""
-    import matplotlib as mpl
+def _panels(rows: Sequence[Row], x: str) -> list[Panel]:
+    """Return the error against a number by graph: medians over the seeds, quartiles."""
+    from dadmm.show.figure import Axis, Curve, Panel
+    from dadmm.show.style import looks
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    graphs = list(dict.fromkeys(row["topology"] for row in rows))
-    figure, axes = plt.subplots(
-        1, len(graphs), figsize=(1 + 3.6 * len(graphs), 3.4), sharey=True, squeeze=False
-    )
-    labels = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
-    styles: dict[tuple[str, ...], int] = {}
-    for key, own in groups(rows):
+    found: dict[str, list[Curve]] = {}
+    names = list(dict.fromkeys(key[1:] for key, _ in groups(rows)))
+    words = [" ".join(name) for name in names]
+    styles = looks([method for method, _ in names], words)
+    for (graph, *name), own in groups(rows):
         curves = [row["curve"] for row in own if x in row.get("curve", ())]
-        if not curves:
-            continue
-        at, low, middle, high = band(curves, x)
-        axis, k = axes[0, graphs.index(key[0])], styles.setdefault(key[1:], len(styles))
-        style = {"color": f"C{k % 10}", "ls": ("-", "--", ":")[k // 10 % 3]}
-        axis.plot(at, middle, label=" ".join(key[1:]), lw=1.2, **style)
-        axis.fill_between(at, low, high, alpha=0.15, lw=0, color=style["color"])
-        axis.set(xscale="log", yscale="log", title=key[0])
-        axis.set_xlabel(labels.get(x, f"seconds on {x}, modelled"))
-    axes[0, 0].set_ylabel("error of the farthest node")
-    lines = {line.get_label(): line for axis in axes[0] for line in axis.get_lines()}
-    figure.legend(
-        lines.values(), lines, loc="outside right center", fontsize=7, frameon=False
-    )
-    figure.set_layout_engine("constrained")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        if curves:
+            at, low, middle, high = band(curves, x)
+            text = " ".join(name)
+            look = styles[words.index(text)]
+            curve = Curve(text, at, middle, look, low, high, band="quartiles of seeds")
+            found.setdefault(graph, []).append(curve)
+    axis = Axis(LABELS.get(x, f"seconds on {x}, modelled"), log=True)
+    errors = Axis("error of the farthest node", log=True)
+    return [Panel(graph, axis, errors, curves) for graph, curves in found.items()]
 
 
 def band(curves: Sequence[Row], x: str) -> tuple[np.ndarray, ...]:

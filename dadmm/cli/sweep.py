@@ -297,7 +297,7 @@ class Pool:
         output = sweep.folder / LOGS / f"{name}.out"
         with open(output, "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dadmm", "run", *planned],
+                [sys.executable, "-P", "-m", "dadmm", "run", *planned],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip

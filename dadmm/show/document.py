@@ -75,6 +75,32 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
             f'<section id="{name}" aria-labelledby="{name}-title">'
             f'<h2 id="{name}-title">{words}</h2>{section(page)}</section>'
         )
+    badge = "" if page.is_comparison else outcome.badge(runs[0])
+    rule = "" if page.is_comparison else _rule(runs[0])
+    top = f"<h1>{badge} {text(panels.subject(runs))}</h1>{rule}{first}"
+    top += f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+    cursor = CURSOR if page.recorded else ""
+    return _whole(page, panels.title(runs), top, cursor, parts, every)
+
+
+def build_comparison(about: str, head: Sequence[str], rows: Sequence[Sequence[str]],
+                     figures: Mapping[str, Sequence[Panel]]) -> str:  # fmt: skip
+    """Return the page of methods that were compared: a table, and errors by graph."""
+    page = Page([])
+    parts = table(head, rows, "Medians over the seeds, and quartiles", "sortable")
+    for name, found in figures.items():
+        parts += f"<h2>{text(name)}</h2>{page.panels(found)}"
+    for figure in page.figures:
+        figure["layout"] |= {"showlegend": True, "height": 360}
+    title = "Methods compared"
+    top = f"<h1>{title}</h1>{paragraph(about)}"
+    return _whole(page, title, top, "", parts, 0)
+
+
+def _whole(
+    page: Page, title: str, top: str, cursor: str, parts: str, every: float
+) -> str:
+    """Return the file of a page, which has its style, its scripts and its data."""
     data = {"figures": page.figures, "network": page.network, "costs": page.costs,
             "every": every}  # fmt: skip
     # a script that cannot end its element early
@@ -82,8 +108,6 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
     scripts = [plotly, "".join(map(_file, SCRIPTS))]
     hashes = (b64encode(sha256(own.encode()).digest()).decode() for own in scripts)
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
-    badge = "" if page.is_comparison else outcome.badge(runs[0])
-    rule = "" if page.is_comparison else _rule(runs[0])
     return (
         '<html lang="en"><head><meta charset="utf-8">'
         # the browser loads nothing, and runs these scripts only
@@ -92,14 +116,12 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
         "base-uri 'none'; form-action 'none'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{text(panels.title(runs))}</title>"
+        f"<title>{text(title)}</title>"
         f"<style>{style.stylesheet()}{_file('page.css')}</style></head><body>"
-        '<a class="skip" href="#main">Skip to the report</a>'
-        f"<header><h1>{badge} {text(panels.subject(runs))}</h1>{rule}{first}"
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>'
-        '<noscript><p class="note">JavaScript is off: there are no plots, and the '
+        f'<a class="skip" href="#main">Skip to the report</a><header>{top}</header>'
+        '<noscript><p class="note">JavaScript is off: there are no plots, and a '
         "network shows the last iteration.</p></noscript>"
-        f'{CURSOR if page.recorded else ""}<main id="main">{parts}</main>'
+        f'{cursor}<main id="main">{parts}</main>'
         f"<footer>Made by dadmm {text(__version__)}.</footer>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'
         + "".join(f"<script>{script}</script>" for script in scripts)

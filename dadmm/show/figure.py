@@ -42,6 +42,7 @@ class Curve:
     high: Vector | None = None
     steps: bool = False  # a value holds until the next one
     end: int | None = None  # place of the marker; by default the last
+    band: str = "smallest to largest node"
     run: int = 0  # number of the run, on a page
 
     @property

@@ -70,8 +70,8 @@ class Page:
         self.figures: list[Json] = []
         self.network: Json = {"frames": [], "scale": [1, 1], "runs": []}
         self.costs: list[Json] = []  # of the recorded runs
-        self._names = labels(runs)
-        self._looks = [plotly_look(look) for look in looks(runs)]
+        self._names = labels(runs) if runs else []
+        self._looks = [plotly_look(look) for look in looks(runs)] if runs else []
 
     def plot(self, title: str, figure: Json, kind: str = "", name: str = "") -> str:
         """Add a figure of plotly, and return the element in which it is drawn.

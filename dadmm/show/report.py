@@ -79,13 +79,19 @@ def write_page(
     _check(place)
     runs = [read_run(folder) for folder in folders]
     is_going = any(run.summary.get("status") == "still going" for run in runs)
-    page = START + build(runs, every if is_going else 0.0).encode()
+    page = build(runs, every if is_going else 0.0)
     made = [name] if _check(place) else []
     if not out and not RunFolder.is_live(folders[0]):  # else it is listed
         RunFolder(folders[0]).add_figures([name], made)
-    with writing(place.parent), files.replacing(place) as file:
-        file.write(page)
+    write_file(place, page)
     return place, is_going
+
+
+def write_file(place: Path, page: str) -> None:
+    """Write a page; it replaces a page of dadmm, and no other file."""
+    _check(place)
+    with writing(place.parent), files.replacing(place) as file:
+        file.write(START + page.encode())
 
 
 def _check(out: Path) -> bool:

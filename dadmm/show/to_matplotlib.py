@@ -46,7 +46,6 @@ LOAD = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.7, 256)))
 FILLS = ((BLUE, ""), (ORANGE, "////"), (SKY, "...."), ("0.85", ""))
 DOTTED: Look = {"color": GREY, "linewidth": 1, "linestyle": ":"}
 MOST_NUMBERED = 40  # nodes that have room for their numbers
-BAND = "smallest to largest node"
 Handles = dict[str, Artist]  # of a legend, by name
 P = ParamSpec("P")
 
@@ -184,7 +183,7 @@ def _scale(axis: Axes, panel: Panel) -> None:
         axis.ticklabel_format(axis="y", useOffset=False)
     if panel.x.log:
         axis.set_xscale("log")
-        axis.set_xlim(1, None)
+        axis.set_xlim(min(m.x[0] for m in panel.marks if isinstance(m, Curve)), None)
         log_ticks_of(axis.xaxis, *axis.get_xlim())
     elif panel.x.from_zero:
         axis.set_xlim(left=0)
@@ -198,7 +197,7 @@ def _draw_curve(axis: Axes, curve: Curve, alpha: float, handles: Handles) -> Non
         band: Look = {"color": look["color"], "alpha": alpha, "linewidth": 0}
         band["step"] = "post" if curve.steps else None
         axis.fill_between(curve.x, curve.low, curve.high, **band)
-        handles[BAND] = Patch(color=GREY, alpha=0.4, linewidth=0)
+        handles[curve.band] = Patch(color=GREY, alpha=0.4, linewidth=0)
     axis.plot(
         curve.x, curve.y, markevery=[curve.last], markeredgecolor="white",
         markeredgewidth=0.4, drawstyle="steps-post" if curve.steps else "default",

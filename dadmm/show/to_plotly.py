@@ -112,7 +112,8 @@ def _curve(curve: Curve, only: bool) -> list[Json]:
         mark = {"symbol": look["marker"], "size": 9, "color": colour}
         end = {"x": [float(curve.x[curve.last])], "y": [y]}
         found.append(end | {"mode": "markers", "marker": mark})
-    return [own | {"hoverinfo": "none", "meta": {"run": curve.run}} for own in found]
+    shared = {"hoverinfo": "none", "meta": {"run": curve.run}}
+    return [own | shared | {"showlegend": "name" in own} for own in found]
 
 
 def _finite(values: Vector) -> Vector:

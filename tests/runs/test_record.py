@@ -24,7 +24,7 @@ from dadmm.runs.row_files import (
 )
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
+from dadmm.solver.rows import NODE_COLUMNS, MemorySink, Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 from tests.support.solving import solve
@@ -257,3 +257,12 @@ def test_a_file_of_rows_stays_below_its_limit(tmp_path):
     assert widest < 2 * 500 * row_files.NODE_BYTES
     last = (tmp_path / "a.csv").read_text().splitlines()[-1]
     assert last.startswith("20000,0,")
+
+
+def test_rows_of_a_resumed_run_go_back_to_the_iteration_that_is_repeated():
+    """Its rows begin after iteration 5; after a failure, it goes back to 7."""
+    sink = MemorySink(5, 2, 1)
+    sink.append(6, np.arange(8.0).reshape(4, 2, 1))
+    sink.rewind(7, np.array([False, True]))
+
+    assert sink.rows[..., 0].tolist() == [[1.0], [3.0]]

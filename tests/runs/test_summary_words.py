@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dadmm.runs.summary import worst_error
+from dadmm.runs.summary import least_angle, worst_error
 
 VALUES = {"u": 2.0, "v": -0.5}
 
@@ -24,3 +24,11 @@ def test_the_error_of_the_computation_is_never_understated(
     values, bounds, errors, said
 ):
     assert worst_error(values, bounds, errors)[0] == said
+
+
+@pytest.mark.parametrize(
+    ("degrees", "said"),
+    [(1e-9, "0.0001"), (0.0101, "0.011"), (2.0, "2"), (2.01, "2.1")],
+)
+def test_the_bound_on_an_angle_is_never_understated(degrees, said):
+    assert least_angle(degrees) == said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -19,7 +20,7 @@ pytest.importorskip("plotly", reason="the extra `report` is not installed")
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from dadmm import report, run
+from dadmm import compare, report, run
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run as read
@@ -239,6 +240,25 @@ def test_several_runs_are_compared(runs, tmp_path, capsys):
     assert report.main([str(tmp_path / "sweep")]) == 0  # stands for its runs
     assert capsys.readouterr().out.endswith("sweep/b/compare-report.html\n")
     assert "compare-report.html" in RunFolder.open(tmp_path / "sweep" / "b").names
+
+
+def test_compared_methods_have_a_page(tmp_path, capsys):
+    out = tmp_path / "out"
+    words = "--nodes 3 --n-samples 60 --dimension 6 --n-components 2 --seeds 1 --report"
+    words += f" --method nap --method fixed --network lan --out {out}"
+    assert compare.main(words.split()) == 0
+    assert capsys.readouterr().out.endswith(f"{(out / 'report.html').as_uri()}\n")
+    page = Parsed((out / "report.html").read_text("utf-8"))
+    rows = list(csv.DictReader((out / "curves.csv").open()))
+
+    lines = [own for own in page.data["figures"][0]["data"] if "name" in own]
+    assert [own["name"] for own in lines] == ["nap float64", "fixed float64"]
+    for line, method in zip(lines, ("nap", "fixed"), strict=True):
+        errors = [float(row["error"]) for row in rows if row["method"] == method]
+        shown = unpacked(line["y"])
+        np.testing.assert_allclose(shown[[0, -1]], [errors[0], errors[-1]])
+    assert len(page.data["figures"]) == 3  # over iterations, bytes and seconds
+    assert ("table", {"class": "sortable"}) in page.tags
 
 
 @pytest.mark.parametrize("problem", ["least_squares", "ppca"])
