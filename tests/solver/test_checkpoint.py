@@ -372,3 +372,29 @@ def test_other_data_are_refused(capsys):
     np.save("rows.npy", rows)
 
     assert "node-00001" in refused(capsys, "--resume", "run", "--max-iter", 20)
+
+
+def test_merged_rows_that_were_changed_are_noticed(capsys):
+    main(*ENDLESS, "--max-iter", 20, "--out", "run")
+    file = Path("run/history.csv")
+    rows = file.read_text()
+    file.write_text(rows.replace("5", "6", 1))
+    assert file.name in refused(capsys, "--resume", "run", "--max-iter", 30)
+
+    file.write_text(rows)
+    assert main("--resume", "run", "--max-iter", 30) == 0
+
+
+def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
+    """The merged rows count; those parts that are still there are not all of them."""
+    common = (*ENDLESS, "--max-iter", 30)
+    main(*common, "--out", "whole")
+    main(*common, "--max-iter", 20, "--out", "run")
+    Path("run/parts").mkdir()
+    lines = Path("run/history.csv").read_text().splitlines(keepends=True)[1:]
+    left = [line for line in lines if line.split(",")[1] == "3"]
+    Path("run/parts/history-00003.csv").write_text("".join(left))
+
+    assert main("--resume", "run", "--max-iter", 30) == 0
+
+    assert history_of("run") == history_of("whole")
