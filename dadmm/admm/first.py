@@ -72,10 +72,7 @@ def curvature(problem: Problem, theta: Vector) -> float:
 
 
 def _curvatures(problem: Any, theta: Array) -> Vector:
-    """Return the curvatures of a problem (1,), or of a stack of problems (n,).
-
-    Each problem has its own weights.
-    """
+    """Return the curvatures of a problem (1,), or of a stack of problems (n,)."""
     is_stack, stats = theta.ndim > 1, problem.expect(theta)
     start: Matrix = np.atleast_2d(problem.layout.shared(theta))
 

@@ -101,10 +101,7 @@ class RunKind:
         return np.stack([self.scales[i] for i in names.tolist()], axis=-1)
 
     def verdict(self, t: int, run: Run) -> str:
-        """Return why a run stops after iteration ``t``, one of `REASONS`, or "".
-
-        All nodes meet the stopping rule. The coordinates may change.
-        """
+        """Return why a run stops, when all nodes meet the rule, or ""."""
         return "converged"
 
     def holds_at_start(self, run: Run) -> bool:

@@ -146,11 +146,7 @@ class Rule:
 
 
 def over(lengths: ArrayLike, limit: ArrayLike) -> Array:
-    """Return norms as multiples of their limits.
-
-    A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
-    only if the norm is below the limit.
-    """
+    """Return norms as multiples of limits; infinite if a limit is 0 or a norm NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.divide(lengths, limit)
     return np.where(np.isnan(ratio), np.inf, ratio)
@@ -167,14 +163,11 @@ class Unmet(NamedTuple):
 
 
 class CriteriaLog:
-    """How far the nodes of a process were from the limits of a rule, during a run.
-
-    All criteria must be met for ``patience`` iterations in a row; the run stops
-    ``delay`` iterations later.
-    """
+    """How far the nodes of a process were from the limits of a rule, during a run."""
 
     def __init__(self, patience: int, delay: int) -> None:
-        self.patience, self.delay = patience, delay
+        self.patience = patience  # iterations in a row that meet all criteria
+        self.delay = delay  # iterations after these until the run stops
         self.held = 0  # iterations in a row in which all nodes met all criteria
         self.unmet = Unmet()  # the last iteration that was unmet
         self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
@@ -206,10 +199,7 @@ class CriteriaLog:
         return unmet.t + self.patience + self.delay <= t
 
     def last_unmet(self, t: int) -> Unmet:
-        """Return the last unmet iteration before the stop after ``t``, if it is known.
-
-        Otherwise return the last unmet iteration.
-        """
+        """Return the last unmet iteration, if it is known of the stop after ``t``."""
         counted = [each for each in self._candidates if self._counts(each, t)]
         return counted[-1] if counted else self.unmet
 

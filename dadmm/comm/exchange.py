@@ -137,10 +137,7 @@ class Exchange:
 
 
 class Hosted:
-    """The nodes of a process, in the order of rows of an exchange, and sums over all.
-
-    ``incidence`` says which of their edges belong to which node.
-    """
+    """The nodes of a process, in the order of an exchange, and sums over all nodes."""
 
     def __init__(self, topology: Topology, exchange: Exchange) -> None:
         self.topology, self.exchange = topology, exchange

@@ -24,10 +24,7 @@ KINDS = {"graph": TopologyError, "problems": ProblemError, "layout": ProblemErro
 def identity(
     given: Mapping[str, object], topology: Topology, schedule: Schedule | None = None
 ) -> dict[str, str]:
-    """Return the facts by which a run recognises its own checkpoints.
-
-    ``given`` are the settings that decide the numbers.
-    """
+    """Return the facts by which a run, with these settings, knows its checkpoints."""
     return {
         "version": version.__version__,
         "configuration": f"{digest(settings(given)):016x}",

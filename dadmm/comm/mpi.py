@@ -176,10 +176,7 @@ class MPIExchange(Exchange):
         return (both, receives, sends) if late else (both, both, [])
 
     def _request(self, buffer: int, parcel: Parcel, n: int) -> MPI.Prequest:
-        """Return the request for n bytes of a parcel; it is made once and kept.
-
-        The first buffer is for receiving, the others are for sending.
-        """
+        """Return the request to receive (buffer 0) or send n bytes; it is made once."""
         begin = parcel.begin + self.begin * self._by_row
         key = buffer, begin, n
         if key not in self._made:

@@ -176,10 +176,7 @@ def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
 
 
 def agree(comm: MPI.Comm, yes: bool) -> bool:
-    """Return whether ``yes`` is true on all ranks and none has failed.
-
-    All remaining ranks return the same.
-    """
+    """Return on all ranks whether ``yes`` is true on all and none has failed."""
     count_outside(np.intc().nbytes)
     try:
         return bool(comm.Agree(int(yes)))

@@ -86,10 +86,7 @@ class World:
         return self.joined(rows.reshape(-1), False)[0].reshape(-1, rows.shape[1])
 
     def gather_nodes(self, blocks: Sequence[Matrix]) -> Matrix:
-        """Return the rows of all nodes, in order, on rank 0; no rows elsewhere.
-
-        ``blocks`` are the rows of each node of this process.
-        """
+        """Return the rows of all nodes, in order, on rank 0; no rows elsewhere."""
         rows = self.gather(np.vstack(blocks))
         if self.hosts is None:
             return rows
@@ -156,10 +153,7 @@ class World:
         self.hosts = hosts_of(nodes, ranks, n_nodes, self.size)
 
     def sent(self) -> tuple[int, int]:
-        """Return the calls of this rank and the bytes of all, outside the iterations.
-
-        The bytes are known on rank 0.
-        """
+        """Return calls of this rank, and on rank 0 bytes of all, outside the loop."""
         calls, n_bytes = (traffic.outside - self._before).tolist()
         return calls, int(self.gather(np.array([[n_bytes]])).sum())
 
@@ -240,10 +234,7 @@ def connect() -> World:
 
 
 def collectively(world: World, step: Callable[..., T], *args: object) -> T:
-    """Return ``step(*args)`` of this rank; if it fails on a rank, raise on all.
-
-    The DadmmError has the message of the lowest rank on which the step failed.
-    """
+    """Return ``step(*args)``; if it fails, raise the lowest rank's error on all."""
     checks = Checks(world)
     value = checks.run(lambda: step(*args))
     checks.gather()

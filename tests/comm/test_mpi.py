@@ -133,13 +133,10 @@ DATA = ("--n-components", 2, "--data")
 BAD = {  # command lines, and the culprit that is named
     "unknown scheme": (("--scheme", "vpp"), "'vpp'"),
     "fewer nodes than ranks": (("--nodes", 3), "3 nodes"),
-    "a graph in two parts": (("--topology", "parts.edges"), "parts.edges"),
-    "no data file": ((*DATA, "none.npy"), "none.npy"),
     "an infinite value on one rank": ((*DATA, "inf-{rank}.npy"), "rank 2: node 2: "),
     "a column that no rank observes": ((*DATA, "nan-{rank}.npy"), "column 3"),
     "other columns on one rank": ((*DATA, "columns-{rank}.npy"), "node 1"),
     "no file on one rank": ((*DATA, "missing-{rank}.npy"), "rank 3: node 3: "),
-    "more than memory": (("--n-samples", 9 * 10**8), "n_samples"),
     "a folder that is not empty": (("--out", "taken"), "taken"),
 }
 DISKS = {  # with a size of which a run needs more
@@ -191,7 +188,6 @@ def folder(tmp_path_factory):
         np.save(path / f"nan-{k}.npy", np.where(np.arange(6) == 3, np.nan, own))
         own[5, 3] = np.inf if k == 2 else np.nan
         np.save(path / f"inf-{k}.npy", own)
-    (path / "parts.edges").write_text("0 1\n2 3\n")
     (path / "path.edges").write_text("0 2\n2 1\n1 3\n")
     (path / "turn-a.edges").write_text("0 1\n2 3\n")
     (path / "turn-b.edges").write_text("1 2\n3 0\n")
