@@ -306,9 +306,9 @@ def _choose_array(key: str, names: Sequence[str]) -> str:
     """Return the name of the array to read: the key, or the only array."""
     if key in names or (not key and len(names) == 1):
         return key or names[0]
+    what = f"no matrix {key!r}" if key else "no single matrix"
     raise ShardError(
-        f"it has {'no matrix ' + repr(key) if key else 'not one matrix only'}; choose "
-        f"one of {', '.join(names) or 'none'} as FILE::name"
+        f"it has {what}, but {', '.join(names) or 'none'}; choose one as FILE::name"
     )
 
 

@@ -73,11 +73,9 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     [[71.0], [34.0, 52.0]]
     """
     n = samples.n_rows if isinstance(samples, Frame) else len(samples)
-    own: Iterable[slice | Integers] = (
-        shares(n, n_nodes, range(n_nodes)).values()
-        if labels is None
-        else _shares_by_label(n, n_nodes, labels)
-    )
+    own: list[Any] = [*shares(n, n_nodes, range(n_nodes)).values()]
+    if labels is not None:
+        own = _shares_by_label(n, n_nodes, labels)
     if isinstance(samples, Frame):
         return [samples.take(rows) for rows in own]
     # in C order, since the bits of results depend on the order
@@ -92,7 +90,6 @@ def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slic
 
 def _shares_by_label(n_samples: int, n_nodes: int, labels: ArrayLike) -> list[Integers]:
     """Return the rows of each node."""
-    _check_enough(n_samples, n_nodes, "samples")
     numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
     if numbers.shape != (n_samples,):
         wrong = f"labels have shape {numbers.shape} for {n_samples} samples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Iterable, Iterator
@@ -34,8 +35,8 @@ class Format(NamedTuple):
     @property
     def codec(self) -> str:
         """The encoding, without the mark that some programs write first."""
-        plain = self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-        return "utf-8-sig" if plain else self.encoding
+        is_utf8 = codecs.lookup(self.encoding).name == "utf-8"
+        return "utf-8-sig" if is_utf8 else self.encoding
 
 
 class Head(NamedTuple):

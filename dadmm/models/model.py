@@ -28,12 +28,6 @@ from dadmm.solver.result import Result
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
 MOST_BYTES = 2**30  # of a model file
-METHODS = {
-    "regression": "predict",
-    "classification": "predict and predict_proba",
-    "counts": "predict",
-    "subspace": "transform, reconstruct, reconstruction_error and impute",
-}
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 PLAIN = schema.any_of(
     schema.NULL, schema.FLAG, schema.TEXT, schema.number("finite", math.isfinite)
@@ -168,7 +162,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """What the model predicts: one of the keys of `METHODS`."""
+        """What the model predicts, such as "regression"."""
         return KINDS[self.problem]
 
     @property
@@ -290,7 +284,8 @@ class Model:
     def _check_kind(self, name: str, *kinds: str) -> None:
         if self.kind not in kinds:
             raise ConfigError(
-                f"a model of {self.problem} has no {name}; it has {METHODS[self.kind]}"
+                f"a model of {self.problem} has no {name}, because it is a "
+                f"{self.kind}; docs/models.md lists what it has"
             )
 
 

@@ -29,6 +29,10 @@ ABOUT = (
     "it is after the iteration. "
 )
 NO_ROWS = "The edges were not recorded in every iteration; run with --record-edges."
+UNITS = (  # of other schemes, and of snap
+    "A budget is in sums of |tau|",
+    "A budget is in bits, each of which doubles or halves a penalty",
+)
 IDLE = "dotted: no payload in this iteration"
 OVER = "dashed: the budgets of both ends are used up"
 ASIDE = (
@@ -223,7 +227,7 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
         panel = replace(panel, marks=[median])
         if runs[0].has_budgets:
             title = "Budget of the chosen edge"
-            words += f". {_unit(runs[0])}"
+            words += f". {UNITS[runs[0].config.scheme == 'snap']}"
             empty = describe(Panel(title, panel.x, Axis(from_zero=True)))
             budget = page.plot(title, empty, "iterations", "budget")
     plots = page.plot(panel.title, describe(panel), "iterations", "eta") + budget
@@ -235,19 +239,13 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
     )
 
 
-def _unit(run: StoredRun) -> str:
-    """Return a sentence on the unit of the budgets of a run."""
-    bits = "bits, each of which doubles or halves a penalty"
-    return f"A budget is in {bits if run.config.scheme == 'snap' else 'sums of |tau|'}"
-
-
 def _table(run: StoredRun) -> Table:
     """Return the edges of the largest penalties at the end."""
     columns, edges = {"penalty": run.eta[-1]}, run.topology.edges
     words = "The largest penalties after the last iteration. "
     if run.has_budgets:
         columns |= {name: values[-1] for name, values in run.budgets.items()}
-        words += f"{_unit(run)}. "
+        words += f"{UNITS[run.config.scheme == 'snap']}. "
     order = np.argsort(-run.eta[-1], kind="stable")[:ROWS]
     rows = [
         [f"{edges[e, 0]} to {edges[e, 1]}",

@@ -39,12 +39,8 @@ ANGLES = {
 DECIDE = settings.names("decides")
 SEEDS = {"seed", "data_seed", "topology_seed", "drop_seed"}
 OBJECTIVE = "Objective: distance to its final value"
-TITLES = {
-    "primal": "Primal residual",
-    "dual": "Dual residual",
-    "disagreement": "Disagreement",
-    "residual": "Residual",
-}
+TITLES = {"primal": "Primal residual", "dual": "Dual residual",
+          "disagreement": "Disagreement", "residual": "Residual"}  # fmt: skip
 SHARED = ("problem", "scheme", "topology", "nodes")  # settings of runs of any problem
 ITERATION = Axis("Iteration")
 LIMIT = (1.0, "limit of the stopping rule")

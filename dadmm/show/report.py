@@ -76,11 +76,10 @@ def write_page(
 
     name = REPORT if len(folders) == 1 else f"compare-{REPORT}"
     place = Path(out) if out else folders[0] / name
-    _check(place)
+    made = [name] if _check(place) else []
     runs = [read_run(folder) for folder in folders]
     is_going = any(run.summary.get("status") == "still going" for run in runs)
     page = build(runs, every if is_going else 0.0)
-    made = [name] if _check(place) else []
     if not out and not RunFolder.is_live(folders[0]):  # else it is listed
         RunFolder(folders[0]).add_figures([name], made)
     write_file(place, page)

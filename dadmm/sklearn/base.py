@@ -185,12 +185,8 @@ class Consensus(BaseEstimator):
 
 def _is_cross_validated() -> bool:
     """Return whether scikit-learn's model selection calls this fit."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("sklearn.model_selection"):
-            return True
-        frame = frame.f_back
-    return False
+    callers = [one.frame.f_globals.get("__name__") for one in inspect.stack(context=0)]
+    return any(str(name).startswith("sklearn.model_selection") for name in callers)
 
 
 def _is_standardised(X: Array) -> bool:

@@ -26,9 +26,13 @@ def patients(rng, n, first, wards, outcomes, age):
     pressure = rng.normal(110 + 0.4 * years, 14, n).round(1)
     smoker = rng.choice(["no", "yes", "former"], n, p=[0.5, 0.2, 0.3])
     risk = (
-        0.04 * (years - 60) + 0.02 * (pressure - 135) + 0.5 * (sex == "M")
-        + np.array([WARDS[w] for w in ward]) + 0.8 * (smoker == "yes") - 0.5
-    )  # fmt: skip
+        0.04 * (years - 60)
+        + 0.02 * (pressure - 135)
+        + 0.5 * (sex == "M")
+        + np.array([WARDS[w] for w in ward])
+        + 0.8 * (smoker == "yes")
+        - 0.5
+    )
     place = (risk[:, None] > rng.logistic(size=(n, len(outcomes) - 1))).sum(axis=1)
     return {
         "patient": [f"P{first + k}" for k in range(n)],

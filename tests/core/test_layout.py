@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 
@@ -65,4 +65,8 @@ def test_layouts_are_values():
     twin = pickle.loads(pickle.dumps(layout))  # results and estimators hold one
     assert twin == layout
     assert twin.shared_size == 12
-    assert twin.views(np.arange(13.0)).a == 12
+    theta = np.arange(13.0)
+    assert twin.views(theta).a == 12
+    shared = theta[:12] * np.sqrt([2.0] * 8 + [1.0] * 4)  # without a
+    assert_array_equal(layout.shared(theta), shared)
+    assert_allclose(layout.whole(shared, theta), theta, rtol=1e-15)

@@ -180,7 +180,14 @@ CHECKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHECKS)
+SLOW = ("paper_figure2", "paper_figure3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+     for name in CHECKS],
+)  # fmt: skip
 @pytest.mark.timeout(300)
 def test_an_example_shows_what_it_says(name, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt

@@ -7,13 +7,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm import stopping
 from dadmm.admm.rule import RULES
 from dadmm.comm.sending import Sending
 from dadmm.comm.wire import HEADER
 from dadmm.core.errors import TopologyError
 from dadmm.graphs.schedule import Schedule
-from tests.support.agreement import agree
 from tests.support.problems import optimum, quadratics, random_graph
 from tests.support.solving import solve
 
@@ -63,62 +61,9 @@ def test_graphs_of_names_and_files_take_turns(tmp_path):
     assert random.rounds[0] == set(map(tuple, drawn))
 
 
-def agreement(schedule, content, requests=()):
-    """Return when and why each node is done, with the bound that solve uses."""
-    net = schedule.union
-    rounds = [
-        [[j for j in near if (i, j) in there] for i, near in enumerate(net.neighbours)]
-        for there in schedule.rounds
-    ]
-    return agree(rounds, schedule.period * net.diameter, content, requests)[0]
-
-
-def scattered(rng):
-    """Return a random graph whose edges come at random turns, some of them empty."""
-    graph = random_graph(rng, int(rng.integers(2, 8)))
-    rounds = [[] for _ in range(int(rng.integers(1, 6)))]
-    for i, j in graph.edges.tolist():
-        if i < j:
-            for k in rng.choice(len(rounds), rng.integers(1, 3)):
-                rounds[k].append((i, j))
-    return Schedule(len(graph), rounds)
-
-
 def backwards(n):
     """Return a chain whose edges come in the order that delays headers most."""
     return Schedule(n, [[(i, i + 1)] for i in reversed(range(n - 1))])
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
-    rng = np.random.default_rng(seed)
-    schedule = scattered(rng) if seed % 4 else backwards(int(rng.integers(2, 7)))
-    n, reach = len(schedule.union), schedule.period * schedule.union.diameter
-    length = 3 * reach + 60
-    settled = np.arange(length)[:, None] >= rng.integers(40, size=n)
-    content = settled | (rng.random(settled.shape) < rng.uniform(0.3, 0.98))
-    requests = []
-    if seed % 3 == 0:
-        requests = [(int(rng.integers(5, 60)), int(rng.integers(n)), "signal")]
-
-    ends = agreement(schedule, content, requests)
-
-    assert ends[0] is not None
-    assert ends == [ends[0]] * n
-    t, reason = ends[0]
-    if reason == "converged":
-        assert content[: t - reach].all(axis=1).any()
-    else:
-        assert t == (requests[0][0] // reach + 2) * reach
-
-
-@pytest.mark.parametrize("n", [2, 4, 6])
-def test_one_discontented_node_keeps_all_going(n):
-    schedule = backwards(n)
-    for unhappy in range(n):
-        content = np.ones((120, n), dtype=bool)
-        content[:: stopping.PATIENCE, unhappy] = False
-        assert agreement(schedule, content) == [None] * n
 
 
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])

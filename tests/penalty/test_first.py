@@ -68,8 +68,6 @@ def by_eigenvalues(topology):
 LARGE = {  # by Lanczos' method
     "random 520": random_graph(np.random.default_rng(5), 520),
     "cluster 502": Topology.cluster(502),
-    "ring 501": Topology.ring(501),
-    "star 600": Topology.star(600),
 }
 
 

@@ -113,7 +113,7 @@ MATRIX = "measurement_matrix"
         ("other", np.ones((4, 5)), [], MATRIX),
         (MATRIX, np.ones((5, 6)), [], "(5, 6)"),
         (MATRIX, np.ones((4, 3)), [], "(4, 3)"),
-        (MATRIX, np.where(np.eye(4, 6), np.inf, 1.0), [], "row 0, point 0"),
+        (MATRIX, np.where(np.eye(4, 6), np.inf, 1.0), [], "finite"),
         (MATRIX, np.ones((8, 6)), ["--nodes", "5"], "5 nodes"),
         (MATRIX, np.ones((8, 6)), ["--n-components", "4"], "--n-components"),
     ],

@@ -83,6 +83,21 @@ def test_a_resumed_run_gets_the_settings_that_may_change(run):
     assert (again.config.max_iter, again.resume) == (500, run.folder)
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "label"),
+    [
+        ("max_iter", "max_iter", "max_iter"),  # it was asked for so many
+        ("not converged", "max_iter", "not converged"),
+        ("not converged", "no_minimum", "no minimum"),
+    ],
+)
+def test_a_run_with_tolerance_0_did_what_it_was_asked_to_do(status, reason, label):
+    found = Progress(reason, 5, {"status": status})
+
+    assert found.as_asked == (status == "max_iter")
+    assert found.label == label
+
+
 def test_overwrite_is_applied_once(run):
     """A requeued job has applied it already."""
     run.start(seed=5).save(40)
