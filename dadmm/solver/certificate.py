@@ -69,10 +69,7 @@ class Certificate:
         return min(_ratio(self.radius, self.limit), _ratio(self.gap, self.gap_limit))
 
     def lower_within(self, distance: float) -> float:
-        """Return by how much a point within this distance can be lower at most.
-
-        The distance is in the coordinates of the run. It needs no curvature.
-        """
+        """Return by how much a point within this distance can be lower at most."""
         least = LEAST_GAP * abs(self.objective)
         return max(self.slack + self.gradient * distance, least)
 
@@ -93,9 +90,8 @@ def certify(
 ) -> Certificate:
     """Return the certificate of the last iteration; ``centre`` (k,) is zbar.
 
-    Without coordinates there is no bound on the radius. ``lightest`` is the size of the
-    least row over the largest row, about. Rows below `LIGHT` may be lost in the
-    factor of all rows, and in a fit without error.
+    Without coordinates there is no bound on the radius. If ``lightest`` is below
+    `LIGHT`, rows may be lost in the factor of all rows, and in a fit without error.
     """
     problems, n = run.local.problems, run.topology.n_nodes
     theta, gradients = run.state.theta, subgradients(run)
@@ -201,9 +197,8 @@ def _l1_gap(
 ) -> float:
     """Return the bound on the gap by an l1 penalty; inf without one.
 
-    Let b be the share of the slack and of penalised entries, and a of the others.
-    The length q of the way to the minimum, in the norm of the Hessian, satisfies ``q^2
-    / 2 <= b + a q``. The gap is at most ``b + a q``.
+    Let b be the share of the slack and of penalised entries, and a of the others. The
+    length q of the way to the minimum has ``q^2 / 2 <= b + a q``, which bounds the gap.
     """
     problems = cast(list[TransformableProblem], run.local.problems)
     none = np.zeros(len(coordinates.map))

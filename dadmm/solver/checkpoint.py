@@ -1,9 +1,8 @@
 """Checkpoints: the state of a run on disk, from which it can be resumed.
 
-A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``. All nodes
-write theirs after the same iteration. A file appears whole or not at all. It has a
-checksum and the identity of its run. The last two complete checkpoints are kept, so
-that one is complete while the next is written.
+A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``, with a
+checksum and the identity of its run. All nodes write theirs after the same iteration.
+The last two complete checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -100,10 +99,7 @@ class Checkpoints:
         max_iter: int,
         identity: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the checkpoint to continue from, if any, for the nodes of this process.
-
-        ``identity`` has further facts; facts of the constructor take precedence.
-        """
+        """Read the checkpoint to continue from; ``identity`` has more facts."""
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume and not self._loaded:

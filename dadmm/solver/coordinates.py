@@ -54,8 +54,7 @@ class Coordinates(NamedTuple):
     ) -> tuple[Coordinates, Matrix, Matrix]:
         """Return coordinates with a Hessian near one, given its eigenvectors in these.
 
-        Rows of z are then multiplied by ``primal`` (k, k), and gradients by ``dual``,
-        which are returned, too.
+        Also return factors (k, k) of rows of z, and of gradients.
         """
         root = np.sqrt(np.clip(values, 1.0 / MOST_CHANGE, MOST_CHANGE))
         primal, dual = axes * root, axes / root
@@ -111,8 +110,8 @@ def _facts(problem: object) -> Vector:
 def _first_rows(problem: TransformableProblem, start: Vector) -> Matrix:
     """Return the rows of a problem at its start.
 
-    If curvature varies, it may be zero to rounding far from the minimum. So rows at the
-    usual start are added, with a small factor. They show which directions are open.
+    If curvature varies, rows at the usual start are added, with a small factor: they
+    show which directions are open if it is zero to rounding at the start.
     """
     rows = problem.rows(start)
     if getattr(problem, "quadratic", False):
@@ -130,10 +129,7 @@ def pooled(
     numbers: Sequence[Vector] | None = None,
     merge: Callable[[Vector, Vector], Vector] = np.add,
 ) -> Array:
-    """Return ``finish`` of the factor (p, p) of the rows of all nodes.
-
-    If each node gives numbers, too, ``finish`` takes them as well, merged.
-    """
+    """Return ``finish`` of the factor (p, p) of all rows, and of merged numbers."""
     packed = _packed(rows)
     n = packed.shape[1]
     if numbers is None:
@@ -193,8 +189,7 @@ def without(
     """Return a gradient without its part along free entries of theta.
 
     The gradient g (p,) is in theta, the rows F (r, k) of each node are in z. For every
-    d, ``|g . d| <= |h . d| + a |F d|``, and h is zero in the free entries. Return h and
-    a, which is inf if the free entries are not determined.
+    d, ``|g . d| <= |h . d| + a |F d|``. Return h, zero in free entries, and a.
     """
 
     def finish(factor: Matrix) -> Vector:

@@ -136,7 +136,7 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
 def advise(result: Result, rows: Matrix | None = None) -> str:
     """Return why a run likely did not converge, and a remedy; "" if it did.
 
-    With the samples (n, d) of a node, the scales of their columns are compared.
+    The scales of the columns of samples (n, d) of a node are compared.
     """
     ending, rule, n = result.ending, result.ending.rule, result.iterations
     if result.converged or result.reason == "output":
@@ -191,8 +191,8 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
 def _trend(ending: Ending) -> tuple[float, float]:
     """Return how the worst criterion changed from the third to the last quarter.
 
-    The decrease of its logarithm per iteration is 0 without progress. The second number
-    is its value, relative to its largest.
+    It is the decrease of its logarithm per iteration, 0 without progress; and its
+    value, relative to its largest.
     """
     values = np.log(np.where(ending.trail > 0, ending.trail, np.nan))
     values = np.where(np.isfinite(values), values, np.nan)

@@ -93,11 +93,7 @@ class SolveKind(RunKind):
         return [self.problems[i] for i in run.names.tolist()]
 
     def mean(self, run: Run) -> Vector:
-        """Return the mean over all nodes; private parts of it are NaN.
-
-        Set whether all problems give exact subgradients, and whether all are PPCA
-        without missing entries.
-        """
+        """Return the mean over all nodes, NaN in private parts, and note facts."""
         layout, n_nodes = run.layout, run.topology.n_nodes
         facts: list[list[bool]] = []
         for own in self.own(run):

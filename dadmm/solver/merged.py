@@ -3,17 +3,14 @@
 Sums over the nodes give the mean m of all rows. Each node passes the longest k scaled
 axes of its rows and of those below it to its parent; the root sends axes Q to all. The
 factor of all rows within Q gives Ritz values l and axes, and what lies outside of Q the
-rest of the noise variance s^2. A run starts from these axes, in the mean and unit of
-the rows: on ``(x - m) / s``, with ``a = 1`` and ``W' W = l / s^2 - 1``. So it is the
-same run for rows ``c x + b``. Its multipliers start where the nodes' gradients are in
+rest of the noise variance s^2. A run on ``(x - m) / s`` starts from these axes, with
+``a = 1`` and ``W' W = l / s^2 - 1``, and multipliers where the nodes' gradients are in
 proportion to their numbers of rows.
 
 If entries are missing, rounds of EM come first. A round completes the rows of each node
-at the present model: missing entries get their expectations given the observed ones,
-and their covariances count. The mean and the principal axes of all completed rows are
-the next model. If much is missing, such steps converge slowly. So after every two of
-them the root extrapolates (SQUAREM: Varadhan and Roland, 2008, Scand. J. Stat. 35). It
-also decides when rounds end.
+at the present model; the mean and the principal axes of all completed rows are the next
+model. After every two rounds the root extrapolates (SQUAREM: Varadhan and Roland, 2008,
+Scand. J. Stat. 35). It also decides when rounds end.
 """
 
 from __future__ import annotations
@@ -54,10 +51,7 @@ NO_NOISE = (
 
 
 class Start(NamedTuple):
-    """What all nodes know after set-up; W is in units of ``unit``.
-
-    Rows are ``unit (W z + noise) + mean``, the noise of variance 1.
-    """
+    """What all nodes know after set-up: rows are ``unit (W z + noise) + mean``."""
 
     mean: Vector  # (D,) of all rows
     unit: Vector  # () standard deviation of the noise
@@ -162,10 +156,7 @@ def _start(
     degrees: float,
     rounds: Rounds | None = None,
 ) -> tuple[Start, float]:
-    """Return the start of n rows within their merged axes, the same on all nodes.
-
-    After a round, it is the start of the next one, with the pace that `Rounds` gives.
-    """
+    """Return the start of n rows within their merged axes, and the pace of rounds."""
     axes = merged_axes(total, rows, n_axes(problem))
     D, M = len(axes), problem.n_components
     inside = [np.nan_to_num(own) @ axes for own in rows]
@@ -212,11 +203,9 @@ class MergedKind(InUnits):
     def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
         """Choose the start by sums over all nodes, or use a saved one.
 
-        The curvature of each f_i is the number of rows, times the length of the
-        covariance of the rows along the components, relative to the model, if that
-        exceeds 1; and twice that, since the rows of one node have a likelihood that
-        need not be convex at the start. In measurements, factors of 1.5 and 2 did about
-        equally well, 1 and 3 worse.
+        The curvature of f_i is the number of rows, times the length of the covariance
+        of the rows along the components, relative to the model, if that exceeds 1; and
+        twice that, because the likelihood of a node need not be convex.
         """
         super().prepare(topology, world, saved)
         axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
@@ -287,10 +276,7 @@ class Rounds:
         self._before: tuple[Start, float] | None = None  # the last extrapolation
 
     def decide(self, found: Start) -> tuple[Start, float]:
-        """Return the next model, and the pace: 1 minus the rate of convergence.
-
-        ``found`` is for the completed rows. At the end the pace has a minus sign.
-        """
+        """Return the next model, and 1 minus the rate; it is negative at the end."""
         size = distance(self._at, found)
         if self._sizes and self._sizes[-1] > 0.0:
             self._rates.append(size / self._sizes[-1])
@@ -316,8 +302,7 @@ class Rounds:
 def distance(one: Start, two: Start) -> float:
     """Return how much two models differ, in units of the second.
 
-    It is the largest relative change of a variance in any direction, or the shift of
-    the mean in standard deviations, if that is larger.
+    It is the largest relative change of a variance, or the shift of the mean.
     """
     ratio = one.unit / two.unit
     axes = np.linalg.qr(np.hstack([two.W, one.W]))[0]

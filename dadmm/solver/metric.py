@@ -129,10 +129,7 @@ class MetricKind(SolveKind):
         return "converged" if self._certify(run, centre) or self._gives_up(run) else ""
 
     def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
-        """Change the coordinates if the Hessian is far from one; return whether so.
-
-        Then the run continues at a third of the tolerance.
-        """
+        """Change the coordinates if the Hessian is far from one; return whether so."""
         if self.record.quadratic or self.changes >= MOST_CHANGES:
             return False
         rows = [problem.rows(centre) for problem in self._own_within(run)]

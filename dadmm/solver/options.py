@@ -153,11 +153,9 @@ def as_option(kind: type[Option], given: object) -> Option:
 
 
 def grouped(settings: Mapping[str, object]) -> Table:
-    """Return arguments of `dadmm.solve` from settings by name.
+    """Return arguments of `dadmm.solve`, given fields of its options by name.
 
-    Settings are fields of the scheme, of `Stopping`, `Sending`, `Record` and `Ranks`
-    (``record_edges`` is the field ``edges``, and ``stopping`` the name of the rule).
-    Other settings, and settings that are objects, are returned unchanged.
+    ``record_edges`` is the field ``edges``, and ``stopping`` the name of the rule.
     """
     left: Table = dict(settings)
 

@@ -147,8 +147,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a run of problems with these abilities.
 
-    If penalties never change (``is_constant``), or the run starts from another result
-    (``is_warm``), it does not start from merged axes unless it is asked to.
+    Unless it is asked to, a run does not start from merged axes if its penalties never
+    change, or if it starts from another result.
     """
     raw, auto = coordinates == "raw", coordinates == "auto"
     can_merge, why = able.start is not Start.NONE and not raw, able.no_metric
@@ -185,10 +185,7 @@ def find_starts(
     seed: int,
     warm: Result | None,
 ) -> tuple[Starts, Starts | None]:
-    """Return the parameters and, after another run, the duals of the hosted nodes.
-
-    A run from merged axes finds them itself.
-    """
+    """Return parameters and duals of the hosted nodes, if they are known."""
     layout = next(iter(hosted.values())).layout
     if warm is not None:
         fits = warm.layout == layout and warm.topology.n_nodes == n_nodes

@@ -76,10 +76,7 @@ class RawKind(SolveKind):
         return certificate, self.plan.why
 
     def slope(self, run: Run) -> Vector | None:
-        """Return the gradient or disagreement over its limit, the larger, by node.
-
-        Of PPCA it is the largest relative error.
-        """
+        """Return the largest gradient or error over its limit, by node."""
         if self.plan.judge is Judge.RULE:
             return None
         layout, own, theta = self.layout, self.own(run), run.state.theta
@@ -97,10 +94,7 @@ class RawKind(SolveKind):
         return np.asarray(np.fmax(found.disagreement, found.residual))
 
     def scales_of(self, names: np.ndarray) -> Scales | None:
-        """Return a function of the lengths of W, mu and a, see `Scales`.
-
-        With its values, the rule is met before all relative errors are small.
-        """
+        """Return scales with which the rule is met before relative errors are small."""
         if self.plan.judge is not Judge.MODEL:
             return None
         problems = [self.problems[i] for i in names.tolist()]
@@ -140,9 +134,8 @@ def relative_errors(
 ) -> Matrix:
     """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
 
-    ``slope`` (size,) is the gradient of the node's Lagrangian, ``gaps`` (neighbours,
-    size) are differences from the neighbours, and ``moment`` (M, M) is the mean of ``E
-    sum z z'`` over all nodes.
+    ``slope`` (size,) is the gradient of the node's Lagrangian, ``gaps`` are differences
+    from neighbours, and ``moment`` (M, M) is the mean of ``E sum z z'`` over all nodes.
     """
     W, _, a = problem.layout.views(theta)
     D, M = W.shape

@@ -76,10 +76,9 @@ def run_with_recovery(
     callbacks: Sequence[Callback],
     checkpoints: Checkpoints | None = None,
 ) -> LocalRun:
-    """Return the run that finished.
+    """Return the run that finished; call ``rewind`` of callbacks after a failure.
 
-    After a failure, the method ``rewind`` of each callback that has one is called with
-    the `NodeFailure`. Nothing is saved then, because a checkpoint needs all nodes.
+    Nothing is saved after a failure, because a checkpoint needs all nodes.
     """
     start, state = 0, None
     last = [] if checkpoints is None else [checkpoints]
@@ -180,8 +179,7 @@ def components(
 ) -> list[tuple[int, ...]]:
     """Return the connected parts of the nodes of these ranks, by their first nodes.
 
-    If nodes of a rank are in several parts, those outside of the part that has most of
-    them are lost, too: a rank continues in one part.
+    A rank continues in one part; its nodes elsewhere are lost.
     """
     left = np.isin(hosts, alive)
     while True:
@@ -222,10 +220,7 @@ def restrict(
 
 
 def reopened(left: State, incidence: Incidence, layout: Layout) -> State:
-    """Return the state of nodes without their edges to failed ones, ready to go on.
-
-    The agreement on a stop begins again: it described the network before the failure.
-    """
+    """Return the state without edges to failed nodes; the agreement begins again."""
     left.header[...] = IDLE
     left.held[...] = 0
     left.mean[...] = 0.0

@@ -261,8 +261,7 @@ def collect(
 ) -> Result:
     """Return the result of all nodes that finished.
 
-    ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
-    ``gather`` leaves out returns the results of its own nodes.
+    ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
     run, work, phases = local.run, local.run.work, len(PHASES)
     topology, own_nodes = run.topology, run.names.tolist()
@@ -324,8 +323,7 @@ def _gathered(
 ) -> tuple[bool, list[Matrix]]:
     """Return whether this rank has the tables of all ranks, and the tables.
 
-    The first two have a row per node, the next two a row per edge, and the last one a
-    row per pair of ranks. One collective call gathers all.
+    They have a row per node (two), per edge (two), and per pair of ranks.
     """
     flat = np.concatenate([table.ravel() for table in tables])
     received = run.exchange.collect(flat, everywhere)

@@ -117,11 +117,7 @@ class RowBuffer:
 
 
 class NodeRows(RowBuffer):
-    """A callback that records one row per node of this process and iteration.
-
-    An iteration copies the numbers of the nodes; columns are computed from many
-    iterations at once.
-    """
+    """A callback that records one row per node; columns are computed by block."""
 
     def __init__(self, sink: Sink, observe: Observe, start: int = 0) -> None:
         super().__init__(sink, start)

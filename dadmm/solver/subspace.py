@@ -90,10 +90,9 @@ def bound_subspace(
     centre: Matrix,
     n_nodes: int,
 ) -> SubspaceBound:
-    """Return the bound, by sums over the nodes.
+    """Return the bound for PPCA without missing entries, by sums over the nodes.
 
-    The problems of this process are PPCA without missing entries, with W (n, D, M).
-    ``centre`` (D, M) is the mean over all nodes.
+    W (n, D, M) is of this process, and ``centre`` (D, M) the mean over all nodes.
     """
     first, (D, M) = problems[0], centre.shape
     if not np.isfinite(centre).all():
@@ -168,8 +167,7 @@ def _none(why: str) -> SubspaceBound:
 def _error_weight(problem: SubspaceProblem, n_nodes: int) -> float:
     """Return the squared error of a node's rows by rounding, in units of EPS.
 
-    An entry has an error in proportion to itself, the mean of n rows one of up to n
-    times that, and products of D terms one of up to D times that.
+    The mean of n rows has an error of up to n times EPS, products of D terms of D EPS.
     """
     times = problem.n_samples + problem.dimension + n_nodes + 8.0
     rows = problem.raw_factor

@@ -73,8 +73,8 @@ class InUnits(SolveKind):
     def enter(self, record: Any, strictness: float = 1.0) -> None:
         """Set what the run is made of.
 
-        Disagreement and residual of W, mu and a are judged by lengths (2, parts), times
-        ``strictness``. The residual of the rule may be `LOOSER` times `slope`'s.
+        W, mu and a are judged by lengths (2, parts), times ``strictness``; the rule's
+        residual may be `LOOSER` times the limit of `slope`.
         """
         self.record, unit = record, float(record.unit)
         self.rule = replace(self.rule, scaled=True)
@@ -110,10 +110,9 @@ class InUnits(SolveKind):
         self.save(run)
 
     def verdict(self, t: int, run: Run) -> str:
-        """Return "converged" if all nodes still meet the stopping rule.
+        """Return "converged" if all nodes still meet the rule, and gradients are small.
 
-        They met it when they agreed to stop, up to two diameters ago. With the rule
-        "optimality" the gradients of the likelihood must be small, too.
+        They met it when they agreed to stop, up to two diameters ago.
         """
         held = run.state.held > 0
         if run.stopping.rule.is_scaled:
@@ -126,8 +125,8 @@ class InUnits(SolveKind):
     def slope(self, run: Run) -> Vector:
         """Return the gradient of each node's Lagrangian, over its limit, by node.
 
-        It is of the likelihood itself. If the noise of the model is larger than the
-        unit, gradients of W are small for that reason; so their limit is smaller, too.
+        If the noise of the model is larger than the unit, gradients of W are small for
+        that reason; so their limit is smaller, too.
         """
         duals, views, found = 2.0 * run.work.multiplier, self.layout.views, []
         known = zip(run.names.tolist(), run.state.theta, duals, strict=True)
@@ -152,13 +151,11 @@ class InUnits(SolveKind):
 class UnitsKind(InUnits):
     """A run of PPCA in units, from drawn parameters or the end of another run.
 
-    At a solution, the squares of the lengths sum up to less than the mean square of the
-    rows. That is at most M L^2 + D for the length L at the start. Steps keep lengths
-    below `MOST` times the root of it, so that numbers remain finite. (With a bound of
-    2, some runs never turned a component of unlike handedness.)
-
-    The mean of all rows is the best mu, so mu is not part of the problem. The lengths
-    of long components are logarithms, see `dadmm.problems.log_lengths`.
+    At a solution, the squares of the lengths sum up to at most M L^2 + D for the length
+    L at the start. Steps keep lengths below `MOST` times the root of it. (With 2 times,
+    some runs never turned a component of unlike handedness.) mu is the mean of all
+    rows, and lengths of long components are logarithms, see
+    `dadmm.problems.log_lengths`.
     """
 
     RECORD, LOOSER = Units, 3.0
@@ -168,10 +165,7 @@ class UnitsKind(InUnits):
         self.enter(find_units(total, self.problems))
 
     def enter(self, record: Units, strictness: float = 1.0) -> None:
-        """Set what the run is made of.
-
-        Drawn parameters have an orthonormal W; parameters of another run have duals.
-        """
+        """Set what the run is made of; drawn parameters have no duals."""
         super().enter(record, strictness)
         D, M = self.layout.shapes["W"]
         length = float(record.length)
@@ -214,10 +208,8 @@ class UnitsKind(InUnits):
     def turn(self, t: int, run: Run) -> None:
         """Remove from the multipliers what only turns W; a callback.
 
-        f_i is the same at W R for every rotation R, so no gradient is along W A with a
-        skew A. The part of lambda_ij along z_ij A is zero at the solution. If the
-        `kept_fraction` of it remains, the nodes agree on R soonest. Both ends have the
-        same anchor z_ij, so their multipliers remain opposite.
+        f_i is the same at W R for every rotation R, so the part of lambda_ij along
+        z_ij A, with a skew A, is zero at the solution. Its `kept_fraction` remains.
         """
         gone = 1.0 - kept_fraction(run.topology.diameter_bound, run.edges.alpha)
         anchors, multipliers = (
