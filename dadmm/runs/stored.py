@@ -378,8 +378,8 @@ class StoredRun:
         """Whether a directed edge carried a payload, (iterations, E).
 
         A message without payload has the length of its header, with the penalty if the
-        ends of an edge use the mean of both. A header with a
-        rounded payload has 2 bytes, or 10, see `dadmm.comm.wire`.
+        ends of an edge use the mean of both. Rounded payloads have headers of 2 bytes,
+        or 10, see `dadmm.comm.wire`.
         """
         config, one_end = self.config, self.config.scheme_class.is_symmetric
         sent: Matrix = self.edge_column("bytes") / self.spans[:, None]
