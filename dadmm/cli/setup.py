@@ -102,15 +102,14 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         return checks.run(lambda: _synthetic(config, n_nodes, hosted))
     if not config.traits.tracks:
         return tables.load(world, config, graph, checks)
-    blocks = collectively(world, _load_tracks, config, n_nodes, world.rank)
+
+    def load_tracks() -> list[Matrix]:
+        if world.rank:
+            return []
+        return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
+
+    blocks = collectively(world, load_tracks)
     return Shards(dict(zip(hosted, map(Rows, world.scatter(blocks)), strict=True)))
-
-
-def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
-    """Return the tracks of all cameras on rank 0, and none elsewhere."""
-    if rank:
-        return []
-    return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
@@ -157,8 +156,14 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> N
     return names
 
 
-def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
-    """Raise if synthetic data do not fit into the memory of this machine."""
+def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
+    """Return synthetic rows for the problem, and the true W if there is one."""
+    seed, truth, target, classes = config.data_seed, None, None, None
+    assert config.n_samples is not None  # settled
+    size = config.n_samples, config.dimension
+    noise, traits = config.noise_variance, config.traits
+    n_components = config.n_components or traits.components
+    n_samples, dimension = size
     entries = 3 * n_samples * dimension + n_components * (n_samples + dimension)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 8 * entries > memory:
@@ -167,16 +172,6 @@ def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
             f"need {8 * entries / 2**30:.3g} GiB, and this machine has "
             f"{memory / 2**30:.3g}"
         )
-
-
-def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
-    """Return synthetic rows for the problem, and the true W if there is one."""
-    seed, truth, target, classes = config.data_seed, None, None, None
-    assert config.n_samples is not None  # settled
-    size = config.n_samples, config.dimension
-    noise, traits = config.noise_variance, config.traits
-    n_components = config.n_components or traits.components
-    _check_memory(*size, n_components)
     if traits.tracks:
         tracks, W = datasets.turntable(seed=seed)
         tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)

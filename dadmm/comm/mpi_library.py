@@ -155,10 +155,15 @@ def find_hosts(comm: MPI.Comm) -> tuple[np.ndarray, bool]:
     return hosts, bool(len(here) > cores)
 
 
+def is_fault_tolerant() -> bool:
+    """Return whether ranks can continue after another rank has failed."""
+    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
+    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
+
+
 def check_fault_tolerance() -> None:
     """Raise a ConfigError if this MPI ends all ranks when one fails."""
-    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
-    if enabled != "1" or "Open MPI" not in MPI.Get_library_version():
+    if not is_fault_tolerant():
         raise ConfigError(
             "on_failure = continue needs Open MPI 5, started by mpiexec --with-ft "
             f"ulfm, got {short_name()}; start it so, or leave on_failure at abort"
@@ -166,13 +171,10 @@ def check_fault_tolerance() -> None:
 
 
 def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
-    """Return the ranks that have failed, if ``error`` may report one and MPI can."""
-    try:
-        check_fault_tolerance()
-    except ConfigError:
-        return []
-    is_of_mpi = isinstance(error, MPI.Exception)
-    return ranks_in(comm.Get_failed(), comm) if is_of_mpi else []
+    """Return the ranks that are known to have failed, if ``error`` may report one."""
+    if isinstance(error, MPI.Exception) and is_fault_tolerant():
+        return ranks_in(comm.Get_failed(), comm)
+    return []
 
 
 def agree(comm: MPI.Comm, yes: bool) -> bool:

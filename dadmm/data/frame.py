@@ -126,6 +126,8 @@ class Frame(NamedTuple):
         if values.dtype != object:
             return values
         words = codes_of(values)[0]
+        if not words:  # texts are in other rows of the table
+            return np.full(len(values), np.nan)
         word = next((word for word in words if not is_numeral(word)), words[0])
         raise ShardError(
             f"column {name!r} has text, such as {shown(word)} in row "

@@ -64,9 +64,7 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
 
     Examples
     --------
-    >>> import dadmm, numpy as np
-    >>> [rows.tolist() for rows in dadmm.shard.split(np.array([[1.0], [2], [3]]), 2)]
-    [[[1.0], [2.0]], [[3.0]]]
+    >>> import dadmm
     >>> table = dadmm.Frame.of({"age": [34, 71, 52], "ward": ["A", "B", "B"]})
     >>> parts = dadmm.shard.split(table, 2, labels=[1, 0, 1])
     >>> [part.column("age").tolist() for part in parts]

@@ -182,9 +182,8 @@ class Model:
         return dict(self.encoding.to_table_units(self.parameters))
 
     def predict(self, table: object) -> np.ndarray:
-        """Return the prediction for each row of a table, (n,).
+        """Return the value, label or mean of each row of a table, (n,).
 
-        These are values of a regression, labels of a classification, means of counts.
         A row that the model drops has NaN, or None as a label.
 
         Parameters

@@ -378,11 +378,15 @@ class StoredRun:
         """Whether a directed edge carried a payload, (iterations, E).
 
         A message without payload has the length of its header, with the penalty if the
-        ends of an edge use the mean of both.
+        ends of an edge use the mean of both. Rounded payloads have headers of 2 bytes,
+        or 10, see `dadmm.comm.wire`.
         """
         config, one_end = self.config, self.config.scheme_class.is_symmetric
-        header = 16 if config.coupling == "symmetric" and not one_end else 8
-        return self.edge_column("bytes") > header * self.spans[:, None]
+        sent: Matrix = self.edge_column("bytes") / self.spans[:, None]
+        with_eta = config.coupling == "symmetric" and not one_end
+        header = 16 if with_eta else 8 if config.payload == "float64" else 2
+        found: np.ndarray = (sent > header) & ~((header == 2) & (sent == 10))
+        return found
 
     @property
     def has_budgets(self) -> bool:

@@ -219,18 +219,19 @@ def _legend(scale: tuple[float, float], runs: Sequence[StoredRun]) -> str:
 def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
     """Return penalties and budgets over time, to which `network.js` adds an edge."""
     panel, budget = penalty_medians(runs, MOST_POINTS), ""
+    figure = describe(panel)  # its axis has room for all edges
     words = "Bands hold the edges of a run, thin lines are their medians"
     if not page.is_comparison:  # the script draws the edges
         words = "Thin lines are the drawn edges, the black line is their median"
         (curve,) = (mark for mark in panel.marks if isinstance(mark, Curve))
         median = replace(curve, name="median", look=SCHEME_STYLE["fixed"], low=None)
-        panel = replace(panel, marks=[median])
+        figure["data"] = describe(replace(panel, marks=[median]))["data"]
         if runs[0].has_budgets:
             title = "Budget of the chosen edge"
             words += f". {UNITS[runs[0].config.scheme == 'snap']}"
             empty = describe(Panel(title, panel.x, Axis(from_zero=True)))
             budget = page.plot(title, empty, "iterations", "budget")
-    plots = page.plot(panel.title, describe(panel), "iterations", "eta") + budget
+    plots = page.plot(panel.title, figure, "iterations", "eta") + budget
     return (
         page.legend(runs)
         + f'<div class="panels halves js">{plots}</div>'

@@ -45,11 +45,8 @@ class LinearModel(Consensus):
     fit_intercept : bool
         Whether there is an intercept. It is not penalised.
     warm_start : bool
-        Whether `fit` starts from the parameters and multipliers of the last fit, with
-        the same number of nodes, features and classes. The rows and all other
-        parameters may differ.
-    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`.
+        Whether `fit` starts from the parameters and multipliers of the last fit, which
+        had as many nodes, features and classes.
     """
 
     _: KW_ONLY
@@ -72,8 +69,7 @@ class LinearModel(Consensus):
     ) -> Self:
         """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own.
 
-        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
-        row of weight 2 counts twice, and one of weight 0 as absent.
+        A row of ``sample_weight`` 2 counts twice, and one of weight 0 as absent.
         """
         labelled = is_classifier(self)
 
@@ -92,11 +88,8 @@ class LinearModel(Consensus):
         free, share = bool(self.fit_intercept), alpha / len(data.graph)
         if self._averages:
             share *= float(data.total([[w.sum()] for _, _, w in data.shards])[0])
-        nodes = data.problems(
-            lambda X, y, w: problem(
-                X, y, alpha=share, fit_intercept=free, sample_weight=w
-            )
-        )
+        given = {"alpha": share, "fit_intercept": free}
+        nodes = data.problems(lambda X, y, w: problem(X, y, sample_weight=w, **given))
         last = getattr(self, "result_", None) if self.warm_start else None
         self.result_ = self._solve(data, nodes, warm_start=last)
         found = self.result_.layout.views(self.result_.solution)
@@ -224,11 +217,10 @@ class ElasticNet(LinearRegressor):
 class HuberRegressor(LinearRegressor):
     """Minimise the sum of h(x' w + b - y) and ``alpha/2 |w|^2``.
 
-    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. Unlike
-    scikit-learn's `HuberRegressor`, it does not estimate a scale. If scikit-learn finds
-    the ``scale_`` s, this estimator finds the same solution with ``delta = epsilon s``
-    and an alpha s times as large. `LinearRegressor` has the parameters and attributes,
-    and:
+    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. It does not
+    estimate a scale: if scikit-learn's `HuberRegressor` finds the ``scale_`` s, this
+    one finds the same solution with ``delta = epsilon s`` and an alpha s times as
+    large. `LinearRegressor` has the parameters and attributes, and:
 
     Parameters
     ----------

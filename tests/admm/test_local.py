@@ -93,3 +93,15 @@ def test_numbers_of_another_shape_or_type_are_refused(wrong, method):
 
     with pytest.raises(dadmm.ProblemError, match=method):
         solve(problems, Topology.ring(3), scheme="nap")
+
+
+@pytest.mark.parametrize("method", ["expect", "prox", "objectives"])
+def test_a_problem_that_breaks_down_is_named(method):
+    def broken(*given):
+        raise np.linalg.LinAlgError("singular")
+
+    problems = [Quadratic(np.eye(2), np.ones(2)) for _ in range(3)]
+    setattr(problems[1], method, broken)
+
+    with pytest.raises(dadmm.ProblemError, match="node 1 "):
+        solve(problems, Topology.ring(3), scheme="fixed", eta0=1.0)

@@ -28,7 +28,6 @@ def place(tmp_path, monkeypatch):
 VALUES = {  # a flag, and what is named
     f"--nodes={BIG}": "nodes",
     "--nodes=1000001": "1000001",
-    "--nodes=1000000": "1000000 nodes",
     "--nodes=10000": "10000 nodes",
     f"--max-iter={BIG}": "--max-iter",
     f"--max-iter={DIGITS}": "--max-iter",

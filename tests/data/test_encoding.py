@@ -284,6 +284,7 @@ def test_frames_are_made_of_many_kinds_of_tables():
     frame = Frame.of(np.array([[1, "a"], [None, "b"]], dtype=object), ["n", "t"])
     assert_array_equal(frame.columns["n"], [1, NAN])
     assert frame.columns["t"].tolist() == ["a", "b"]
+    assert_array_equal(Frame.of({"t": ["a", None]}).take(slice(1, 2)).numbers("t"), NAN)
     with pytest.raises(ShardError, match="'b'"):
         Frame.of({"a": [1, 2], "b": [1]})
     pandas = pytest.importorskip("pandas")

@@ -236,6 +236,16 @@ def test_a_thinned_run_is_resumed_with_all_it_had(short, tmp_path):
     assert_array_equal(found.edge_column("bytes"), whole.edge_column("bytes"))
 
 
+@pytest.mark.parametrize("payload", ["float64", "quantised:4"])
+@pytest.mark.parametrize("scheme", ["snap", "nap"])
+def test_messages_without_payload_are_known_by_their_bytes(tmp_path, payload, scheme):
+    words = ("--censor", 0.5, "--payload", payload, "--scheme", scheme)
+    found = run_to(tmp_path / "run", 40, *words)
+
+    silent = ~found.has_payload & (found.edge_column("bytes") > 0)
+    assert 0 < silent.sum() == found.summary["silent_messages"]
+
+
 def test_rows_of_every_nth_iteration(tmp_path):
     found = run_to(tmp_path / "run", 23, "--record-every", 5)
 

@@ -187,6 +187,11 @@ def test_the_network_has_both_directions_of_all_edges(pages, name):
         assert values.any()
         shown, wanted = unpacked(own[column]), values[rows][:, ends].ravel()
         np.testing.assert_allclose(shown, wanted, rtol=1e-6)
+    axis = figure_of(page, "Penalty η of the edges")["layout"]["yaxis"]
+    if "range" in axis:  # it is logarithmic
+        low, high = 10 ** np.array(axis["range"])
+        assert low < found.eta.min() < found.eta.max() < high
+    assert ("range" in axis) == (name != "snap")
     wanted = found.column("disagreement")[rows].ravel()
     shown = unpacked(own["nodes"]["disagreement"])
     np.testing.assert_allclose(shown, wanted, rtol=1e-6)

@@ -394,6 +394,7 @@ def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
     lines = Path("run/history.csv").read_text().splitlines(keepends=True)[1:]
     left = [line for line in lines if line.split(",")[1] == "3"]
     Path("run/parts/history-00003.csv").write_text("".join(left))
+    list_as_over_mpi()
 
     assert main("--resume", "run", "--max-iter", 30) == 0
 
