@@ -342,32 +342,25 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):
     assert after == before
 
 
-@pytest.mark.parametrize("kind", ["history", "edges"])
-def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind):
-    common = (*ENDLESS, "--record-edges")
-    main(*common, "--max-iter", 20, "--out", "run")
+def test_rows_of_a_node_that_are_not_there_are_missed(capsys):
+    main(*ENDLESS, "--max-iter", 20, "--out", "run")
     Path("run/parts").mkdir()
-    for name in ("history", "edges"):  # as a kill would leave them
-        lines = Path("run", f"{name}.csv").read_bytes().splitlines()[1:]
-        Path("run", f"{name}.csv").unlink()
-        for node in range(5):
-            own = [line for line in lines if line.split(b",")[1] == b"%d" % node]
-            rows = map(row_files.sealed, own)
-            Path(f"run/parts/{name}-{node:05d}.csv").write_bytes(b"".join(rows))
-    list_as_over_mpi()
-    for name in ("summary.json", "result.npz"):
+    lines = Path("run/history.csv").read_bytes().splitlines()[1:]
+    for name in ("history.csv", "summary.json", "result.npz"):  # as after a kill
         Path("run", name).unlink()
-    part = Path(f"run/parts/{kind}-00003.csv")
-    rows = part.read_text()
+    for node in range(5):
+        own = [line for line in lines if line.split(b",")[1] == b"%d" % node]
+        part = Path(f"run/parts/history-{node:05d}.csv")
+        part.write_bytes(b"".join(map(row_files.sealed, own)))
+    list_as_over_mpi()
+    rows = part.read_bytes()
     part.unlink()
-
     assert "rows" in refused(capsys, "--resume", "run", "--max-iter", 30)
 
-    part.write_text(rows)
+    part.write_bytes(rows)
     assert main("--resume", "run", "--max-iter", 30) == 0
-
-    main(*common, "--max-iter", 30, "--out", "whole")
-    assert_same_files(edges=True)
+    main(*ENDLESS, "--max-iter", 30, "--out", "whole")
+    assert_same_files()
 
 
 def test_other_data_are_refused(capsys):
@@ -379,6 +372,17 @@ def test_other_data_are_refused(capsys):
     np.save("rows.npy", rows)
 
     assert "node-00001" in refused(capsys, "--resume", "run", "--max-iter", 20)
+
+
+def test_merged_rows_that_were_changed_are_noticed(capsys):
+    main(*ENDLESS, "--max-iter", 20, "--out", "run")
+    file = Path("run/history.csv")
+    rows = file.read_text()
+    file.write_text(rows.replace("5", "6", 1))
+    assert file.name in refused(capsys, "--resume", "run", "--max-iter", 30)
+
+    file.write_text(rows)
+    assert main("--resume", "run", "--max-iter", 30) == 0
 
 
 def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from dadmm.comm.tree import TreeReduction
 from dadmm.core.errors import ProblemError
 from dadmm.graphs import topology
-from dadmm.problems import Lasso, LeastSquares, LogisticRegression
+from dadmm.problems import Lasso, LeastSquares, LogisticRegression, Smooth
 from dadmm.solver.coordinates import Coordinates, find_coordinates, spectrum
 from tests.support.solving import solve
 
@@ -149,3 +149,18 @@ def test_a_start_where_curvature_vanishes_hides_no_direction():
     assert far.status == "certified"
     assert far.certificate.open_directions == 0
     assert_allclose(far.objective, cold.objective, rtol=1e-7)
+
+
+def test_a_hessian_of_zero_at_the_start_hides_no_direction():
+    def value_and_gradient(x):
+        return x[0] ** 2 + x[1] ** 4 - x[1], np.array([2 * x[0], 4 * x[1] ** 3 - 1])
+
+    problem = Smooth(
+        value_and_gradient, 2, hessian=lambda x: np.diag([2.0, 12 * x[1] ** 2]),
+        convex=True,
+    )  # fmt: skip
+    result = solve([problem] * 4, topology.build("ring", 4))
+
+    assert result.status == "certified"
+    assert result.certificate.open_directions is None
+    assert_allclose(result.solution, [0.0, 0.25 ** (1 / 3)], atol=1e-5)

@@ -120,3 +120,15 @@ def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
     assert result.converged
     assert result.iterations > done[0] + 1
     assert max(right(result, blocks)) < 1e-2
+
+
+def test_with_zero_mean_no_sums_of_rows_are_sent():
+    total, given = total_of(GRAPH)[0], []
+
+    def spied(rows, *others):
+        given.append(rows)
+        return total(rows, *others)
+
+    MergedKind(dict(enumerate(built(shards(), zero_mean=True)))).choose(spied, NODES)
+
+    assert not np.any([own[:D] for own in given[0]])

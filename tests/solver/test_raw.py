@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm import Layout
 from dadmm.problems import PPCA, StructureFromMotion, metrics
-from dadmm.solver.raw import relative_errors
-from tests.solver.test_merged import GRAPH, NODES, M, built, shards
+from dadmm.solver.plan import Judge, Kind, Plan
+from dadmm.solver.raw import TIMES, RawKind, relative_errors
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.solving import solve
 
 RNG = np.random.default_rng(5)
@@ -156,3 +157,35 @@ def test_convex_problems_and_other_rules_are_left_alone():
     directed = {"scheme": "nap", "coupling": "own", "tolerance": 1e-2}
     found = solve(built(blocks), GRAPH, **directed, **settings)
     assert (found.reason, found.status) == ("converged", "stopped")
+
+
+def test_the_rule_is_met_no_later_than_the_relative_errors():
+    """So that a review is never late; `scales` are for norms by part of theta."""
+    problem, best = model()
+    layout, tolerance = problem.layout, 1e-3
+    theta = layout.pack(W=best.W, mu=best.mu, a=best.a)
+    parts = [np.linalg.norm(part) for part in layout.views(theta)]
+    kind = RawKind({0: problem})
+    kind.plan = Plan(Kind.RAW, "shared", judge=Judge.MODEL)
+    scales = kind.scales_of(np.array([0]))
+    lengths = np.array(parts)[:, None]
+    limits = tolerance * np.array([scales(k, lengths)[:, 0] for k in range(2)])
+    for k in range(20):
+        vectors = np.zeros((2, layout.size))
+        part = layout.views(vectors)[k % 3]
+        part[...] = RNG.standard_normal(part.shape)
+        errors = errors_of(problem, theta, vectors[1], vectors[:1])
+        errors = errors[:, k % 3] / (TIMES * tolerance)
+        lengths = np.linalg.norm(part.reshape(2, -1), axis=1)
+        assert (lengths / limits[:, k % 3] <= 2.0 * errors).all()
+
+
+def test_limits_follow_the_tolerance():
+    blocks = shards(rows=40)
+    settings = {"init": "shared", "coordinates": "raw", "max_iter": 3000}
+    ends = [
+        solve(built(blocks), GRAPH, tolerance=tolerance, **settings)
+        for tolerance in (1e-2, 1e-4)
+    ]
+    assert ends[0].iterations < ends[1].iterations
+    assert right(ends[1], blocks)[1] < 0.1 * right(ends[0], blocks)[1] < 0.1

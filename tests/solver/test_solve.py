@@ -156,6 +156,8 @@ def test_nothing_is_left_to_do_if_nothing_changed(kind):
     assert again.iterations == 0
     assert on_a_star.iterations <= 4 + 2 * 2
     assert again.traffic.messages == len(SIX.edges)  # those with the start
+    exactly = solve(problems, SIX, warm_start=first, tolerance=0, max_iter=3)
+    assert (exactly.iterations, exactly.status) == (3, "max_iter")
 
 
 def rows(n, alpha):
@@ -185,6 +187,7 @@ def test_a_warm_start_that_does_not_fit_is_refused():
         (rows(240, 1.0), {"warm_start": first.theta}),
         (rows(240, 1.0), {"warm_start": first, "init": "independent"}),
         (other, {"warm_start": first}),
+        (rows(240, 1.0), {"warm_start": replace(first, duals={})}),
     ):
         with pytest.raises(ConfigError, match="warm_start"):
             solve(problems, SIX, **given)

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from dadmm import ProblemError, Topology
 from dadmm.admm.rule import Rule
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
 from tests.solver.test_coordinates import total_of
 from tests.solver.test_merged import GRAPH, NODES, M, built, shards
@@ -73,8 +73,9 @@ def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
     assert min(parts) > 0.0
 
 
-@pytest.mark.parametrize("graph", [Topology.ring(20), Topology.chain(12), GRAPH])
-@pytest.mark.parametrize("alpha", [1.0, 1.6])
+@pytest.mark.parametrize(
+    ("graph", "alpha"), [(Topology.ring(20), 1.6), (Topology.chain(12), 1.0)]
+)
 def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alpha):
     """ADMM for f = 0, where a fraction of the multipliers remains."""
     degrees = np.bincount(graph.edges[:, 0])
@@ -158,3 +159,19 @@ def test_the_unit_of_few_or_noiseless_rows_is_known_too():
     assert_allclose(found.unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
     with pytest.raises(ProblemError, match="rows of all nodes are equal"):
         find_units(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e5])
+def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
+    """Of one component much or less long than the noise."""
+    blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
+    problems = dict(enumerate(built(blocks)))
+    start = find_units(total_of(GRAPH)[0], problems)
+    kind = UnitsKind(problems)
+    kind.enter(start)
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
+
+    longest = np.linalg.norm(best.W, 2) / float(start.unit)
+
+    assert 1e3 * longest <= kind.within[0].longest
+    assert kind.within[0].longest >= kind.within[0].knee
