@@ -19,6 +19,8 @@ from dadmm.core.errors import ConfigError, DadmmError, OutputError
 from dadmm.core.schema import number
 from dadmm.runs.folder import REPORT, RunFolder
 from dadmm.runs.stored import read_run, run_folders
+from dadmm.show.comparison import is_comparison, read_comparison
+from dadmm.show.comparison import write_page as write_comparison
 
 EVERY = number("0, or from 1 to 1e6 seconds", lambda x: x == 0 or 1 <= x <= 1e6)
 START = b"<!DOCTYPE html>\n<!-- a report of dadmm -->\n"  # of every page
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, which may be going "
-        "on, or of several, such as a sweep")  # fmt: skip
+        "on, or of several, such as a sweep; or of dadmm compare")  # fmt: skip
     add("--out", metavar="FILE", help=f"(default: {REPORT} in RUN, or compare-{REPORT} "
         "in the first of several)")  # fmt: skip
     add("--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
@@ -72,6 +74,9 @@ def write_page(
     Then an open page loads itself again after ``every`` seconds.
     """
     check_plotly()
+    if len(folders) == 1 and is_comparison(folders[0]):
+        place = write_comparison(folders[0], *read_comparison(folders[0]), out)
+        return place, False
     from dadmm.show.document import build
 
     name = REPORT if len(folders) == 1 else f"compare-{REPORT}"

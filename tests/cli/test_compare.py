@@ -96,6 +96,18 @@ def test_finished_runs_are_not_repeated():
     assert next(iter(tuned)).startswith("eta0=")
 
 
+def test_a_page_is_made_again_from_the_folder(capsys):
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    compare("--method", "snap", "--method", "extra", "--report")
+    page = Path("found/report.html").read_bytes()
+
+    assert main(["report", "found"]) == 0
+    assert Path("found/report.html").read_bytes() == page
+    Path("found/curves.csv").write_text("method,error\nsnap,1\n")
+    assert main(["report", "found"]) == 2
+    assert "curves.csv" in capsys.readouterr().err
+
+
 def test_own_classes_and_the_built_in_ones_are_in_one_table():
     Path("mine.py").write_text(OWN)
     rows = compare(
