@@ -156,8 +156,8 @@ class Settings:
         argument="sample_weight", applies=_has_table, only=TABLES)
     categories: str | None = setting(
         DATA, None, "columns to use as categories, by names or numbers: of numbers, "
-        "or of text that looks like numbers or names; other text needs none", kind=COLUMNS, applies=_has_table,
-        only=TABLES)
+        "or of text that looks like numbers or names; other text needs none",
+        kind=COLUMNS, applies=_has_table, only=TABLES)
     max_categories: int = setting(
         DATA, 50, "most categories of a column, and most classes", applies=_has_table,
         kind=integer(2))
@@ -275,8 +275,8 @@ class Settings:
         "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
         "budget_trigger", PENALTIES, "a budget that is spent is raised if a change "
-        "exceeds this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
-        "change of the edge, relative to its largest change (default: 0.01)",
+        "exceeds this; nap, vp_nap: the change of the objective (default: 0.1); snap: "
+        "the change of the edge, relative to its largest change (default: 0.01)",
         applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
