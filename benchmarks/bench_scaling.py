@@ -1,6 +1,6 @@
 """What do many nodes on few ranks cost: strong scaling, weak scaling, and set-up?
 
-    python -m benchmarks.bench_scaling [--most NODES] [--csv FILE]
+    python -m benchmarks.bench_scaling [--most NODES] [--csv FILE] [--figure FILE]
 
 Least squares with 5 coefficients and 12 rows per node, with default settings but
 tolerance 0, for 50 iterations. A random geometric graph has about 2 log(n) neighbours
@@ -97,11 +97,32 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     print_markdown(head, lines)
 
 
+def draw(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Draw set-up and iterations against nodes, in one process and on two ranks."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    for axes, name in zip(figure.subplots(1, 2), NAMES, strict=False):
+        for ranks, label in (("0", "one process"), ("2", "2 ranks")):
+            chosen = [
+                row for row in rows
+                if str(row["ranks"]) == ranks and row["graph"] == RANDOM
+            ]  # fmt: skip
+            chosen.sort(key=lambda row: int(row["nodes"]))
+            points = [(int(row["nodes"]), float(row[name])) for row in chosen]
+            axes.loglog(*zip(*points, strict=True), "o-", label=label)
+        title = "set-up" if name == "setup" else "one iteration"
+        axes.set(title=title, xlabel="nodes", ylabel="processor time, s")
+        axes.legend()
+    figure.savefig(file)
+
+
 def main() -> None:
     """Measure all cases, print the table, write the rows."""
     parser = parser_of(__doc__)
     parser.add_argument("--most", type=int, default=10**6, help="largest network")
     parser.add_argument("--csv", type=Path, help="write the rows here, too")
+    parser.add_argument("--figure", type=Path, help="draw them here, too")
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
@@ -131,6 +152,8 @@ def main() -> None:
             write_rows(rows, given.csv)
     rows.sort(key=lambda row: (row["graph"], int(row["nodes"]), int(row["ranks"])))
     print_table(rows)
+    if given.figure:
+        draw(rows, given.figure)
 
 
 if __name__ == "__main__":
