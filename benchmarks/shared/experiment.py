@@ -253,15 +253,6 @@ def report(main: Callable[[], None]) -> int:
     return 2
 
 
-def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
-    """Return the curves of several rows, (n_rows, longest), NaN after the end."""
-    each = [row["curves"][name] for row in rows]
-    table = np.full((len(each), max(map(len, each))), np.nan)
-    for line, curve in zip(table, each, strict=True):
-        line[: len(curve)] = curve
-    return table
-
-
 def arguments(
     description: str | None, data: str | None = None, names: Sequence[str] = ()
 ) -> argparse.Namespace:
