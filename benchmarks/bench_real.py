@@ -343,15 +343,8 @@ def print_report(rows: Sequence[Row]) -> None:
     for name in ("problem", "units", "graph", "order", "role", "status"):
         by_group(name, judged)
     bad = [row for row in judged if not truth(row, "right") or row.get("false")]
-    names = (
-        *Case._fields,
-        "status",
-        "false",
-        "near",
-        "fit_error",
-        "entry_error",
-        "iterations",
-    )
+    judgement = ("status", "false", "near", "fit_error", "entry_error", "iterations")
+    names = (*Case._fields, *judgement)
     print()
     print_markdown(names, ([written(row.get(k, "")) for k in names] for row in bad))
 
