@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -312,4 +311,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main))
+    report(main)
