@@ -59,7 +59,7 @@ def make_parser() -> Parser:
         prog=program("compare"), allow_abbrev=False,
         description="Compare methods on one problem by iterations, bytes and modelled "
         "seconds. The settings of dadmm run are allowed, too: --problem, --data, "
-        "--nodes, --coordinates, --max-iter and others.",
+        "--nodes, --coordinates, --max-iter, --report and others.",
     )  # fmt: skip
     add = parser.add_argument
     several: dict[str, Any] = {"action": "append", "default": []}

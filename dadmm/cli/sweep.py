@@ -67,7 +67,7 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("grid", metavar="GRID.toml", help="the settings, or the folder of a sweep")
     add("--out", metavar="DIR", help="folder of the sweep")
-    add("-n", type=int, dest="ranks", metavar="RANKS", help="nodes of each run")
+    add("-n", type=int, dest="ranks", metavar="N", help="nodes of a run, a rank each")
     add("--at-most", type=int, metavar="N", help="runs at a time (default: one per "
         "core, or 4 Slurm jobs)")  # fmt: skip
     add("--trust", action="store_true", help="let GRID.toml name a class of your own")

@@ -84,7 +84,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog=program("run"),
         usage="%(prog)s [options]",
-        description="Decentralised consensus optimisation: one MPI rank per node.",
+        description="Decentralised consensus optimisation: a node is an MPI rank, or "
+        "nodes share ranks (--nodes).",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         add_help=False,

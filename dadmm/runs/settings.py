@@ -138,8 +138,8 @@ class Settings:
     problem_settings: str | None = setting(
         PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
     data: str | None = setting(  # a checkpoint compares the content
-        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per node "
-        "as part-{node}.csv; without it, synthetic data", common=True, resume=True)
+        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, .txt, or one file per "
+        "node as part-{node}.csv; without it, synthetic data", common=True, resume=True)
     features: str | None = setting(
         DATA, None, "columns of X, by names or numbers with commas between (default: "
         "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
@@ -155,9 +155,9 @@ class Settings:
         DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
         argument="sample_weight", applies=_has_table, only=TABLES)
     categories: str | None = setting(
-        DATA, None, "columns of numbers to use as categories, by names or numbers; "
-        "columns of text always are categories", kind=COLUMNS, applies=_has_table,
-        only=TABLES)
+        DATA, None, "columns to use as categories, by names or numbers: of numbers, "
+        "or of text that looks like numbers or names; other text needs none",
+        kind=COLUMNS, applies=_has_table, only=TABLES)
     max_categories: int = setting(
         DATA, 50, "most categories of a column, and most classes", applies=_has_table,
         kind=integer(2))
@@ -229,7 +229,7 @@ class Settings:
         GRAPH, None,
         f"{', '.join(GRAPHS)}, or a file (.edges, .csv, .graphml, .gml, .npy); "
         "several, with commas between, take turns (default: complete; without "
-        "--data cluster)", common=True)
+        "--data cluster, but for sfm)", common=True)
     schedule: str = setting(
         GRAPH, "static", "use all edges in every iteration (static); matchings: in "
         "turn, a node has at most one neighbour at a time; random:P: each edge with "
@@ -243,7 +243,7 @@ class Settings:
         ), kind=SEED)
     nodes: int | None = setting(
         GRAPH, None, "number of nodes; a rank has one or more (default: one per rank; "
-        "without mpiexec 20)", common=True, kind=integer(1))
+        "without mpiexec 20, for sfm 5)", common=True, kind=integer(1))
     placement: str = setting(
         GRAPH, None, "which rank has which nodes: hosts, with few edges between "
         "hosts and ranks; blocks, in the order of their numbers; or a table with the "
@@ -274,9 +274,9 @@ class Settings:
         "budget_decay", PENALTIES, "snap, nap, vp_nap: factor from one raise of the "
         "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
-        "budget_trigger", PENALTIES, "a used-up budget is raised if a change exceeds "
-        "this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
-        "change of the edge, relative to its largest change (default: 0.01)",
+        "budget_trigger", PENALTIES, "a budget that is spent is raised if a change "
+        "exceeds this; nap, vp_nap: the change of the objective (default: 0.1); snap: "
+        "the change of the edge, relative to its largest change (default: 0.01)",
         applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
@@ -289,7 +289,8 @@ class Settings:
     init: str | None = solver_setting(
         "init", STOPPING, "where nodes start: at merged principal axes of all rows, at "
         "the same random parameters, or at random parameters of their own (default: "
-        "merged for ppca, except with fixed; independent for sfm and without --data)",
+        "independent for sfm and for ppca without --data; merged for ppca, except with "
+        "fixed; else shared)",
         INITS)
     seed: int = solver_setting(
         "seed", STOPPING, "seed of the initial parameters", kind=SEED)
@@ -352,7 +353,7 @@ class Settings:
         resume=True)
     checkpoint_seconds: float = setting(
         CHECKPOINTS, 60.0, "about so many seconds between two saves (0: not by time); "
-        "a run that ends as \"not converged\" saves, too",
+        "a run that ends as \"not converged\" or \"max_iter\" saves, too",
         applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
