@@ -61,9 +61,8 @@ import numpy as np
 
 import dadmm
 from benchmarks.shared import pooled, tables
-from benchmarks.shared.commands import ROOT, parser_of, say
-from benchmarks.shared.experiment import read_rows, write_rows
-from benchmarks.shared.real_report import CASE, print_report
+from benchmarks.shared.commands import ROOT, parser_of, print_markdown, say
+from benchmarks.shared.experiment import read_rows, write_rows, written
 from dadmm.data.shard import bounds
 
 PPCA = tuple(f"ppca-{m}" for m in range(1, 6))
@@ -77,6 +76,10 @@ ORDERS = ("shuffled", "sorted")
 CASES, FRESH_CASES, QUICK_CASES = 600, 300, 30
 CLOSE, MOST_LOG_ODDS = 1e-2, 20.0
 GAP_FLOOR, ROUNDING, ENTRY_FLOOR = 1e-8, 1e-16, 1e-10
+HEAD = (
+    "cases", "right", "false", "not converged", "iterations, median", "90 %",
+    "loop, kB", "set-up and end, kB", "one sum, kB",
+)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -297,11 +300,60 @@ def measure(case: Case, commit: str) -> Row:
     }  # fmt: skip
 
 
+def truth(row: Row, name: str) -> bool:
+    """Return a flag of a row; an empty cell is false."""
+    return str(row.get(name) or "0") == "1"
+
+
+def middle(rows: Sequence[Row], name: str, unit: float = 1.0, q: float = 0.5) -> str:
+    """Return a quantile of a column as text, or nothing if the column is empty."""
+    values = [float(row[name]) for row in rows if row.get(name) not in (None, "")]
+    return f"{np.quantile(values, q) / unit:.0f}" if values else ""
+
+
+def summary(rows: Sequence[Row]) -> list[Any]:
+    """Return the cells of `HEAD` for some rows."""
+    count = len(rows)
+    right = sum(truth(row, "right") for row in rows)
+    sent = ("loop_bytes", "tree_bytes", "once_bytes")
+    return [
+        count, f"{right} ({100 * right / count:.0f} %)",
+        sum(bool(row.get("false")) for row in rows),
+        sum(row["status"] == "not converged" for row in rows),
+        middle(rows, "iterations"), middle(rows, "iterations", q=0.9),
+        *(middle(rows, name, 1e3) for name in sent),
+    ]  # fmt: skip
+
+
+def by_group(name: str, rows: Sequence[Row]) -> None:
+    """Print a table by the values of a column; numbers are medians."""
+    lines = []
+    for value in sorted({str(row[name]) for row in rows}):
+        lines.append([value, *summary([row for row in rows if row[name] == value])])
+    print()
+    print_markdown((name, *HEAD), [*lines, ["all", *summary(rows)]])
+
+
+def print_report(rows: Sequence[Row]) -> None:
+    """Print the tables, and all cases that are not right or have a false statement."""
+    judged = [row for row in rows if row["status"] != "no reference"]
+    commits = ", ".join(sorted({str(row["commit"]) for row in judged}))
+    print(f"{len(judged)} cases; dadmm at {commits}. {len(rows) - len(judged)} cases")
+    print("without a trustworthy pooled solution are left out.")
+    for name in ("problem", "units", "graph", "order", "role", "status"):
+        by_group(name, judged)
+    bad = [row for row in judged if not truth(row, "right") or row.get("false")]
+    judgement = ("status", "false", "near", "fit_error", "entry_error", "iterations")
+    names = (*Case._fields, *judgement)
+    print()
+    print_markdown(names, ([written(row.get(k, "")) for k in names] for row in bad))
+
+
 def chosen(text: str) -> dict[str, str]:
     """Return the words of --only by name."""
     words = dict(part.partition("=")[::2] for part in text.split(","))
-    if not words.keys() <= set(CASE):
-        raise ArgumentTypeError(f"name some of {', '.join(CASE)}")
+    if not words.keys() <= set(Case._fields):
+        raise ArgumentTypeError(f"name some of {', '.join(Case._fields)}")
     return words
 
 
@@ -335,7 +387,7 @@ def main() -> None:
     wanted = [c for c in cases if given.only.items() <= c._asdict().items()]
     there = given.csv and given.csv.exists()
     rows: list[Row] = list(read_rows(given.csv)) if there else []
-    known = {tuple(row[word] for word in CASE) for row in rows}
+    known = {tuple(row[word] for word in Case._fields) for row in rows}
     commit = commit_of("dadmm")
     for k, case in enumerate(wanted, start=1):
         if case not in known:

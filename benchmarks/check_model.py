@@ -81,12 +81,6 @@ def emulate(setting: Setting, free: bool, *words: str, command: bool = False) ->
     return sum(host["tx_bytes"] for host in sent.values())
 
 
-def run(setting: Setting, folder: Path) -> Trace:
-    """Run the job of a setting and return its timing."""
-    emulate(setting, False, *setting.job, "--out", str(folder))
-    return Trace.read(folder)
-
-
 def base(setting: Setting, folder: Path) -> Network:
     """Return the network of a setting without rate and delay.
 
@@ -125,18 +119,19 @@ def limited(base: Network, setting: Setting) -> Network:
 
 def compare(setting: Setting, network: Network, folder: Path, number: int) -> dict:
     """Return what a run took and what was predicted, as a row."""
-    idle = rest()
-    measured = run(setting, folder / f"run-{number}")
+    idle, out = rest(), folder / f"run-{number}"
+    emulate(setting, False, *setting.job, "--out", str(out))
+    measured = Trace.read(out)
     found = Replay(measured, network, observe=True)
-    names = ("hosts", "ranks", "rate", "delay")
+    parts, names = found.breakdown, ("network", "hosts", "ranks", "rate", "delay")
+    share = (parts.transmission + parts.queueing + parts.latency) / found.seconds
     return {
-        "network": setting.name,
-        **{name: getattr(setting, name) for name in names},
+        **dict(zip(names, setting, strict=False)),
         "run": number,
         "iterations": len(measured.solve),
         "measured": round(measured.seconds, 5),
         "predicted": round(found.loop_seconds, 5),
-        "network_share": round(network_share(found), 4),
+        "network_share": round(share, 4),
         "latency": round(network.links["lan"].latency, 7),
         "message_header": network.overhead.message,
         "cores": CORES,
@@ -150,7 +145,6 @@ def rest(least: float = 0.6, patience: float = 600.0) -> float:
 
     Where others keep them busy the emulated switch is late, and so are the ranks.
     """
-
     end = perf_counter() + patience
     while True:
         before = busy_seconds()
@@ -158,12 +152,6 @@ def rest(least: float = 0.6, patience: float = 600.0) -> float:
         idle = 1.0 - (busy_seconds() - before) / CORES
         if idle > least or perf_counter() > end:
             return idle
-
-
-def network_share(found: Replay) -> float:
-    """Return which part of the modelled time is the network's."""
-    parts = found.breakdown
-    return (parts.transmission + parts.queueing + parts.latency) / found.seconds
 
 
 def lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
@@ -175,13 +163,8 @@ def lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
             for key in ("network_share", "measured", "predicted")
         )
         off = median(row["predicted"] / row["measured"] for row in own) - 1
-        yield [
-            name,
-            f"{share:.0%}",
-            f"{measured:.3f}",
-            f"{predicted:.3f}",
-            f"{off:+.1%}",
-        ]
+        cells = f"{share:.0%}", f"{measured:.3f}", f"{predicted:.3f}", f"{off:+.1%}"
+        yield [name, *cells]
 
 
 def main() -> int:

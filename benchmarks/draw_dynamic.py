@@ -12,7 +12,6 @@ reads a run that was made with --record-edges, by a scheme with budgets.
 from __future__ import annotations
 
 import io
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -192,4 +191,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main))
+    report(main)

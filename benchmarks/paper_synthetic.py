@@ -13,16 +13,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.shared.experiment import (
-    ARCHIVE,
-    SETTINGS,
-    Case,
-    arguments,
-    cases,
-    conduct,
-    readable,
-    run_case,
-)
+from benchmarks.shared import experiment
 from benchmarks.shared.report import draw_angles
 from dadmm.data import datasets
 from dadmm.data.shard import split
@@ -41,7 +32,7 @@ def samples_and_truth(data: str) -> tuple[np.ndarray, np.ndarray]:
     return samples, datasets.load_array(f"{data}::GT")
 
 
-def outcome(case: Case, data: str | None = None) -> dict:
+def outcome(case: experiment.Case, data: str | None = None) -> dict:
     """Run one case."""
     samples, truth = samples_and_truth(data or case.data)
     shards = split(samples, case.n_nodes)
@@ -49,25 +40,27 @@ def outcome(case: Case, data: str | None = None) -> dict:
     best = metrics.ppca_reference(samples, 5)
     targets = {"truth": truth, "centralised": best.W}
     longest = 300 if case.setting == "printed" else 1000
-    return run_case(case, problems, shards, targets, longest)
+    return experiment.run_case(case, problems, shards, targets, longest)
 
 
 def main() -> None:
     words = "the authors' .mat file instead of generated samples"
-    chosen = arguments(__doc__, words)
+    chosen = experiment.arguments(__doc__, words)
     data = str(chosen.data.resolve()) if chosen.data else "seed0"
     advice = (
-        f"get the authors' file from dataset/synthetic of {ARCHIVE}, or leave out "
-        "--data to draw samples"
+        f"get the authors' file from dataset/synthetic of {experiment.ARCHIVE}, or "
+        "leave out --data to draw samples"
     )
-    readable(advice, samples_and_truth, data)
+    experiment.readable(advice, samples_and_truth, data)
     name = chosen.data.stem if chosen.data else data
     starts = chosen.starts or (2 if chosen.quick else 20)
     networks = (NETWORKS[0], NETWORKS[3]) if chosen.quick else NETWORKS
-    todo = cases("synthetic", [name], networks, dict.fromkeys(SETTINGS, starts))
+    todo = experiment.cases(
+        "synthetic", [name], networks, dict.fromkeys(experiment.SETTINGS, starts)
+    )
     work = partial(outcome, data=data)
-    rows, out = conduct(chosen, f"synthetic-{name}", todo, work)
-    for setting in SETTINGS:
+    rows, out = experiment.conduct(chosen, f"synthetic-{name}", todo, work)
+    for setting in experiment.SETTINGS:
         draw_angles(rows, setting, "truth", out)
 
 

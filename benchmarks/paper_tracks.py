@@ -19,17 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.shared.experiment import (
-    ARCHIVE,
-    SETTINGS,
-    Case,
-    arguments,
-    cases,
-    conduct,
-    leave,
-    readable,
-    run_case,
-)
+from benchmarks.shared import experiment
 from benchmarks.shared.report import draw_angles, select
 from dadmm.data import datasets
 from dadmm.data.shard import split_frames
@@ -55,29 +45,35 @@ def cameras(file: Path) -> list[StructureFromMotion]:
 def check(folder: Path | None, names: Sequence[str], dataset: str) -> None:
     """End the program with one sentence if tracks are absent or cannot be used."""
     advice = (
-        f"get them from dataset/{dataset} of {ARCHIVE}, or arrange tracks as "
-        "benchmarks/PAPER.md says in its section Data"
+        f"get them from dataset/{dataset} of {experiment.ARCHIVE}, or arrange tracks "
+        "as benchmarks/PAPER.md says in its section Data"
     )
     if folder is None or not folder.is_dir() or not names:
-        leave(
+        experiment.leave(
             "--data must name a folder of files 001.mat, 002.mat and so on, each with "
             f"measurement_matrix of shape (2 F, N); {advice}"
         )
     for name in names:
-        readable(advice, cameras, folder / f"{name}.mat")
+        experiment.readable(advice, cameras, folder / f"{name}.mat")
 
 
-def outcome(case: Case, folder: Path, most: int = 1000, patient: bool = True) -> dict:
+def outcome(
+    case: experiment.Case, folder: Path, most: int = 1000, patient: bool = True
+) -> dict:
     """Run a case on the file of its data, for at most so many iterations."""
     problems = cameras(folder / f"{case.data}.mat")
     shards = [problem.rows for problem in problems]
     best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)
     longest = min(300 if case.setting == "printed" else 1000, most)
-    return run_case(case, problems, shards, {"centralised": best.W}, longest, patient)
+    return experiment.run_case(
+        case, problems, shards, {"centralised": best.W}, longest, patient
+    )
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "folder with a .mat file per object", [*NETWORKS])
+    chosen = experiment.arguments(
+        __doc__, "folder with a .mat file per object", [*NETWORKS]
+    )
     name, quick = chosen.experiment, chosen.quick
     caltech = name == "caltech"
     if caltech:
@@ -91,11 +87,10 @@ def main() -> None:
     counts = {"printed": starts, "dadmm": min(starts, 2) if caltech else 1}
     most = (200 if quick else 1000) if caltech else 300
     work = partial(outcome, folder=chosen.data, most=most, patient=caltech)
-    rows, out = conduct(
-        chosen, name, cases(name, objects, NETWORKS[name], counts), work
-    )
+    todo = experiment.cases(name, objects, NETWORKS[name], counts)
+    rows, out = experiment.conduct(chosen, name, todo, work)
     if caltech:
-        for data, setting in product(objects, SETTINGS):
+        for data, setting in product(objects, experiment.SETTINGS):
             own, title = select(rows, data=data), f"{OBJECTS[data]}-{setting}"
             draw_angles(own, setting, "centralised", out, title)
 

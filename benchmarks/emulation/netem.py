@@ -23,7 +23,6 @@ from launch.mpi import (
     default_variables,
     enter,
     prepare,
-    read_hosts,
     script_path,
 )
 
@@ -83,11 +82,10 @@ def make_parser() -> Parser:
     prog = "./benchmarks/netem"
     parser = Parser(prog, description=ABOUT, formatter_class=kind, allow_abbrev=False)
     add = parser.add_argument
-    add("--hosts", type=count, metavar="N", help="number of hosts (default 2)")
-    add("-n", "-np", type=count, metavar="RANKS", dest="ranks", help="rank r is on "
-        f"host r*N//RANKS (default {DEFAULT_RANKS})")  # fmt: skip
+    add("--hosts", type=count, default=2, metavar="N", help="hosts (default 2)")
+    add("-n", "-np", type=count, default=DEFAULT_RANKS, metavar="RANKS", dest="ranks",
+        help=f"rank r is on host r*N//RANKS (default {DEFAULT_RANKS})")  # fmt: skip
     add("--cyclic", action="store_true", help="rank r is on host r%%N instead")
-    add("--hostfile", metavar="FILE", help="hosts and ranks: host0:5 in each line")
     add("--rate", type=quantity(RATES), default=0.0, help="limit of what each host "
         "sends, as 500kbit, 10mbit or 1gbit")  # fmt: skip
     add("--delay", type=quantity(DELAYS), default=0.0, metavar="TIME", help="one-way "
@@ -113,18 +111,7 @@ def read(arguments: list[str]) -> argparse.Namespace:
         raise UsageError("--command needs a command after --")
     if given.mpi and given.python:
         raise UsageError("--python uses the MPI beside it; leave out --mpi")
-    if given.hostfile is None:
-        given.hosts = given.hosts or 2
-        ranks = given.ranks or DEFAULT_RANKS
-        given.places = spread(ranks, given.hosts, given.cyclic)
-        return given
-    if given.hosts is not None or given.cyclic:
-        raise UsageError("--hostfile excludes --hosts and --cyclic; leave them out")
-    given.places = read_hosts(given.hostfile, given.ranks)
-    for name in given.places:
-        if not re.fullmatch(r"host(0|[1-9]\d*)", name):
-            raise UsageError(f"hosts must be host0, host1, ..., got {name!r}")
-    given.hosts = 1 + max(int(name.removeprefix("host")) for name in given.places)
+    given.places = spread(given.ranks, given.hosts, given.cyclic)
     return given
 
 

@@ -20,7 +20,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 
 FOLDER = Path(__file__).resolve().parent
 AGENT = FOLDER / "onhost"  # replaces ssh between hosts
@@ -123,12 +122,7 @@ class EmulatedNetwork:
         """Return the network."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """End the network."""
         self.close()
 

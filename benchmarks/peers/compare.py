@@ -4,7 +4,7 @@
                                        [--no-wire] [--quick]
 
 Makes an environment for each program under the cache, runs all of them in turns on the
-same problem, prints a table with versions and commands, and writes a row for each.
+same problem, prints commands and a table with versions, and writes a row for each.
 Needs numpy, a package index and Linux.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.peers import problem
 from benchmarks.peers.environments import ENVIRONMENTS, Missing, ensure
-from benchmarks.peers.rows import COLUMNS, compare, row_of
+from benchmarks.peers.rows import compare, row_of
 from benchmarks.shared.commands import (
     RESULTS,
     ROOT,
@@ -64,17 +64,16 @@ ENTRIES = (
 
 
 class Bench:
-    """Starts programs, and keeps the commands."""
+    """Starts programs, and prints the commands."""
 
     def __init__(self, pythons: dict[str, Path]) -> None:
         self.pythons = pythons
-        self.commands: dict[str, None] = {}
 
-    def start(self, command: Sequence[str], timeout: float = 1200) -> list[dict]:
+    def start(self, command: Sequence[str]) -> list[dict]:
         """Run a command; return the rows that it printed."""
-        self.commands.setdefault(shlex.join(command).replace(f"{ROOT}/", ""))
+        say(shlex.join(command).replace(f"{ROOT}/", ""))
         ended = subprocess.run(
-            command, env=variables(), timeout=timeout, stdin=subprocess.DEVNULL,
+            command, env=variables(), timeout=1200, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
@@ -97,8 +96,8 @@ class Bench:
         rows = self.ranks("all", nodes, "--rounds", str(rounds + 1), *words)
         return by_entry(rows, len(ENTRIES))
 
-    def wire(self, entry: Entry, nodes: int) -> dict[str, float]:
-        """Return bytes and packets per iteration that interfaces sent, all ranks.
+    def wire(self, entry: Entry, nodes: int) -> float:
+        """Return the bytes per iteration that interfaces sent, of all ranks.
 
         Each rank is a host of its own, and what start-up sends is taken away by the
         difference of a long run and a short one.
@@ -109,10 +108,8 @@ class Bench:
         for iterations in entry.wired:
             job = [python, *TURNS, entry.word(iterations)]
             hosts = on_hosts(words, job, 1200, python).values()
-            sent.append([sum(h[k] for h in hosts) for k in ("tx_bytes", "tx_packets")])
-        span = entry.wired[1] - entry.wired[0]
-        size, packets = ((b - a) / span for a, b in zip(*sent, strict=True))
-        return {"wire_bytes": size, "wire_packets": packets}
+            sent.append(sum(host["tx_bytes"] for host in hosts))
+        return (sent[1] - sent[0]) / (entry.wired[1] - entry.wired[0])
 
 
 def by_entry(rows: Sequence[dict], width: int) -> list[list[dict]]:
@@ -145,7 +142,7 @@ def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str
     for entry, blocks in zip(ENTRIES, timed, strict=True):
         words = ("--count", entry.word(entry.counted))
         (counted,) = bench.ranks(entry.program, nodes, *words)
-        wired = bench.wire(entry, nodes) if wire else {}
+        wired = bench.wire(entry, nodes) if wire else None
         rows.append(row_of(where, blocks, counted, wired))
         say(f"{where}: {entry.program} {entry.method}")
     return rows
@@ -161,7 +158,7 @@ def in_process(bench: Bench, rounds: int) -> list[dict[str, Any]]:
     timed = by_entry([row for row in found if "errors" not in row], len(counted))
     where = place("one process", chain(*timed))
     pairs = zip(timed, counted, strict=True)
-    return [row_of(where, blocks, each, {}) for blocks, each in pairs]
+    return [row_of(where, blocks, each, None) for blocks, each in pairs]
 
 
 def main() -> None:
@@ -175,9 +172,9 @@ def main() -> None:
     add("--quick", action="store_true", help="a look: three rounds, 20 ranks only")
     chosen = parser.parse_args()
     pythons = {}
-    for name, environment in ENVIRONMENTS.items():
+    for name in ENVIRONMENTS:
         try:
-            pythons[name] = ensure(environment, chosen.cache)
+            pythons[name] = ensure(name, chosen.cache)
         except Missing as reason:
             say(f"without {name}: {reason}")
     bench = Bench(pythons)
@@ -188,11 +185,12 @@ def main() -> None:
         rows += [] if chosen.quick else on_ranks(bench, 2, rounds, False)
     if "decent" in pythons:
         rows += in_process(bench, rounds)
+    if not rows:
+        raise SystemExit("no environment could be made; see above")
     compare(rows)
-    told = [c for c in COLUMNS if c not in ("nodes", "all_ms")]
-    print_markdown(told, ([row.get(c) for c in told] for row in rows))
-    print("\n".join(bench.commands))
-    write_rows(({name: row.get(name) for name in COLUMNS} for row in rows), chosen.csv)
+    told = [c for c in rows[0] if c not in ("nodes", "all_ms")]
+    print_markdown(told, ([row[c] for c in told] for row in rows))
+    write_rows(rows, chosen.csv)
 
 
 if __name__ == "__main__":

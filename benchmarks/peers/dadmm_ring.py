@@ -78,11 +78,10 @@ def run(
     points = np.array(path.points) if count else None  # (iterations, hosted, UNKNOWNS)
     if count and comm is not None:
         points = problem.gathered(comm, points[:, 0])
-    share = result.seconds.exchange / sum(result.seconds)
     row = problem.row(
         "dadmm", scheme, setting, nodes, result.iterations, PACKAGES, points,
         seconds=seconds, loop_seconds=loop, messages=result.traffic.messages,
-        bytes=result.traffic.bytes, exchange_share=float(share.mean()),
+        bytes=result.traffic.bytes,
     )  # fmt: skip
     row["versions"] |= {"dadmm": dadmm.__version__}  # which need not be installed
     return row

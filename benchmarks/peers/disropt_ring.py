@@ -24,25 +24,17 @@ WARM_UP = 3  # iterations
 
 
 class Counting(MPICommunicator):
-    """disropt's communicator, which also counts messages and bytes, and waits."""
+    """disropt's communicator, which also counts messages and bytes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.messages = self.bytes = 0
-        self.seconds = 0.0
 
     def neighbors_send(self, obj: object, neighbors: list[int]) -> None:
         """Send to neighbours; each gets the object as dill writes it."""
         self.messages += len(neighbors)
         self.bytes += len(neighbors) * len(dill.dumps(obj))
         super().neighbors_send(obj, neighbors)
-
-    def neighbors_exchange(self, *arguments: object, **options: object) -> dict:
-        """Exchange with neighbours, on the clock."""
-        start = perf_counter()
-        received = super().neighbors_exchange(*arguments, **options)
-        self.seconds += perf_counter() - start
-        return received
 
 
 def agent_of(comm: MPI.Comm, counts: bool) -> Agent:
@@ -102,7 +94,6 @@ def run(
         counted = {
             "messages": comm.allreduce(told.messages),
             "bytes": comm.allreduce(told.bytes),
-            "exchange_share": comm.allreduce(told.seconds / seconds) / comm.size,
         }
     return problem.row(
         "disropt", method, setting, comm.size, iterations, PACKAGES, points,

@@ -40,16 +40,13 @@ def scenario_creator(name: str) -> pyo.ConcreteModel:
 
 
 class Counting(MPI.Intracomm):
-    """A communicator that counts the bytes given to collective sums, and waits."""
+    """A communicator that counts the bytes given to collective sums."""
 
     bytes = 0
-    waited = 0.0
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        """Sum over ranks, on the clock."""
-        start = perf_counter()
+        """Sum over ranks."""
         super().Allreduce(sendbuf, recvbuf, op)
-        self.waited += perf_counter() - start
         self.bytes += (sendbuf[0] if isinstance(sendbuf, list) else sendbuf).nbytes
 
 
@@ -99,10 +96,7 @@ def run(
     points, counted = None, {}
     if count:
         points = problem.gathered(comm, watch.points)
-        counted = {
-            "bytes": comm.allreduce(world.bytes),
-            "exchange_share": comm.allreduce(world.waited / seconds) / comm.size,
-        }
+        counted = {"bytes": comm.allreduce(world.bytes)}
     return problem.row(
         "mpi-sppy", method, setting, comm.size, iterations, PACKAGES, points,
         seconds=comm.allreduce(seconds, MPI.MAX),

@@ -18,7 +18,6 @@ import numpy as np
 
 from benchmarks.peers import problem, rows
 
-TARGET = 1e-6  # relative error
 CAP = 3000  # iterations
 GRID = 10.0 ** (np.arange(-20, 21) / 10)
 
@@ -93,7 +92,7 @@ def iterations(model: Model, setting: float) -> int | None:
     best = problem.optimum()
     for t, x in enumerate(model(setting), 1):
         off = problem.error(x, best)
-        if off < TARGET:
+        if off < rows.TARGET:
             return t
         if t == CAP or not off < 1e6:
             return None
@@ -104,7 +103,7 @@ def dadmm_iterations(setting: float) -> int | None:
     """Return the same for dadmm with a fixed penalty, by dadmm itself."""
     from benchmarks.peers.dadmm_ring import run
 
-    return rows.first(run("fixed", setting, CAP, count=True)["errors"], TARGET)
+    return rows.first(run("fixed", setting, CAP, count=True)["errors"], rows.TARGET)
 
 
 def main() -> None:

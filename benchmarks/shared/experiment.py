@@ -180,34 +180,6 @@ def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> fl
     return metrics.ppca_log_likelihood(data, *best) - reached
 
 
-def run_all(
-    cases: Sequence[Any], work: Callable[[Any], dict], folder: Path, jobs: int
-) -> list[dict[str, Any]]:
-    """Run the cases that have no outcome in the folder yet; return those of all.
-
-    ``work`` returns the outcome of a case, in one of so many processes.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    left = [case for case in cases if not (folder / f"{case.name}.json").exists()]
-    done, start = len(cases) - len(left), monotonic()
-    if done:
-        say(f"{done} of {len(cases)} runs were done before")
-    with ProcessPoolExecutor(jobs, initializer=one_blas_thread) as pool:
-        futures = [pool.submit(_outcome, work, case, folder) for case in left]
-        for count, future in enumerate(as_completed(futures), 1):
-            future.result()
-            rate = (monotonic() - start) / count
-            minutes = rate * (len(left) - count) / 60
-            say(f"{done + count} of {len(cases)} runs, {minutes:.1f} min left", "\r")
-    say("")
-    return [json.loads((folder / f"{case.name}.json").read_text()) for case in cases]
-
-
-def _outcome(work: Callable[[Any], dict], case: Any, folder: Path) -> None:
-    with files.replacing(folder / f"{case.name}.json") as file:
-        file.write(json.dumps(work(case)).encode())
-
-
 def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write rows without their curves as CSV; numbers to six digits."""
     plain = [{k: v for k, v in row.items() if k != "curves"} for row in rows]
@@ -240,37 +212,24 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def report(main: Callable[[], None]) -> int:
-    """Make a report; return 2 if its rows are not as they should be, else 0."""
+def report(main: Callable[[], None]) -> None:
+    """Make a report; end the program if its rows are not as they should be."""
     try:
         main()
     except DadmmError as error:
-        say(f"error: {error}")
+        leave(f"error: {error}")
     except KeyError as error:
-        say(f"error: the rows have no column or case {error}; make them anew")
-    else:
-        return 0
-    return 2
-
-
-def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
-    """Return the curves of several rows, (n_rows, longest), NaN after the end."""
-    each = [row["curves"][name] for row in rows]
-    table = np.full((len(each), max(map(len, each))), np.nan)
-    for line, curve in zip(table, each, strict=True):
-        line[: len(curve)] = curve
-    return table
+        leave(f"error: the rows have no column or case {error}; make them anew")
 
 
 def arguments(
-    description: str | None, data: str | None = None, names: Sequence[str] = ()
+    description: str | None, data: str, names: Sequence[str] = ()
 ) -> argparse.Namespace:
     """Return the options that all experiments share; ``names`` are experiments."""
     parser = parser_of(description)
     if names:
         parser.add_argument("experiment", choices=names)
-    if data is not None:
-        parser.add_argument("--data", type=Path, help=data)
+    parser.add_argument("--data", type=Path, help=data)
     parser.add_argument("--quick", action="store_true", help="a small slice")
     parser.add_argument("--starts", type=int, help="starts per case")
     parser.add_argument(
@@ -287,13 +246,34 @@ def arguments(
 def conduct(
     chosen: argparse.Namespace, name: str, todo: Sequence[Any], work: Callable
 ) -> tuple[list[dict[str, Any]], Path]:
-    """Run all cases and write rows.csv; return the rows, and the folder for more."""
+    """Run the cases that have no outcome yet, several at once, and write rows.csv.
+
+    ``work`` returns the outcome of a case. Return the rows, and the folder for more.
+    """
     out = chosen.out or OUT / name
+    folder = out / "runs"
+    folder.mkdir(parents=True, exist_ok=True)
     todo = [case for case in todo if chosen.setting in (None, case.setting)]
-    rows = run_all(todo, work, out / "runs", chosen.jobs)
+    left = [case for case in todo if not (folder / f"{case.name}.json").exists()]
+    done, start = len(todo) - len(left), monotonic()
+    if done:
+        say(f"{done} of {len(todo)} runs were done before")
+    with ProcessPoolExecutor(chosen.jobs, initializer=one_blas_thread) as pool:
+        futures = [pool.submit(_outcome, work, case, folder) for case in left]
+        for count, future in enumerate(as_completed(futures), 1):
+            future.result()
+            rate = (monotonic() - start) / count
+            minutes = rate * (len(left) - count) / 60
+            say(f"{done + count} of {len(todo)} runs, {minutes:.1f} min left", "\r")
+    rows = [json.loads((folder / f"{case.name}.json").read_text()) for case in todo]
     write_rows(rows, out / "rows.csv")
-    say(f"rows in {out}")
+    say(f"\nrows in {out}")
     return rows, out
+
+
+def _outcome(work: Callable[[Any], dict], case: Any, folder: Path) -> None:
+    with files.replacing(folder / f"{case.name}.json") as file:
+        file.write(json.dumps(work(case)).encode())
 
 
 def leave(sentence: str) -> NoReturn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.commands import print_markdown, say
-from benchmarks.shared.experiment import SCHEMES, curves
-from dadmm.core.layout import Matrix
+from benchmarks.shared.experiment import SCHEMES
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -68,7 +66,10 @@ def draw_angles(
         say("no figures: pip install 'dadmm[plot]'")
         return
     panels = {
-        title: {s: curves(select(own, scheme=s), target) for s in SCHEMES}
+        title: {
+            scheme: [row["curves"][target] for row in select(own, scheme=scheme)]
+            for scheme in SCHEMES
+        }
         for title, own in grouped(rows, setting).items()
     }
     if panels:
@@ -77,15 +78,16 @@ def draw_angles(
         save(figure, out / f"angle-{target}-{name or setting}")
 
 
-def angles(curves: Mapping[str, Mapping[str, Matrix]], ylabel: str) -> Any:
+def angles(
+    curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], ylabel: str
+) -> Any:
     """Return the paper's figure: angle against iteration, one panel per graph.
 
-    ``curves`` (n_starts, n_iterations) are by title of the panel and scheme; in
-    degrees, NaN after the end of a run. The line is the median over the starts, the
-    band their quartiles, the marker the median of the last iterations. A run that has
-    ended keeps its last angle.
+    ``curves`` are by title of the panel and scheme, one for each start, in degrees. The
+    line is the median over the starts, the band their quartiles, the marker the median
+    of the last iterations. A run that has ended keeps its last angle.
     """
-    from dadmm.show.figure import Axis, Curve, Panel, quantiles
+    from dadmm.show.figure import Axis, Curve, Panel
     from dadmm.show.style import SCHEME_STYLE, SPARE
     from dadmm.show.to_matplotlib import draw
 
@@ -93,24 +95,16 @@ def angles(curves: Mapping[str, Mapping[str, Matrix]], ylabel: str) -> Any:
     for name, panel in curves.items():
         found = []
         for scheme, starts in panel.items():
-            kept, ends = _held(np.asarray(starts, dtype=float))
-            if len(ends):
-                kept = kept[:, : ends.max()].T
-                low, middle, high = quantiles(kept, (0.25, 0.5, 0.75), 1)
+            if starts:
+                ends = [len(curve) for curve in starts]
+                kept = [np.pad(c, (0, max(ends) - len(c)), "edge") for c in starts]
+                low, middle, high = np.quantile(kept, (0.25, 0.5, 0.75), axis=0)
                 style, end = SCHEME_STYLE.get(scheme, SPARE), int(np.median(ends)) - 1
-                x = np.arange(1, len(middle) + 1)
-                curve = Curve(scheme, x, middle, style, low, high, end=end)
-                found.append(replace(curve, band="quartiles of the starts"))
+                x = np.arange(1, max(ends) + 1)
+                look = {"end": end, "band": "quartiles of the starts"}
+                found.append(Curve(scheme, x, middle, style, low, high, **look))
         axes = Axis("Iteration"), Axis(log=True, unit="°")
         panels.append(Panel(name, *axes, found, note="" if found else "no curves"))
     figure = draw("", panels)
     figure.supylabel(ylabel, fontsize=9)
     return figure
-
-
-def _held(starts: Matrix) -> tuple[Matrix, np.ndarray]:
-    """Return curves (n_starts, n_iterations) that keep their last value, and ends."""
-    known = np.isfinite(starts)
-    starts, known = starts[known.any(axis=1)], known[known.any(axis=1)]
-    latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
-    return np.take_along_axis(starts, latest, 1), latest[:, -1] + 1

@@ -9,10 +9,9 @@ import pytest
 
 import dadmm
 from benchmarks import bench_real
-from benchmarks.bench_real import Case
+from benchmarks.bench_real import Case, by_group, print_report
 from benchmarks.shared import pooled, tables
 from benchmarks.shared.experiment import read_rows
-from benchmarks.shared.real_report import CASE, by_group, print_report
 from tests.support.processes import ROOT
 
 STORED = read_rows(ROOT / "benchmarks" / "results" / "real.csv")
@@ -135,7 +134,7 @@ def test_the_page_has_the_stored_rows(name, count, capsys):
     rows = read_rows(ROOT / "benchmarks" / "results" / f"{name}.csv")
     page = (ROOT / "benchmarks" / "README.md").read_text("utf-8").splitlines()
 
-    cases = {tuple(row[word] for word in CASE) for row in rows}
+    cases = {tuple(row[word] for word in Case._fields) for row in rows}
     assert len(cases) == len(rows) == count
     assert not any(row["false"] for row in rows)
     assert all(tables.role(row["table"]) == row["role"] for row in rows)

@@ -28,7 +28,6 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
         ("--topology ring", "--topology"),
         ("--mpi impi --python python3", "--python"),
         ("--command", "--command"),
-        ("--hostfile x --cyclic", "--hostfile"),
     ],
 )
 def test_an_invalid_option_is_an_error(line, culprit):

@@ -233,7 +233,7 @@ def test_moments_hold_the_first_the_most_and_the_last():
 
 def test_a_run_that_has_ended_keeps_its_angle():
     """The median over the starts is one over all of them; the marker is at its end."""
-    starts = np.array([[80, 40, np.nan, np.nan], [60, 20, 10, np.nan], [50, 30, 5, 2]])
+    starts = [[80, 40], [60, 20, 10], [50, 30, 5, 2]]
     figure = angles({"Ring 5": {"nap": starts}, "Ring 20": {"odd": starts}}, "")
     line = figure.axes[0].lines[0]
 
