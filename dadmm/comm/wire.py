@@ -12,11 +12,12 @@ rest         the payload, as `dadmm.comm.codec` writes it
 ====== ===== =========================================================
 
 A message without eta begins at byte 8. If its payload is shorter than double precision,
-it has a brief header in place of the whole one: 2 bytes with the flags and, from the
-fourth bit on, ``quiet_count``. If that is not enough, the flag MORE is set, and the
-whole header follows. The initial message, before iteration 1, always
-has eta and theta in double precision. Numbers are in native byte order, which all ranks
-share.
+it has a brief header in place of the whole one: 2 bytes with three bits of flags, eight
+of ``requests`` and five of ``quiet_count``. If that is not enough, the flag MORE is
+set, and the whole header follows. Requests may come at any time, so they do not change
+the length of a message: bytes would depend on the clock. The initial message, before
+iteration 1, always has eta and theta in double precision. Numbers are in native byte
+order, which all ranks share.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MOST_QUIET = 2**16 - 1
 PAYLOAD, SLEEPY, MORE = 1, 2, 4
 ETA = 8  # bytes of eta, and where a message without it begins
 BRIEF = 14  # where a message with a brief header begins
-MOST_BRIEF = 2**13 - 1  # the largest quiet count in a brief header
+MOST_BRIEF = 2**5 - 1  # the largest quiet count in a brief header
 Bytes = np.ndarray  # of uint8
 # the header of a node that neither stops nor requests anything
 IDLE = np.array([(NEVER, 0, 0, PAYLOAD)], HEADER).view(np.uint64)[0]
@@ -71,9 +72,8 @@ class Box:
     @property
     def needs_more(self) -> NDArray[np.bool_]:
         """Whether a brief header is not enough, (E,)."""
-        stop_at, quiet, requests, _ = (self.fields[name] for name in HEADER.names or ())
-        more: NDArray[np.bool_] = (stop_at != NEVER) | (requests > 0)
-        return more | (quiet > MOST_BRIEF)
+        more: NDArray[np.bool_] = self.fields["stop_at"] != NEVER
+        return more | (self.fields["quiet_count"] > MOST_BRIEF)
 
     def pack(
         self, rows: Integers, due: Integers, begin: int, width: int, out: Bytes
@@ -83,7 +83,8 @@ class Box:
         if begin == BRIEF:
             more = self.needs_more[rows]
             brief = self.fields["flags"][rows] | np.uint16(MORE) * more
-            brief |= (self.fields["quiet_count"][rows] & np.uint16(MOST_BRIEF)) << 3
+            brief |= self.fields["requests"][rows].astype(np.uint16) << 3
+            brief |= (self.fields["quiet_count"][rows] & np.uint16(MOST_BRIEF)) << 11
             heads = [brief.view(np.uint8), self.header[rows[more]].view(np.uint8)]
             at = sum(map(len, heads))
             np.concatenate(heads, out=out[:at])
@@ -104,7 +105,8 @@ class Box:
             at = 2 * len(rows)
             brief = data[:at].view(np.uint16)
             self.header[rows] = IDLE
-            self.fields["quiet_count"][rows] = brief >> 3
+            self.fields["requests"][rows] = brief >> 3 & 255
+            self.fields["quiet_count"][rows] = brief >> 11
             self.fields["flags"][rows] = brief & (PAYLOAD | SLEEPY)
             longer = rows[(brief & MORE) > 0]
             whole = data[at : at + HEADER.itemsize * len(longer)]

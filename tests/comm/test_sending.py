@@ -36,6 +36,17 @@ def test_losses_go_with_whole_payloads_and_one_scheme_only(culprit, settings):
         solve(quadratics(2), Topology.ring(2), **given)
 
 
+@pytest.mark.parametrize("payload", ["float64", "quantised:4"])
+def test_requests_do_not_change_the_bytes(payload):
+    """When they are made may depend on the clock: signals, and saves by time."""
+
+    def run(*callbacks):
+        done = solve(quadratics(5), RING, payload=payload, callbacks=callbacks)
+        return done.iterations, done.traffic.bytes
+
+    assert run() == run(lambda t, run: "save" if t in (2, 7) else None)
+
+
 @pytest.mark.parametrize("payload", ["float64", "quantised:8"])
 @pytest.mark.parametrize(("censor", "decay"), [(0.3, 0.9), (2.0, 0.5), (1e-3, 0.98)])
 def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(

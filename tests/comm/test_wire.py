@@ -34,13 +34,14 @@ def test_a_brief_header_has_two_bytes_and_the_whole_one_follows_if_needed():
     """Of three messages one has no payload, and one a time to stop and a request."""
     out, box, data = Box(3, 4), Box(3, 4), np.zeros(64, np.uint8)
     out.header[:] = wire.IDLE
-    out.fields[1], out.fields[2] = (NEVER, 300, 0, SLEEPY), (77, 9000, 3, PAYLOAD)
+    out.fields[1], out.fields[2] = (NEVER, 30, 18, SLEEPY), (77, 9000, 3, PAYLOAD)
     out.payload[:, :5] = np.arange(15).reshape(3, 5)
     rows = np.arange(3)
     out.pack(rows, rows[[0, 2]], wire.BRIEF, 5, data)
     box.unpack(rows, wire.BRIEF, 5, data)
 
-    brief = (PAYLOAD, SLEEPY | 300 << 3, PAYLOAD | wire.MORE | (9000 & 8191) << 3)
+    brief = (PAYLOAD, SLEEPY | 18 << 3 | 30 << 11,
+             PAYLOAD | wire.MORE | 3 << 3 | (9000 & 31) << 11)  # fmt: skip
     sent = struct.unpack("=3HIHBB10B", data[:24].tobytes())
     assert sent == (*brief, 77, 9000, 3, PAYLOAD, *range(5), *range(10, 15))
     assert out.needs_more.tolist() == [False, False, True]
