@@ -83,7 +83,7 @@ def _axis(axis: Axis) -> Json:
     if axis.from_zero:
         found["rangemode"] = "tozero"
     if axis.log:
-        found["type"] = "log"
+        found |= {"type": "log", "nticks": 5, "tickangle": 0}
     if axis.names:
         found |= {"type": "category"} | _few_ticks(len(axis.names))
     return found
