@@ -104,15 +104,12 @@ def draw(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     figure = Figure(figsize=(7, 3), layout="constrained")
     for axes, name in zip(figure.subplots(1, 2), NAMES, strict=False):
         for ranks, label in (("0", "one process"), ("2", "2 ranks")):
-            chosen = [
-                row for row in rows
+            points = sorted(
+                (int(row["nodes"]), float(row[name])) for row in rows
                 if str(row["ranks"]) == ranks and row["graph"] == RANDOM
-            ]  # fmt: skip
-            chosen.sort(key=lambda row: int(row["nodes"]))
-            points = [(int(row["nodes"]), float(row[name])) for row in chosen]
+            )  # fmt: skip
             axes.loglog(*zip(*points, strict=True), "o-", label=label)
-        title = "set-up" if name == "setup" else "one iteration"
-        axes.set(title=title, xlabel="nodes", ylabel="processor time, s")
+        axes.set(title=name, xlabel="nodes", ylabel="processor time, s")
         axes.legend()
     figure.savefig(file)
 
