@@ -13,4 +13,4 @@ def test_the_page_has_the_stored_rows_and_a_case_can_be_measured():
     page = (ROOT / "docs" / "running.md").read_text("utf-8")
     for row in rows:
         for name, scale in (("iteration", 1e3), ("memory_mb", 1.0)):
-            assert f"{scale * float(row[name]):.{int(scale > 1)}f} |" in page, row
+            assert f"{scale * float(row[name]):,.{int(scale > 1)}f} |" in page, row
