@@ -120,6 +120,15 @@ def test_the_record_lists_every_array():
     assert listed == work | {field.name for field in fields(State)}
 
 
+def test_the_tests_that_the_list_of_features_names_exist():
+    file = ""
+    words = (ROOT / "tests" / "FEATURES.md").read_text("utf-8")
+    for path, name in re.findall(r"([\w/]+\.py)?::(test_\w+)", words):
+        file = path or file
+        text = (ROOT / "tests" / file).read_text("utf-8")
+        assert re.search(rf"^def {name}\(", text, re.M), (file, name)
+
+
 def test_the_places_that_the_page_names_exist():
     """A path, and the names that follow it until the next path or semicolon."""
     for line in CONTRIBUTING.read_text("utf-8").splitlines():
