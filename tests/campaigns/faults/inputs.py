@@ -318,7 +318,7 @@ def damage_array(rng: Rng, data: bytes) -> bytes:
     found = np.load(io.BytesIO(data), allow_pickle=False)
     strange = [
         np.array(-1), np.array("x"), np.array([]), np.array(b"csc"), np.array([10**15]),
-        found.ravel(), found[None], found[..., :1], found.astype(str),
+        found.ravel(), found[None], np.atleast_1d(found)[..., :1], found.astype(str),
     ]  # fmt: skip
     if found.dtype.kind in "fiub":
         strange += [
