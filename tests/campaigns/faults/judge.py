@@ -85,7 +85,7 @@ class Judge:
             ranks += self.starts % 2  # it may go on with other ranks
         job = play.start(play.arguments(resume), fault.plan, ranks)
         try:
-            hit = fault.during is not None and fault.during(play, job)
+            hit = fault.strike(play, job)
             if fault.hangs:
                 named = job.comes_to(lambda: re.search(fault.hangs, job.err()))
                 for _ in range(2):
@@ -95,9 +95,9 @@ class Judge:
         finally:
             sweep(job.mark)
             play.repair()
-        how = "resumed" if resume else "started"
-        said = "; ".join([f"code {ended.code}", *ended.said])
-        self.story.append(f"{how}, {fault.words or 'no fault'}: {said}")
+        how = f"{'resumed' if resume else 'started'}, {fault.words or 'no fault'}"
+        how += f" at {fault.moment}" if fault.moment else ""
+        self.story.append(f"{how}: code {ended.code}; {'; '.join(ended.said)}")
         if fault.hangs and not named and ended.code:
             raise Fall(UNCLEAR, f"who hangs was not named: {ended.text[-2000:]}")
         return ended, hit or bool(ended.code and fault.words)

@@ -12,17 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.campaigns.draw import Draw
 from tests.campaigns.faults import rank
 from tests.campaigns.faults.cases import Case
 from tests.campaigns.faults.jobs import Job, catches_term, send
+from tests.campaigns.faults.play import Play
 
-if TYPE_CHECKING:
-    from tests.campaigns.faults.play import Play
-
-During = Callable[["Play", Job], bool]
 TERM, USR1, INT, KILL = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGKILL
 # the calls at which a rank may die, by the phase of a run, each with its argument
 DEATHS = {
@@ -44,9 +41,9 @@ POINTS = {
     "end": ("dadmm.cli.results:describe", "dadmm.cli.job:Job.write_results",
             "dadmm.cli.results:gather_motion"),
 }  # fmt: skip
+NUMBERS = "dadmm.admm.local:as_numbers"  # of the user's problem
 ERRORS = ("Exception", "SystemExit", "KeyboardInterrupt", "memory", "nan", "exit")
 STANDS = ("hang", "spin", "stop", "stop")
-NUMBERS = "dadmm.admm.local:as_numbers"  # of the user's problem
 CUTS = {  # on which host is done what
     "partition": (1, "ip link set eth0 down"),
     "loss of all it sends": (1, "ip route replace blackhole 10.77.0.0/16"),
@@ -70,13 +67,35 @@ class Fault:
 
     words: str = ""
     plan: dict[str, Any] = field(default_factory=dict)  # by rank; see rank.py
-    during: During | None = None  # returns whether it hit
-    hurt: Callable[["Play"], str] | None = None  # what its files suffer afterwards
+    during: Callable[[Play, Job], bool] | None = None  # returns whether it hit
+    moment: "Moment | None" = None  # of ``during``
+    hurt: Callable[[Play], str] | None = None  # what its files suffer afterwards
     kept: dict[Path, bytes] = field(default_factory=dict)  # of files, for the user
     says: str = ""  # a pattern that a watched job must print
     lethal: bool = False  # the run may end with no word of its own
     hangs: str = ""  # a pattern of who hangs; then two signals end the job
     cuts: bool = False  # the second host cannot be reached until the end
+
+    def strike(self, play: Play, job: Job) -> bool:
+        """Do what is done from outside, in time; return whether it hit."""
+        if self.during is None or (self.moment and not self.moment.comes(play, job)):
+            return False
+        return self.during(play, job)
+
+
+@dataclass
+class Moment:
+    """A time after the start, or a little later than a checkpoint from ``t`` on."""
+
+    t: int | None
+    seconds: float
+
+    def comes(self, play: Play, job: Job) -> bool:
+        if self.t is not None:
+            least = max([self.t, *(t + 1 for t in checkpoints(play.run))])
+            if not job.comes_to(lambda: checkpoints(play.run)[-1:] >= [least]):
+                return False
+        return job.goes_on_for(self.seconds)
 
 
 def draw_faults(case: Case) -> list[Fault]:
@@ -86,6 +105,17 @@ def draw_faults(case: Case) -> list[Fault]:
     return [KINDS[case.kind](by, case) for _ in range(n)]
 
 
+def draw_moment(by: Draw, case: Case) -> Moment:
+    """Return a time in one of five cases; it may come before the first iteration."""
+    if by.chance(0.2):
+        return Moment(None, by.uniform(0.0, 3.0))
+    return Moment(by.integer(0, int(0.8 * case.max_iter) - 1), by.uniform(0.0, 0.1))
+
+
+def some_ranks(by: Draw, case: Case, most: int) -> list[int]:
+    return by.rng.permutation(case.ranks)[: by.integer(1, most)].tolist()
+
+
 def checkpoints(run: Path, nodes: int = 0) -> list[int]:
     """Return the iterations of which there are files; of all nodes, if given."""
     folders = sorted((run / "checkpoints").glob("[0-9]*"))
@@ -93,39 +123,14 @@ def checkpoints(run: Path, nodes: int = 0) -> list[int]:
     return [t for t, n in files.items() if n >= nodes]
 
 
-def moment(by: Draw, case: Case) -> tuple[str, During]:
-    """Return a moment in words, and a function that waits for it.
-
-    One in five is a time after the start, perhaps before the first iteration; the rest
-    are a little later than some checkpoint.
-    """
-    seconds, delay = by.uniform(0.0, 3.0), by.uniform(0.0, 0.1)
-    t = by.integer(0, int(0.8 * case.max_iter) - 1)
-    if by.chance(0.2):
-        return f"after {seconds:.2f} s", lambda play, job: job.goes_on_for(seconds)
-
-    def wait(play: "Play", job: Job) -> bool:
-        newest = lambda: max(checkpoints(play.run), default=-1)  # noqa: E731
-        least = max(t, newest() + 1)  # later than those of an earlier start
-        return job.comes_to(lambda: newest() >= least) and job.goes_on_for(delay)
-
-    return f"{delay:.3f} s after a checkpoint from {t} on", wait
-
-
-def some_ranks(by: Draw, case: Case, most: int) -> list[int]:
-    return by.rng.permutation(case.ranks)[: by.integer(1, most)].tolist()
-
-
 def signals(
-    by: Draw, case: Case, victims: list[int] | None, *numbers: signal.Signals,
-    pause: float = 0.0,
-) -> Fault:  # fmt: skip
+    by: Draw, case: Case, victims: list[int] | None, *numbers: int, pause: float = 0.0
+) -> Fault:
     """Send signals with pauses to ranks or, without victims, to mpiexec."""
-    when, wait = moment(by, case)
 
-    def during(play: "Play", job: Job) -> bool:
+    def during(play: Play, job: Job) -> bool:
         hit = False
-        for k, number in enumerate(numbers if wait(play, job) else ()):
+        for k, number in enumerate(numbers):
             if k:
                 job.goes_on_for(pause)
             found = [job.process.pid]
@@ -135,10 +140,10 @@ def signals(
             hit = any([send(pid, number) for pid in found]) or hit
         return hit
 
-    who = "mpiexec" if victims is None else f"ranks {victims}"
-    names = ", ".join(number.name for number in numbers)
-    words = f"{names} to {who} {when}" + f", {pause:.2f} s apart" * bool(pause)
-    return Fault(words, during=during, lethal=victims is None or KILL in numbers)
+    names = ", ".join(signal.Signals(number).name for number in numbers)
+    words = f"{names} to {'mpiexec' if victims is None else victims}, pause {pause:.2f}"
+    lethal = victims is None or KILL in numbers
+    return Fault(words, {}, during, draw_moment(by, case), lethal=lethal)
 
 
 def inside(victim: int, lethal: bool = False, **plan: Any) -> Fault:
@@ -195,29 +200,27 @@ def interrupt(by: Draw, case: Case) -> Fault:
     fault = signals(by, case, some_ranks(by, case, 2), number)
     if by.chance(0.3):
         death = die(by, case, "results")
-        words = f"{fault.words}, {death.words}"
-        return replace(fault, words=words, plan=death.plan, lethal=True)
+        fault.words, fault.plan = f"{fault.words}, {death.words}", death.plan
+        fault.lethal = True
     return fault
 
 
 def freeze(by: Draw, case: Case) -> Fault:
     """Stop ranks, and later let them go on or kill them."""
     victims = some_ranks(by, case, case.ranks - 1)
-    then = KILL if by.chance(0.4) else signal.SIGCONT
-    pause = by.uniform(0.1, 2.0)
-    return signals(by, case, victims, signal.SIGSTOP, then, pause=pause)
+    numbers = signal.SIGSTOP, KILL if by.chance(0.4) else signal.SIGCONT
+    return signals(by, case, victims, *numbers, pause=by.uniform(0.1, 2.0))
 
 
 def full_disk(by: Draw, case: Case) -> Fault:
     """Fill the disk at some moment, or at once up to what a run may need."""
+    spare, moment = 0, draw_moment(by, case)
     if by.chance(0.5):
         # in rows, checkpoints or results: a run takes about this much, its merge again
-        spare = int(by.uniform(0, case.nodes * (case.max_iter * 180 + 30_000) * 2))
-        words = f"only {spare >> 10} KiB left from the start"
-        return Fault(words, during=lambda play, job: play.fill(spare))
-    when, wait = moment(by, case)
-    words = f"disk filled {when}"
-    return Fault(words, during=lambda play, job: wait(play, job) and play.fill(0))
+        most = case.nodes * (case.max_iter * 180 + 30_000) * 2
+        spare, moment = int(by.uniform(0, most)), None
+    words = f"only {spare >> 10} KiB left"
+    return Fault(words, {}, lambda play, job: play.fill(spare), moment)
 
 
 def slow(by: Draw, case: Case) -> Fault:
@@ -236,17 +239,15 @@ def slow(by: Draw, case: Case) -> Fault:
 
 def corrupt(by: Draw, case: Case) -> Fault:
     """Damage to checkpoints between a kill and the next start."""
-    fault = die(by, case, "iterations", least=2 * case.every + 1)
 
-    def hurt(play: "Play") -> str:
+    def hurt(play: Play) -> str:
         told = [damage(by, play.run, case.nodes) for _ in range(by.integer(1, 3))]
         for part in sorted(play.run.glob("parts/history-*.csv"))[: by.chance(0.1)]:
             part.unlink()
             told.append(f"remove {part.name}")
         return ", ".join(told)
 
-    fault.hurt = hurt
-    return fault
+    return replace(die(by, case, "iterations", least=2 * case.every + 1), hurt=hurt)
 
 
 def damage(by: Draw, run: Path, nodes: int) -> str:
@@ -276,47 +277,45 @@ def loss(by: Draw, case: Case) -> Fault:
     """One or two ranks die at an exchange, or one while files are written."""
     if by.chance(0.25):
         return die(by, case, "opening", "results")
-    first, last = die(by, case, "iterations"), die(by, case, "iterations")
+    fault = die(by, case, "iterations")
     if by.chance(0.5):
-        return first
-    words = f"{first.words}, {last.words}"
-    return replace(first, words=words, plan=first.plan | last.plan)
+        other = die(by, case, "iterations")
+        fault.words, fault.plan = (
+            f"{fault.words}, {other.words}",
+            fault.plan | other.plan,
+        )
+    return fault
 
 
 def cut(by: Draw, case: Case) -> Fault:
     """Cut the second host off, for good or for a while."""
-    how, (when, wait) = by.pick(CUTS), moment(by, case)
-    seconds = by.uniform(0.5, 5.0) if by.chance(0.6) else 0.0
+    how, seconds = by.pick(CUTS), by.uniform(0.5, 5.0) if by.chance(0.6) else 0.0
 
-    def during(play: "Play", job: Job) -> bool:
-        if not wait(play, job):
-            return False
+    def during(play: Play, job: Job) -> bool:
         play.on_host(*CUTS[how])
         if seconds:
             job.goes_on_for(seconds)
             play.join_hosts()
         return True
 
-    lasts = f"for {seconds:.1f} s" if seconds else "for good"
+    words = f"{how} of host1 " + (f"for {seconds:.1f} s" if seconds else "for good")
     says = rf"host1|rank {case.ranks - 1} has not reported"
-    words = f"{how} of host1 {when}, {lasts}"
-    return Fault(words, during=during, says=says, cuts=not seconds)
+    moment = draw_moment(by, case)
+    return Fault(words, {}, during, moment, says=says, cuts=not seconds)
 
 
 def lag(by: Draw, case: Case) -> Fault:
     """Hosts with a delay between them, where a rank may die or stop."""
     if by.chance(0.4):
-        return Fault("a delay between hosts", during=lambda play, job: True)
+        return Fault("a delay between hosts", {}, lambda play, job: True)
     fault = act(by, case, ("kill", "stop", "Exception"))
-    fault.words, fault.says = f"a delay, {fault.words}", f"{fault.says}|host1 was lost"
-    return fault
+    return replace(fault, says=f"{fault.says}|host1 was lost")
 
 
 def readonly(by: Draw, case: Case) -> Fault:
     """Make the disk read-only at some moment; it can be written after the end."""
-    when, wait = moment(by, case)
-    words = f"disk read-only {when}"
-    return Fault(words, during=lambda play, job: wait(play, job) and play.protect())
+    moment = draw_moment(by, case)
+    return Fault("read-only disk", {}, lambda play, job: play.protect(), moment)
 
 
 def unlike(by: Draw, case: Case) -> Fault:
@@ -327,7 +326,7 @@ def unlike(by: Draw, case: Case) -> Fault:
     line = by.pick(RESUMED)
     fault = die(by, case, "iterations", least=case.every + 2)
 
-    def hurt(play: "Play") -> str:
+    def hurt(play: Play) -> str:
         file = play.run / "config.toml"
         fault.kept = {file: file.read_bytes()}
         name, text = line.partition(" ")[0], file.read_text()
@@ -342,7 +341,7 @@ def twice(by: Draw, case: Case) -> Fault:
     """Start a second job in the folder while the first one is at work."""
     how = by.pick(("as the first", "--overwrite", "--resume"))
 
-    def during(play: "Play", job: Job) -> bool:
+    def during(play: Play, job: Job) -> bool:
         if not job.comes_to(lambda: [*play.run.glob("parts/*")]):
             return False
         words = play.arguments(resume=how == "--resume")
@@ -360,12 +359,10 @@ def foreign(by: Draw, case: Case) -> Fault:
     fault = die(by, case, "iterations", least=case.every + 2)
     what = by.pick(("one file", "all files", "rows"))
 
-    def hurt(play: "Play") -> str:
-        if what == "rows":
-            return damage_rows(by, play.run)
+    def hurt(play: Play) -> str:
         whole = checkpoints(play.run, case.nodes)
-        if not whole:
-            return "nothing to replace"
+        if what == "rows" or not whole:
+            return damage_rows(by, play.run)
         words, other = play.arguments(), play.folder / "other"
         words[words.index("--out") + 1] = str(other)
         play.start(words, fault.plan).outcome()
@@ -382,7 +379,7 @@ def foreign(by: Draw, case: Case) -> Fault:
 
 
 def damage_rows(by: Draw, run: Path) -> str:
-    files = [file for file in sorted((run / "parts").glob("*")) if file.stat().st_size]
+    files = [file for file in sorted(run.glob("parts/*")) if file.stat().st_size]
     if not files:
         return "no rows to damage"
     file = by.pick(files)
