@@ -72,18 +72,18 @@ def judged(
 
 
 def check_convex(case: cases.Case, result: dadmm.Result) -> Found:
-    pooled, said = case.pooled(), statements.of_result(result)
+    pooled = case.pooled()
     best = pooled.minimum()
-    false = statements.false_statements(said, pooled, best)
+    false = statements.false_statements(result, pooled, best)
     if case.seed % WARM_STARTS == 0:
         with suppress(dadmm.DadmmError):  # a sentence instead of a result
-            again = statements.of_result(case.solve(warm_start=result))
+            again = case.solve(warm_start=result)
             found = statements.false_statements(again, pooled, best)
             false |= {f"warm start: {name}": text for name, text in found.items()}
     if case.seed % COMMANDS == 0 and statements.accepts(case):
         with tempfile.TemporaryDirectory() as folder:
             false |= statements.false_summary(case, Path(folder), pooled, best)
-    return said.status, statements.is_right(said, pooled, best), false
+    return result.status, statements.is_right(result, pooled, best), false
 
 
 def check_ppca(case: ppca.PPCACase, result: dadmm.Result) -> Found:

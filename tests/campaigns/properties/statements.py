@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -20,60 +21,37 @@ SAME = 1e-8  # relative difference of two evaluations of an objective,
 PART = 0.01  # or this part of the stated gap
 
 
-class Statements(NamedTuple):
-    """The statements of one run."""
+def read_run(folder: Path) -> SimpleNamespace:
+    """Return summary.json and result.npz of a run as a `dadmm.Result`.
 
-    status: str
-    converged: bool
-    theta: np.ndarray  # (n_nodes, p)
-    solution: np.ndarray  # (p,)
-    objective: float | None  # None if nothing is stated
-    gap: float | None
-    coefficients: np.ndarray | None  # (p,) bounds
-    agreement: np.ndarray | None  # (p,) how far a node may be from the solution
-    reason: str
-    open_directions: int | None
-
-
-def of_result(result: Any) -> Statements:
-    """Return the statements of a `dadmm.Result`."""
-    gap = coefficients = n_open = None
-    if (bounds := result.certificate) is not None:
-        gap, n_open = float(bounds.gap), bounds.open_directions
-        coefficients = np.asarray(bounds.coefficients)
-    return Statements(
-        result.status, result.converged, result.theta, result.solution,
-        float(result.objective), gap, coefficients, None, result.reason, n_open,
-    )  # fmt: skip
-
-
-def of_run(folder: Path) -> Statements:
-    """Return the statements in summary.json of a run."""
+    ``agreement`` says how far a node may be from the solution, by coefficient.
+    """
     summary, arrays = summary_of(folder), arrays_of(folder)
     parts = [arrays["coef"]]
     if "intercept" in arrays:
         parts.append(arrays["intercept"][:, None])
     theta, found = np.hstack(parts), summary["certificate"]
     names, solution = zip(*summary["coefficients"].items(), strict=True)
-    gap = bounds = n_open = None
-    size = np.abs(theta).max(axis=0)
+    size, certificate = np.abs(theta).max(axis=0), None
     if found is not None:
-        gap, n_open = found["gap"], found["open_directions"]
         listed = [found["coefficients"][name] for name in names]
         bounds = np.array([np.inf if entry is None else entry for entry in listed])
         size = np.maximum(size, np.where(np.isfinite(bounds), bounds, 0.0))
-    return Statements(
-        summary["status"], summary["converged"], theta, np.array(solution),
-        summary["objective"], gap, bounds, summary["consensus"]["error"] * size,
-        summary["reason"], n_open,
+        certificate = SimpleNamespace(**found | {"coefficients": bounds})
+    return SimpleNamespace(
+        status=summary["status"], converged=summary["converged"], theta=theta,
+        solution=np.array(solution), objective=summary["objective"],
+        certificate=certificate, agreement=summary["consensus"]["error"] * size,
+        reason=summary["reason"],
     )  # fmt: skip
 
 
-def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[str, str]:
+def false_statements(said: Any, pooled: Pooled, best: Minimum) -> dict[str, str]:
     """Return the false statements of a run, by name, each with a sentence."""
     false: dict[str, str] = {}
-    x = np.asarray(said.solution, LONG)
+    x, bounds = np.asarray(said.solution, LONG), said.certificate
     certified = said.status == "certified"
+    gap = None if bounds is None else float(bounds.gap)
     if said.status not in STATUSES:
         false["status"] = f"the status is {said.status!r}"
     if said.converged != (said.status != "not converged"):
@@ -82,40 +60,39 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
         return false | ({"solution": "it is not finite"} if certified else {})
 
     value, noise = pooled.objective(x), pooled.rounding(x)
-    objective = value if said.objective is None else said.objective
+    objective = value if said.objective is None else float(said.objective)
     zero = below_rounding(pooled, x)
-    known = said.gap is not None and np.isfinite(said.gap)
-    same = max(SAME * abs(value), PART * said.gap if known else 0.0)
+    known = gap is not None and np.isfinite(gap)
+    same = max(SAME * abs(value), PART * gap if known else 0.0)
     if not abs(objective - value) <= same + noise + zero:
         false["objective"] = f"objective {objective:.12g}, there it is {value:.12g}"
-    if said.agreement is not None:
+    if hasattr(said, "agreement"):
         false |= _disagreement(said, pooled)
     if not best.exists:
         if certified:
             false["minimum"] = "certified, but there is no minimum"
         if known:
-            false["gap"] = f"gap {said.gap:.3g}, but there is no minimum"
-        if said.coefficients is not None and np.isfinite(said.coefficients).any():
+            false["gap"] = f"gap {gap:.3g}, but there is no minimum"
+        if bounds is not None and np.isfinite(bounds.coefficients).any():
             false["coefficients"] = "bounds on a minimiser that does not exist"
         return false
 
     if said.reason == "no_minimum":
         false["no minimum"] = f"said to have no minimum, it is {best.value:.12g}"
-    n_open = said.open_directions
-    if known and n_open is not None and n_open != best.n_open:
-        false["directions"] = f"{n_open} directions are open, in truth {best.n_open}"
+    if known and bounds.open_directions not in (None, best.n_open):
+        false["directions"] = f"{bounds.open_directions} open, not {best.n_open}"
     if value < best.value - best.gap - 1e-2 * noise - 1e-17 * abs(best.value):
         raise AssertionError(f"value {value!r} is below the reference {best.value!r}")
     slack = best.gap + noise
     if objective < best.value - same - slack - zero:
         false["below"] = f"objective {objective:.12g}, optimum {best.value:.12g}"
-    if said.gap is not None and not value - best.value <= said.gap + slack:
-        false["gap"] = f"gap {said.gap:.3g}, in truth {value - best.value:.3g}"
-    if certified and said.gap is None:
-        false["certificate"] = "certified, without a gap"
-    elif certified and said.gap < LEAST * abs(objective) * (1 - 1e-6):
-        false["digits"] = f"gap {said.gap:.3g} of objective {objective:.3g}"
-    return false if said.coefficients is None else false | _coefficients(said, best)
+    if bounds is None:
+        return false | ({"certificate": "there is none"} if certified else {})
+    if not value - best.value <= gap + slack:
+        false["gap"] = f"gap {gap:.3g}, in truth {value - best.value:.3g}"
+    if certified and gap < LEAST * abs(objective) * (1 - 1e-6):
+        false["digits"] = f"gap {gap:.3g} of objective {objective:.3g}"
+    return false | _coefficients(said.solution, np.asarray(bounds.coefficients), best)
 
 
 def below_rounding(pooled: Pooled, x: np.ndarray) -> float:
@@ -128,21 +105,20 @@ def below_rounding(pooled: Pooled, x: np.ndarray) -> float:
     return least if pooled.objective(x) <= least else 0.0
 
 
-def _coefficients(said: Statements, best: Minimum) -> dict[str, str]:
-    bounds = np.asarray(said.coefficients)
+def _coefficients(x: np.ndarray, bounds: np.ndarray, best: Minimum) -> dict[str, str]:
     if bounds.shape != best.x.shape or np.isnan(bounds).any() or (bounds < 0).any():
         return {"coefficients": f"bounds {bounds} of {best.x.shape} coefficients"}
     if (loose := best.unbounded & np.isfinite(bounds)).any():
         return {"open": f"not determined: {np.flatnonzero(loose)}, bounds {bounds}"}
     for point in (best.x, *best.others) if best.unique or best.others else ():
-        off = np.abs(said.solution - point)
-        slack = best.errors + 4 * EPS * np.abs(said.solution)
+        off = np.abs(x - point)
+        slack = best.errors + 4 * EPS * np.abs(x)
         if (~best.unbounded & ~(off <= bounds + slack)).any():
             return {"coefficients": f"off by {off}, bounds {bounds}"}
     return {}
 
 
-def _disagreement(said: Statements, pooled: Pooled) -> dict[str, str]:
+def _disagreement(said: Any, pooled: Pooled) -> dict[str, str]:
     """Compare nodes by coefficient; what no fit shows does not count."""
     apart = np.abs(said.theta - said.solution).max(axis=0)
     column = np.abs(pooled.X).max(axis=0).astype(float)
@@ -153,7 +129,7 @@ def _disagreement(said: Statements, pooled: Pooled) -> dict[str, str]:
     return {}
 
 
-def is_right(said: Statements, pooled: Pooled, best: Minimum) -> bool:
+def is_right(said: Any, pooled: Pooled, best: Minimum) -> bool:
     """Return whether fits are within 1e-2 of those of the minimum, in the mean."""
     if not best.exists or not np.isfinite(said.solution).all():
         return False
@@ -200,7 +176,7 @@ def false_summary(case: Case, folder: Path, pooled: Pooled, best: Minimum) -> di
     """Run a case by the command line; return what its report and summary state."""
     alpha = {} if case.kind == "least_squares" else {"alpha": case.alpha}
     text = run(case, folder, case.kind, **case.settings, **alpha)
-    said = of_run(folder / "run")
+    said = read_run(folder / "run")
     found = false_statements(said, pooled, best)
     false = {f"summary: {name}": text for name, text in found.items()}
     ending = "NOT converged" if said.status == "not converged" else said.status
