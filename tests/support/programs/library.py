@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import Topology
-from tests.support.programs.parity import build, compare
+from tests.support.programs.hosted import build, compare
 from tests.support.solving import solve
 
 COMM = MPI.COMM_WORLD
