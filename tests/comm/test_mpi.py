@@ -48,11 +48,11 @@ def test_any_number_of_nodes_per_rank_has_the_same_bits(tmp_path):
 
 
 def test_a_library_user_may_pass_a_communicator():
-    """Results, mistakes and requests to stop: see library.py."""
+    """Results, mistakes, requests to stop, texts, steps and sums: see library.py."""
     ended = mpiexec(4, *program("library.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 6
+    assert len(ended.out.splitlines()) == 9
 
 
 def misfortune(event: str, cwd: Path):
