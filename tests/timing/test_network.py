@@ -128,13 +128,13 @@ def test_quantities_of_a_file_have_units(tmp_path):
 
 REFUSED = {  # files, by the culprit
     "egress": ["egress = '10 furlongs'"],
-    "links": ["links = 3", "[links.moon]\nlatency = 1", "[links.lan]\nspeed = 1"],
+    "link": ["links = 3", "[links.moon]\nlatency = 1", "[links.lan]\nspeed = 1"],
     "bandwidth": ["[links.lan]\nbandwidth = 1e-320"],
     "latency": ["[links.lan]\nlatency = -1"],
     "color": ["color = 1"],
     "override": ["override = 3", "[[override]]\nnodes = [1]",
                  "[[override]]\nnodes = [0, 99]\n[links.host]"],
-    "stragglers": [f"[stragglers]\n{k}" for k in ("share = 2", "anew = 1", "nodes = 3")],
+    "stragglers": [f"[stragglers]\n{k} = 2" for k in ("share", "anew", "nodes")],
     "hosts": [f"hosts = {k}\n" for k in ("0", "[0, 1]", "'some'", "true")],
     "TOML": ["hosts = "],
     "links.lan": ["hosts = 2\n[links.host]"],
