@@ -21,7 +21,7 @@ from dadmm.__main__ import main as start
 from dadmm.cli import progress
 from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import world
-from dadmm.core import arguments, ranks
+from dadmm.core import ranks
 from dadmm.core.errors import ConfigError
 from dadmm.run import main
 from dadmm.runs import folder as run_folder
@@ -347,20 +347,6 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("PMI_RANK", "0")
     assert start(["waiting", "missing"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("place", "name", "run"),
-    [
-        ("/usr/bin/dadmm", "dadmm", "dadmm run"),
-        ("/a/dadmm/__main__.py", "python -m dadmm", "python -m dadmm run"),
-        ("/a/dadmm/run.py", "python -m dadmm", "python -m dadmm.run"),
-    ],
-)
-def test_a_command_is_named_as_it_was_started(place, name, run, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [place])
-
-    assert (arguments.program(), arguments.program("run")) == (name, run)
 
 
 def test_data_without_noise_are_no_reason_to_lose_the_results():
