@@ -136,22 +136,18 @@ def test_files_of_a_run_are_as_documented():
     assert not (without / "edges.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "streams", "unbuffered"),
-    [(("--help",), "2>&1", "1"), (("--max-iter", 3), "", "")],
-)
-def test_a_closed_pipe_is_no_error(words, streams, unbuffered, home):
+@pytest.mark.parametrize("words", ["--help", "--max-iter 3"])
+def test_a_closed_pipe_is_no_error(words, home):
     """As after ``| head -2``: the run ends as usual, and its results are written."""
-    command = [sys.executable, "-m", "dadmm.run", *map(str, words), "--out", "run"]
+    command = [sys.executable, "-um", "dadmm.run", *words.split(), "--out", "run"]
     # the shell waits until the pipe has no reader
-    script = f'{{ sleep 0.2; "$@" {streams}; echo $? >code; }} | true'
-    env = variables(PYTHONUNBUFFERED=unbuffered, DADMM_PROGRESS="live")
+    script = '{ sleep 0.2; "$@" 2>&1; echo $? >code; } | true'
+    env = variables(DADMM_PROGRESS="live")
     ended = Job(["bash", "-c", script, "bash", *command], home, env).end()
 
-    lines = re.split(r"[\r\n]", ended.err)  # a slow run shows its progress
-    assert all(not line.strip() or "iteration " in line for line in lines), ended.err
+    assert ended.err == ""
     assert Path("code").read_text() == "0\n"
-    assert Path("run/summary.json").exists() == ("--max-iter" in words)
+    assert Path("run/summary.json").exists() == (words != "--help")
 
 
 def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
