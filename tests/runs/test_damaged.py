@@ -125,7 +125,7 @@ OWN = {
 }  # fmt: skip
 DAMAGES = [(f, damage) for f in FILES for damage in (*ANY_FILE, *OWN[f])]
 SETTINGS = [case for case in DAMAGES if case[0] == "config.toml"]
-ROWS = [("history.csv", damage) for damage in (*ANY_FILE, "fewer iterations", "a word")]
+ROWS = [("history.csv", k) for k in (*ANY_FILE, "fewer iterations", "a word", "ages")]
 
 
 def damaged(folder, file, damage):
