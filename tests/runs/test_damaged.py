@@ -101,6 +101,7 @@ OWN = {
         "other nodes": lambda f: edit(f, n_nodes=5),
         "too many nodes": lambda f: edit(f, n_nodes=2**60),
         "hosts": lambda f: edit(f, node_hosts=["a"]),
+        "iterations": lambda f: edit(f, iterations=5),
     },
     "history.csv": {
         "a word": lambda f: cell(f, "iteration", "x"),
