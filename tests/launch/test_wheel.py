@@ -13,7 +13,7 @@ import dadmm
 from tests.support.processes import FOREIGN, ROOT, Job
 from tests.support.runs import assert_same_arrays
 
-LEFT_OUT = (".git", ".venv*", "__pycache__", "runs", "_build", "out", ".*_cache")
+LEFT_OUT = (".git", ".venv*", "__pycache__", "_build", "out", ".*_cache")
 OWN = (*FOREIGN, "DADMM_", "MPI4PY_", "PYTHON", "VIRTUAL_ENV")
 INSTALL = 1200  # seconds; packages are downloaded
 
