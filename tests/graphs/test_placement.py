@@ -78,7 +78,7 @@ def test_few_edges_cross(name, hosts, most):
 def test_nodes_near_each_other_share_a_rank_and_nobody_moves_for_nothing(monkeypatch):
     """The ranks of dense graphs take the order of the nodes, which takes no time."""
     wide = Topology.random_geometric(400, seed=1)
-    one, other = (assign(wide, ["a"] * 4, how) for how in placement.PLACEMENTS)
+    one, other = (assign(wide, ["a"] * 4, how) for how in ("hosts", "blocks"))
     assert count_crossing(wide, one) < 0.5 * count_crossing(wide, other)
     for graph, hosts in (
         (Topology.ring(20), blocks(5, 5, 5, 5)),
@@ -127,7 +127,7 @@ def test_a_placement_changes_no_bit(tmp_path):
     words = ("--nodes", 8, "--out", tmp_path / "alone", *RUN)
     assert python("-m", "dadmm.run", *words).end().code == 0
     alone, between = arrays_of(tmp_path / "alone"), {}
-    for name in placement.PLACEMENTS:
+    for name in ("hosts", "blocks"):
         words = ("--placement", name, "--out", tmp_path / name, *RUN)
         ended = start_netem(*DEALT, "--", *words).end()
         assert ended.code == 0, ended.err

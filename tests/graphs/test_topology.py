@@ -95,7 +95,7 @@ def test_points_near_by_are_the_same_from_a_tree(n, radius, monkeypatch):
 
 @pytest.mark.parametrize("builder", RANDOM)
 def test_random_graphs_follow_their_seed_and_level(builder):
-    """If one is too sparse, the level in the sentence connects it, and less does not."""
+    """Of one that is too sparse, the error names the least level that connects it."""
     graphs = [builder(20, seed=seed) for seed in range(50)]
     few, many = (builder(30, level, seed=1) for level in (0.5, 0.7))
 

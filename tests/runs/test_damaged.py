@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
 import shutil
 import zipfile
+from functools import reduce
 
 import numpy as np
 import pytest
 
-from dadmm import run
-from dadmm.core.errors import DadmmError
-from dadmm.runs.stored import POSITIVE, StoredRun
+from dadmm import report, run
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.runs.stored import POSITIVE, StoredRun, read_summary
+from dadmm.show import document, outcome, panels
+from dadmm.show.page import Page
 from dadmm.timing.trace import Trace
 
 FILES = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
@@ -23,10 +27,9 @@ FILES = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz"
 def whole(tmp_path_factory):
     """A small run, which says that it ran under MPI: others never waited."""
     folder = tmp_path_factory.mktemp("damaged") / "run"
-    size = ["--nodes", "4", "--n-samples", "40", "--dimension", "5"]
-    more = ["--tolerance", "0", "--max-iter", "6", "--record-edges"]
-    more += ["--n-components", "2", "--topology", "ring", "--quiet", "--out"]
-    assert run.main([*size, *more, str(folder)]) == 0
+    words = "--nodes 4 --n-samples 40 --dimension 5 --tolerance 0 --max-iter 6 --quiet "
+    words += f"--record-edges --n-components 2 --topology ring --out {folder}"
+    assert run.main(words.split()) == 0
     edit(folder / "summary.json", mpi_library="MPICH")
     return folder
 
@@ -46,12 +49,6 @@ def cell(file, column, value):
     words[head.split(",").index(column)] = value
     lines[5] = ",".join(words)
     file.write_text("\n".join([head, *lines]) + "\n")
-
-
-def setting(file, line):
-    name = line.partition(" =")[0]
-    kept = [k for k in file.read_text().splitlines() if not k.startswith(f"{name} =")]
-    file.write_text("\n".join([*kept, line]) + "\n")
 
 
 def edges(file, change):
@@ -76,7 +73,7 @@ def cut(file):
 def claim_a_lot(file):
     """Write an array whose header promises terabytes."""
     buffer = io.BytesIO()
-    head = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 2)}
+    head = {"descr": "<i8", "fortran_order": False, "shape": (2**38, 2)}
     np.lib.format.write_array_header_1_0(buffer, head)
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("edges.npy", buffer.getvalue())
@@ -93,20 +90,17 @@ ANY_FILE = {
 OWN = {
     "config.toml": {
         "deep": lambda f: f.write_text("a = " + "[" * 10**5),
-        "digits": lambda f: setting(f, "seed = " + "9" * 5000),
-        "other nodes": lambda f: setting(f, "nodes = 5"),
+        "digits": lambda f: f.write_text("seed = " + "9" * 5000),
+        "other nodes": lambda f: f.write_text("nodes = 5"),
         "foreign": lambda f: f.write_text("[tool]\nx = 1\n"),
     },
     "summary.json": {
         "a list": lambda f: f.write_text("[]"),
         "absent": lambda f: f.unlink(),
         "no entries": lambda f: f.write_text("{}"),
-        "no nodes": lambda f: edit(f, n_nodes=0),
         "other nodes": lambda f: edit(f, n_nodes=5),
         "too many nodes": lambda f: edit(f, n_nodes=2**60),
-        "bytes": lambda f: edit(f, bytes="x"),
         "hosts": lambda f: edit(f, node_hosts=["a"]),
-        "iterations": lambda f: edit(f, iterations="x"),
     },
     "history.csv": {
         "a word": lambda f: cell(f, "iteration", "x"),
@@ -129,10 +123,9 @@ OWN = {
         "terabytes": claim_a_lot,
     },
 }  # fmt: skip
-DAMAGES = [
-    *((file, damage) for file in FILES for damage in ANY_FILE),
-    *((file, damage) for file, own in OWN.items() for damage in own),
-]
+DAMAGES = [(f, damage) for f in FILES for damage in (*ANY_FILE, *OWN[f])]
+SETTINGS = [case for case in DAMAGES if case[0] == "config.toml"]
+ROWS = [("history.csv", damage) for damage in (*ANY_FILE, "fewer iterations", "a word")]
 
 
 def damaged(folder, file, damage):
@@ -148,30 +141,27 @@ def read(folder):
     assert Trace.of(found).n_nodes == 4
 
 
-def test_a_whole_run_is_read(folder):
-    read(folder)
-
-
 @pytest.mark.parametrize(("file", "damage"), DAMAGES)
-def test_a_damaged_file_is_refused_by_its_name(folder, file, damage):
+def test_a_damaged_file_is_refused_by_its_name(folder, file, damage, capfd, tmp_path):
+    """A page needs few entries; a run without a summary is one that has not ended."""
+    read(folder)
     damaged(folder, file, damage)
     with pytest.raises(DadmmError) as caught:
         read(folder)
 
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+    if damage in [*ANY_FILE][1:]:
+        return
+    pytest.importorskip("plotly", reason="the extra `report` is not installed")
+    code = report.main([str(folder), "--out", str(tmp_path / "a.html")])
+    said = capfd.readouterr().err.splitlines()
+    assert (code, len(said)) in ((0, 0), (2, 1))
 
 
 @pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        *(("history.csv", damage) for damage in ANY_FILE),
-        ("edges.csv", "cut short"),
-        ("history.csv", "fewer iterations"),
-        ("history.csv", "a word"),
-        *(("config.toml", damage) for damage in (*ANY_FILE, *OWN["config.toml"])),
-    ],
-)  # fmt: skip
+    ("file", "damage"), [*ROWS, *SETTINGS, ("edges.csv", "cut short")]
+)
 def test_a_damaged_run_is_not_resumed(folder, file, damage, capfd):
     damaged(folder, file, damage)
 
@@ -181,18 +171,82 @@ def test_a_damaged_run_is_not_resumed(folder, file, damage, capfd):
         assert str(folder / file if file == "config.toml" else folder) in line
 
 
-@pytest.mark.parametrize(
-    ("file", "damage"), [case for case in DAMAGES if case[1] not in [*ANY_FILE][1:]]
-)
-def test_a_damaged_run_has_a_page_or_one_sentence(
-    folder, file, damage, capfd, tmp_path
-):
-    """A page needs few entries; a run without a summary is one that has not ended."""
-    pytest.importorskip("plotly", reason="the extra `report` is not installed")
-    from dadmm import report
+BAD = ["null", "-1.06", '"x"', "[null]", '{"a": []}', "1e400", "1" * 400]
+GONE = object()
 
-    damaged(folder, file, damage)
-    code = report.main([str(folder), "--out", str(tmp_path / "a.html")])
 
-    said = capfd.readouterr().err.splitlines()
-    assert (code, len(said)) in ((0, 0), (2, 1))
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Runs whose summaries have all entries among them."""
+    home, rng = tmp_path_factory.mktemp("summaries"), np.random.default_rng(0)
+    lines = [f"{x:.4f},{k},{t}" for x, k, t in zip(
+        rng.normal(size=90), rng.choice(list("abc"), 90), rng.choice(["no", "yes"], 90),
+        strict=True,
+    )]  # fmt: skip
+    (home / "table.csv").write_text("\n".join(["u,kind,y", ",a,no", *lines, ""]))
+    rows = rng.normal(size=(60, 5)) * [9, 7, 1, 1, 1]
+    np.save(home / "whole.npy", rows)
+    np.save(home / "gaps.npy", np.where(rng.random((60, 5)) < 0.1, np.nan, rows))
+    own = {
+        "table.csv": "--problem logistic --alpha 0 --on-missing drop",
+        "gaps.npy": "--n-components 2",
+        "whole.npy": "--n-components 2",
+    }
+    for name, words in own.items():
+        words += f" --data {home / name} --nodes 3 --quiet --out {home / name[:4]}"
+        assert run.main(words.split()) in (0, 3)
+    return [home / name[:4] for name in own]
+
+
+def places(content, path=()):
+    """Yield the path to each entry of a JSON document, at all depths."""
+    pairs = ()
+    if isinstance(content, dict):
+        pairs = content.items()
+    elif isinstance(content, list):
+        pairs = enumerate(content[:2])
+    for key, value in pairs:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def mutated(summary, path, value):
+    whole = copy.deepcopy(summary)
+    *above, last = path
+    place = reduce(lambda inner, key: inner[key], above, whole)
+    if value is GONE:
+        del place[last]
+    else:
+        place[last] = value
+    return whole
+
+
+def use(run):
+    """Call all that reads a summary, except what draws."""
+    page = Page([run])
+    outcome.badge(run)
+    outcome.top(page)
+    outcome.results(page)
+    document._facts(run)
+    panels.endings(run)
+    panels.title([run])
+
+
+def test_no_mutation_of_an_entry_of_a_summary_reaches_a_reader(folders, tmp_path):
+    file, refused, cases, seen = tmp_path / "summary.json", 0, 0, set()
+    for folder in folders:
+        whole = StoredRun.read(folder)
+        use(whole)
+        for path in {*places(whole.summary)} - seen:
+            seen.add(path)
+            for value in [*map(json.loads, BAD), GONE]:
+                cases += 1
+                file.write_text(json.dumps(mutated(whole.summary, path, value)))
+                try:
+                    found = read_summary(file)
+                    one = StoredRun(folder, found)
+                    vars(one).update(vars(whole) | {"summary": found})  # read once
+                    use(one)
+                except ConfigError as error:
+                    refused += path[0] in str(error)
+    assert refused > 0.6 * cases > 500
