@@ -1,6 +1,6 @@
 """Quadratics: a scheme that would adapt for ever, and penalties of one end's own.
 
-That every scheme reaches the optimum is shown in `tests/comm/test_sending_runs.py`.
+That every scheme reaches the optimum is shown in `tests/comm/test_sending.py`.
 """
 
 from __future__ import annotations
