@@ -188,15 +188,3 @@ def check_entries(
     for name, kind in kinds.items():
         kind.check(name, content[name])
     return dict(content)
-
-
-def check_known(content: Mapping[str, Any], kinds: Mapping[str, Any], at: str) -> None:
-    """Raise if an entry of a JSON object is not of its kind; it may be missing.
-
-    The kind of an object within it is a mapping of kinds. Errors name the entry.
-    """
-    for key in kinds.keys() & content.keys():
-        kind, value = kinds[key], content[key]
-        (kind if isinstance(kind, Kind) else OBJECT).check(at + key, value)
-        if not isinstance(kind, Kind):
-            check_known(value, kind, f"{at}{key}.")
