@@ -38,7 +38,7 @@ from dadmm.cli.trials import (
 from dadmm.comm import identity
 from dadmm.comm.sending import check_drop
 from dadmm.comm.world import collectively, from_rank_0
-from dadmm.core.arguments import Parser, print_out, program
+from dadmm.core.arguments import Parser, print_out
 from dadmm.core.documents import Table, writing
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
@@ -50,17 +50,17 @@ from dadmm.timing.network import Network
 CELLS = "cells.jsonl"  # finished runs, one a line
 TUNING = (1001, 1002)  # seeds on which settings are found
 TARGETS = {True: 1.0, False: 1e-6}  # degrees for a subspace, else a relative distance
+ABOUT = (
+    "Compare methods on one problem by iterations, bytes and modelled seconds. The "
+    "settings of dadmm run are allowed, too: --problem, --data, --nodes, "
+    "--coordinates, --max-iter, --report and others."
+)
 OWN = {"--scheme": "--method", "--seed": "--seeds", "--data-seed": "--seeds"}
 
 
 def make_parser() -> Parser:
     """Return the parser of the flags that `dadmm run` does not have."""
-    parser = Parser(
-        prog=program("compare"), allow_abbrev=False,
-        description="Compare methods on one problem by iterations, bytes and modelled "
-        "seconds. The settings of dadmm run are allowed, too: --problem, --data, "
-        "--nodes, --coordinates, --max-iter, --report and others.",
-    )  # fmt: skip
+    parser = Parser("compare", ABOUT, allow_abbrev=False)
     add = parser.add_argument
     several: dict[str, Any] = {"action": "append", "default": []}
     add("--method", metavar="NAME", **several, help="a scheme (snap, nap, ...), extra, "

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dadmm.core import documents
-from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.arguments import Parser, reports_errors
 from dadmm.core.documents import write_text
-from dadmm.core.errors import ConfigError, DadmmError, shown
+from dadmm.core.errors import ConfigError, shown
 from dadmm.timing.network import CLASSES, Link, Network
 
 
@@ -90,26 +90,18 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
-    parser = Parser(
-        prog=program("calibrate"),
-        description="Fit latency and bandwidth to measured messages.",
-    )
-    parser.add_argument(
-        "rows", metavar="ROWS.csv", help="columns: class, bytes, seconds"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="file for the network (default: print)"
-    )
-    try:
-        given = parser.parse_args(argv)
-        path = Path(given.out or given.rows)
-        text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
-        if given.out:
-            write_text(path, text)
-    except DadmmError as error:
-        return report_error(error)
-    if not given.out:
+    parser = Parser("calibrate", "Fit latency and bandwidth to measured messages.")
+    add = parser.add_argument
+    add("rows", metavar="ROWS.csv", help="columns: class, bytes, seconds")
+    add("--out", metavar="FILE", help="file for the network (default: print)")
+    given = parser.parse_args(argv)
+    path = Path(given.out or given.rows)
+    text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
+    if given.out:
+        write_text(path, text)
+    else:
         print(text, end="")
     return 0
