@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core import documents
+from dadmm.core.documents import reading
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array, Matrix
 from dadmm.data import matlab
@@ -29,6 +28,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
+ADVICE = (
+    "check the path, the number of nodes, and that {node} stands for the number of a "
+    "node"
+)
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 ALL = slice(None)
 Place = str | PathLike[str]
@@ -241,28 +244,8 @@ def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path,
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     if key and not reader.archive:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
-    try:
-        documents.check_regular(file)
-        with (
-            file.open("rb"),  # may raise that it is not permitted
-            np.errstate(all="ignore"),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
-            yield reader, file, key
-    except ShardError as error:
-        raise ShardError(f"{file}: {error}") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # parsers raise many types on a broken file
-        reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
-        said = f"{file} is not a valid {file.suffix} file: {reason}"
-        if isinstance(error, OSError) and error.errno is not None:
-            said = (
-                f"cannot read {file}: {error.strerror}; check the path, the number of "
-                "nodes, and that {node} stands for the number of a node"
-            )
-        raise ShardError(said) from None
+    with reading(file, ShardError, ADVICE), file.open("rb"):  # if that is permitted
+        yield reader, file, key
 
 
 def _read(

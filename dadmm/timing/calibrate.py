@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import nnls
 
-from dadmm.core import documents
 from dadmm.core.arguments import Parser, reports_errors
-from dadmm.core.documents import write_text
+from dadmm.core.documents import reading, write_text
 from dadmm.core.errors import ConfigError, shown
 from dadmm.timing.network import CLASSES, Link, Network
 
@@ -40,14 +40,8 @@ def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
         )
     times = np.array([np.median(seconds[sizes == size]) for size in points])
     design = np.stack([1 / times, points / times], axis=1)
-    best, least = np.zeros(2), math.inf
-    for columns in ([0, 1], [0], [1]):  # both, or one if the other is negative
-        found = np.zeros(2)
-        found[columns] = np.linalg.pinv(design[:, columns]).sum(axis=1)
-        misfit = float(np.sum((design @ found - 1) ** 2))
-        if (found >= 0).all() and misfit < least:
-            best, least = found, misfit
-    latency, pace = best.tolist()
+    scale = design.max(axis=0)
+    latency, pace = (nnls(design / scale, np.ones(len(times)))[0] / scale).tolist()
     return latency, 1 / pace if pace > 0 else math.inf
 
 
@@ -66,12 +60,8 @@ def calibrated(rows: Iterable[Mapping[str, str]], name: str = "network") -> Netw
 
 def read(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
-    try:
-        documents.check_regular(path)
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise documents.unreadable(path, error) from None
+    with reading(path), open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
     for column in ("class", "bytes", "seconds"):
         if not rows or column not in rows[0]:
             raise ConfigError(
