@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from operator import attrgetter
 
 from dadmm.core.errors import ConfigError, shown
@@ -22,6 +23,18 @@ def check_place(what: str, place: str) -> None:
     if not colon or not all(word.isidentifier() for word in words):
         raise ConfigError(
             f"{what} {shown(place)} is not of the form package.module:Class"
+        )
+
+
+def check_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise unless a name is a known one, or has the form of a class's place."""
+    words = [*known]
+    if ":" in str(name):
+        check_place(what, name)
+    elif name not in words:
+        raise ConfigError(
+            f"unknown {what} {shown(name)}; choose one of {', '.join(words)}, or a "
+            "class of your own as package.module:Class"
         )
 
 
