@@ -106,7 +106,7 @@ class Comparison(Job):
             collectively(self.world, self._read, list(argv))
         except SystemExit:  # --help
             return OK
-        given, done = self.given, json.loads(from_rank_0(self.world, self._done))
+        given, done = self.given, from_rank_0(self.world, self._done)
         cells = [
             Cell(*parts)
             for parts in product(
@@ -123,14 +123,12 @@ class Comparison(Job):
             if self.world.rank == 0 and bar.due():
                 bar.show(k + 1)
         about, names = self._sentence(), list(self.networks)
-        print_out(
-            from_rank_0(
-                self.world,
-                lambda: write_comparison(
-                    Path(given.out), rows, about, names, self.config.report
-                ),
-            )
-        )
+        folder, report = Path(given.out), self.config.report
+
+        def write() -> str:
+            return write_comparison(folder, rows, about, names, report)
+
+        print_out(from_rank_0(self.world, write))
         return OK
 
     def _read(self, argv: list[str]) -> None:
@@ -288,9 +286,9 @@ class Comparison(Job):
             said += f" Tuned on other seeds: {', '.join(tuned)}."
         return said
 
-    def _done(self) -> str:
+    def _done(self) -> Table:
         """Return the finished runs of the folder, on rank 0."""
-        folder, done = Path(self.given.out), {}
+        folder, done = Path(self.given.out), Table()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with open(folder / CELLS, "a+", encoding="utf-8") as file:
@@ -299,7 +297,7 @@ class Comparison(Job):
                     with suppress(ValueError):  # the job was ended while it wrote this
                         key, done[key] = json.loads(line)
                 file.write("\n")
-        return json.dumps(done)
+        return done
 
     def _keep(self, done: Table, key: str, found: object) -> None:
         """Note a finished run, and append it to the folder, on rank 0."""

@@ -268,7 +268,7 @@ class Job:
         All checks come before the first change in an existing folder.
         """
         world = self.world
-        path, run = json.loads(from_rank_0(world, self._enter))
+        path, run = from_rank_0(world, self._enter)
         if world.rank:
             self.folder = RunFolder(Path(path), self.graph.n_nodes, run=run)
         self.checkpoints = self._make_checkpoints()
@@ -277,7 +277,7 @@ class Job:
         self.rows = collectively(world, self._join)
         self.checkpoints.sync = self.rows.sync
 
-    def _enter(self) -> str:
+    def _enter(self) -> list[str]:
         """Lock the folder, on rank 0; return its path, and the identity of the run."""
         config = self.config
         if self.resume is None:
@@ -292,7 +292,7 @@ class Job:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return json.dumps([str(self.folder.path), self.folder.run])
+        return [str(self.folder.path), self.folder.run]
 
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
@@ -456,12 +456,11 @@ class Job:
             print_out(f"{laid_out(summary.text(config, home))}\n")
 
 
-def check_report() -> str:
+def check_report() -> None:
     """Raise if a page cannot be written, before the run begins."""
     from dadmm.show.report import check_plotly  # only where a page is asked for
 
     check_plotly()
-    return ""
 
 
 def _report(folder: Path) -> str:

@@ -38,7 +38,7 @@ if __name__ == "__main__":
     for own in lengths:
         for longest in lengths:
             mine = "é" * (own // 2) if RANK else "x" * longest
-            assert WORLD.texts(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
+            assert WORLD.told(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
             assert WORLD.share(mine) == "x" * longest
     records = Checks(WORLD).gather(number=RANK, long="y" * 300 * RANK)
     assert [record["number"] for record in records] == [0, 1, 2, 3]
@@ -49,7 +49,7 @@ if __name__ == "__main__":
         told([(fails_on([1]), False), (lambda: {"seed": str(RANK)}, True)]),
         told([(fails_on([0], ConfigError("of rank 0")), False)]),
     ]
-    assert len(set(WORLD.texts("\n".join(said)))) == 1
+    assert len(set(WORLD.told("\n".join(said)))) == 1
     if RANK == 0:
         print(*said, sep="\n")
     assert from_rank_0(WORLD, lambda: f"text of {RANK}") == "text of 0"
