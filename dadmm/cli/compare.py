@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from dadmm.baselines import Algorithm
 from dadmm.baselines.run import check_suited
 from dadmm.cli.comparison import write_comparison
-from dadmm.cli.job import OK, Job, check_report, run_job
+from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.methods import Method, parse_method, parse_sending
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import (
@@ -39,6 +39,7 @@ from dadmm.comm import identity
 from dadmm.comm.sending import check_drop
 from dadmm.comm.world import collectively, from_rank_0
 from dadmm.core.arguments import Parser, print_out
+from dadmm.core.classes import require
 from dadmm.core.documents import Table, writing
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
@@ -151,7 +152,7 @@ class Comparison(Job):
         if not 0.0 <= given.work < 1e9:
             raise ConfigError(f"--work must be from 0 to 1e9, got {given.work:g}")
         if config.report:
-            check_report()
+            require(*REPORT)
         self.given, self.config = given, config
         self.machines = [""] * self.world.size
         self.methods = [parse_method(text) for text in given.method or ["snap"]]
@@ -228,7 +229,7 @@ class Comparison(Job):
                 return last
 
             start = 1.0
-            if cell.method.is_scheme:
+            if issubclass(cell.method.make, Scheme):
                 self._prepare(cell._replace(seed=TUNING[0]))
                 start = usual_penalty(self.world, self._setting, self.graph)
             self._keep(done, key, find_best(latest, start, self.config.max_iter))

@@ -30,6 +30,7 @@ from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
+from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
@@ -47,6 +48,7 @@ from dadmm.solver.solve import run_plan
 from dadmm.solver.subspace import n_axes
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
+REPORT = ("plotly", "the report", "report")  # what --report needs
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 GATHERS = (
     "--compare-centralised: rank 0 gathers each node's number of rows, column means "
@@ -132,7 +134,7 @@ class Job:
             self.preview()
             return OK
         if self.config.report:
-            from_rank_0(self.world, check_report)
+            collectively(self.world, require, *REPORT)
         self.build_graph()
         self.load_data()
         try:
@@ -454,13 +456,6 @@ class Job:
         collectively(world, write_all)
         if world.rank == 0 and not config.quiet:
             print_out(f"{laid_out(summary.text(config, home))}\n")
-
-
-def check_report() -> None:
-    """Raise if a page cannot be written, before the run begins."""
-    from dadmm.show.report import check_plotly  # only where a page is asked for
-
-    check_plotly()
 
 
 def _report(folder: Path) -> str:

@@ -30,11 +30,6 @@ class Method(NamedTuple):
     settings: Mapping[str, Value]
 
     @property
-    def is_scheme(self) -> bool:
-        """Whether it is ADMM."""
-        return issubclass(self.make, Scheme)
-
-    @property
     def tuned(self) -> str:
         """The setting to be found, or ""."""
         return next((k for k, value in self.settings.items() if value == BEST), "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 
 from dadmm.comm.traffic import Counter, count, counter
-from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction, Value
+from dadmm.comm.tree import TreeReduction, Value
 from dadmm.comm.wire import Box
 from dadmm.core.layout import Matrix
 from dadmm.graphs.incidence import Incidence
@@ -143,10 +143,8 @@ class Hosted:
         self.topology, self.exchange = topology, exchange
         self.nodes, self.arcs = exchange.nodes, exchange.arcs
         self.incidence = Incidence(topology.degrees[self.nodes])
-        self._node_order, self._arc_order = (
-            np.argsort(self.nodes),
-            np.argsort(self.arcs),
-        )
+        orders = np.argsort(self.nodes), np.argsort(self.arcs)
+        self._node_order, self._arc_order = orders
 
     def by_node(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (n, ...) in the order of the nodes' numbers."""
@@ -162,12 +160,10 @@ class Hosted:
         exchange = self.exchange
         return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
-    def total(
-        self,
-        rows: Iterable[Value],
-        merge: Merge | Stacked = np.add,
-        finish: Finish | None = None,
-    ) -> Value:
-        """Return the sum over all nodes of one value for each row of this process."""
+    def total(self, rows: Iterable[Value], *how: Value) -> Value:
+        """Return the values of all nodes merged, given one for each row here.
+
+        ``how`` are the other arguments of `TreeReduction.reduce`.
+        """
         values = dict(zip(self.nodes.tolist(), rows, strict=True))
-        return self.tree.reduce(values, merge, finish)
+        return self.tree.reduce(values, *how)

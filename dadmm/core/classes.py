@@ -1,14 +1,23 @@
-"""Classes of a user by their place, as ``package.module:Class``."""
+"""Classes of a user by their place, ``package.module:Class``; optional packages."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterable
 from operator import attrgetter
 
-from dadmm.core.errors import ConfigError, shown
+from dadmm.core.errors import ConfigError, DadmmError, shown
+
+
+def require(
+    package: str, user: str, extra: str, error: type[DadmmError] = ConfigError
+) -> None:
+    """Raise unless a package of an extra is installed, which its user needs."""
+    if importlib.util.find_spec(package) is None:
+        raise error(f"{user} needs {package}; pip install 'dadmm[{extra}]' installs it")
 
 
 def place_of(kind: type) -> str:

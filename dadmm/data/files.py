@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dadmm.core.classes import require
 from dadmm.core.documents import reading
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array, Matrix
@@ -364,13 +365,9 @@ def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
 
 def _parquet(file: Path) -> tuple[ParquetFile, list[int]]:
     """Return a .parquet file, and the number of rows up to each row group."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise ShardError(
-            "it needs pyarrow; install it with pip install 'dadmm[tables]', or save "
-            "the table in another format"
-        ) from None
+    require("pyarrow", "it", "tables", ShardError)
+    from pyarrow import parquet
+
     whole = parquet.ParquetFile(file)
     groups = map(whole.metadata.row_group, range(whole.num_row_groups))
     return whole, [0, *accumulate(group.num_rows for group in groups)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dadmm.core.arguments import Parser, reports_errors
-from dadmm.core.errors import ConfigError
+from dadmm.core.classes import require
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import StoredRun, run_folders
 
@@ -59,15 +59,9 @@ def _formats(text: str) -> list[str]:
 
 def draw(given: argparse.Namespace) -> int:
     """Draw the figures and print their paths."""
-    try:
-        from dadmm.show.to_matplotlib import save
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ConfigError(
-            "drawing needs matplotlib; pip install matplotlib, or run ./launch/setup "
-            "in a clone, which adds it to its .venv"
-        ) from None
+    require("matplotlib", "drawing", "plot")
+    from dadmm.show.to_matplotlib import save
+
     runs = [StoredRun.read(folder) for folder in run_folders(given.runs)]
     folder = Path(given.out) if given.out else runs[0].folder
     prefix = "compare-" if len(runs) > 1 else ""

@@ -6,17 +6,16 @@ a page that cannot be written.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, reports_errors
+from dadmm.core.classes import require
 from dadmm.core.documents import writing
-from dadmm.core.errors import ConfigError, OutputError
+from dadmm.core.errors import OutputError
 from dadmm.core.schema import number
 from dadmm.runs.folder import REPORT, RunFolder
 from dadmm.runs.stored import read_run, run_folders
@@ -50,15 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def check_plotly() -> None:
-    """Raise if plotly, which draws in the browser, is missing."""
-    if sys.modules.get("plotly", find_spec) is None or find_spec("plotly") is None:
-        raise ConfigError(
-            "the report needs plotly; pip install plotly, or run ./launch/setup in a "
-            "clone, which adds it to its .venv"
-        )
-
-
 def write_page(
     folders: Sequence[Path], out: str | None = None, every: float = 0.0
 ) -> tuple[Path, bool]:
@@ -66,7 +56,7 @@ def write_page(
 
     Then an open page loads itself again after ``every`` seconds.
     """
-    check_plotly()
+    require("plotly", "the report", "report")
     if len(folders) == 1 and is_comparison(folders[0]):
         place = write_comparison(folders[0], *read_comparison(folders[0]), out)
         return place, False
