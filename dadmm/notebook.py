@@ -6,7 +6,6 @@ in a temporary place.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
@@ -107,6 +106,7 @@ def _write(
 ) -> None:
     from dadmm.cli import results
     from dadmm.comm.world import World
+    from dadmm.core import files
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
     from dadmm.models.predictions import KINDS
@@ -148,13 +148,16 @@ def _write(
         with writing(path):
             write_text(path / "config.toml", config.to_toml())
             for name, (columns, keys, rows) in tables.items():
-                first = result.iterations - len(rows) + 1
-                text = io.StringIO()
-                text.write(",".join(columns) + "\n")
-                for t, block in enumerate(rows.rows.tolist(), first):
-                    for key, row in zip(keys, block, strict=True):
-                        text.write(",".join(map(str, (t, *key, *row))) + "\n")
-                write_text(path / f"{name}.csv", text.getvalue())
+                blocks = enumerate(
+                    rows.rows.tolist(), result.iterations - len(rows) + 1
+                )
+                lines = (
+                    row_files.row_of(t, key, row) + b"\n"
+                    for t, block in blocks
+                    for key, row in zip(keys, block, strict=True)
+                )
+                with files.replacing(path / f"{name}.csv") as file:
+                    row_files.write_rows(file, columns, lines)
             content = None if model is None else model.to_json()
             folder.write_results(path, summary, arrays, content)
     finally:

@@ -147,7 +147,7 @@ class Rule:
 
 def over(lengths: ArrayLike, limit: ArrayLike) -> Array:
     """Return norms as multiples of limits; infinite if a limit is 0 or a norm NaN."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         ratio = np.divide(lengths, limit)
     return np.where(np.isnan(ratio), np.inf, ratio)
 

@@ -21,7 +21,7 @@ from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.data.files import extent, open_blocks
+from dadmm.data.files import READERS, extent, open_blocks
 from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser("predict", "Predict new rows by the model of a run.")
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run, or a model.json")
-    add("table", metavar="FILE", help="rows: .csv, .parquet, .npy, ...")
+    add("table", metavar="FILE", help=f"rows: {', '.join(READERS)}")
     add("--out", metavar="CSV", required=True, help="file for the predictions")
     add("--force", action="store_true", help="replace --out if it exists")
     add("--unknown", choices=UNKNOWN, help="what to do with a category that the fit "

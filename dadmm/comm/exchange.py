@@ -73,7 +73,7 @@ class Exchange:
         #: (E,) bytes of each message; at both ends 0 if there is none
         self.lengths = np.zeros(n_edges, dtype=np.int64)
         self._sent, self.collectives = counter(n_edges), counter()
-        self._node_order = np.argsort(nodes)
+        self.node_order = np.argsort(nodes)  #: (n,) rows in the order of node numbers
         self._posted: dict[str, Matrix] = {}
         # the row at the other end of each edge; of edges to other ranks, their own
         row = np.empty(len(topology.indices), dtype=np.int64)
@@ -105,7 +105,7 @@ class Exchange:
 
     def post(self, name: str, rows: Matrix) -> None:
         """Start to share rows, one per node of this process, with all nodes."""
-        self._posted[name] = rows[self._node_order]
+        self._posted[name] = rows[self.node_order]
         self.collectives += 1, rows.nbytes
 
     def read(self, name: str) -> Matrix:
@@ -143,12 +143,11 @@ class Hosted:
         self.topology, self.exchange = topology, exchange
         self.nodes, self.arcs = exchange.nodes, exchange.arcs
         self.incidence = Incidence(topology.degrees[self.nodes])
-        orders = np.argsort(self.nodes), np.argsort(self.arcs)
-        self._node_order, self._arc_order = orders
+        self._arc_order = np.argsort(self.arcs)
 
     def by_node(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (n, ...) in the order of the nodes' numbers."""
-        return rows[self._node_order]
+        return rows[self.exchange.node_order]
 
     def by_edge(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (E, ...) in the order of ``topology.edges``."""

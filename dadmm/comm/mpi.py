@@ -187,7 +187,7 @@ class MPIExchange(Exchange):
         return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
-        own, counts = rows[self._node_order], self._n_hosted * rows.shape[1]
+        own, counts = rows[self.node_order], self._n_hosted * rows.shape[1]
         everyone = np.empty((len(self.hosts), rows.shape[1]))
         self._posted[name] = everyone
         if (counts == counts[0]).all():

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from networkx import Graph
 
-PLACEMENTS = ("hosts", "blocks")
 STARTS = 5  # of the bisection: the first in the order of nodes, the others shuffled
 WORK = 100_000  # limit of edges times starts: a second or two, while all ranks wait
 

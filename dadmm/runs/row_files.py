@@ -67,6 +67,11 @@ def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
         yield from takewhile(lambda line: line.endswith(b"\n"), file)
 
 
+def row_of(t: int, key: Iterable[int], values: Iterable[float]) -> bytes:
+    """Return a row without its end."""
+    return ",".join(map(repr, (t, *key, *values))).encode()
+
+
 def sealed(row: bytes) -> bytes:
     """Return the line of a part for a row without its end: with a checksum."""
     return b"%b,%08x\n" % (row, zlib.crc32(row))
@@ -222,8 +227,7 @@ class PartFile:
 
     def _write(self, t: int, rows: Array) -> None:
         for key, row in zip(self._keys, rows.tolist(), strict=True):
-            words = ",".join(map(repr, (t, *key, *row)))
-            self._file.write(sealed(words.encode()))
+            self._file.write(sealed(row_of(t, key, row)))
 
     def _thin(self, t: int) -> None:
         """Double the step, and leave out rows that were written with the old one."""

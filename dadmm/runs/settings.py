@@ -19,6 +19,8 @@ from dadmm.comm.sending import Sending
 from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
+from dadmm.data.files import READERS
+from dadmm.graphs import graphfiles
 from dadmm.graphs import schedule as schedules
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
@@ -90,6 +92,11 @@ def _of_scheme(name: str) -> Callable[[Settings], bool]:
     return lambda run: run.scheme not in known or name in known[run.scheme].uses
 
 
+def _schemes(name: str) -> str:
+    """Return the schemes that have a setting."""
+    return ", ".join(key for key, kind in penalty.SCHEMES.items() if name in kind.uses)
+
+
 def takes(problem: str, argument: str) -> bool:
     """Return whether a problem may have this argument; one of yours may have any."""
     kind = PROBLEMS.get(problem)
@@ -138,8 +145,8 @@ class Settings:
     problem_settings: str | None = setting(
         PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
     data: str | None = setting(  # a checkpoint compares the content
-        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, .txt, or one file per "
-        "node as part-{node}.csv; without it, synthetic data", common=True, resume=True)
+        DATA, None, f"a table ({', '.join(READERS)}), or one file per node as "
+        "part-{node}.csv; without it, synthetic data", common=True, resume=True)
     features: str | None = setting(
         DATA, None, "columns of X, by names or numbers with commas between (default: "
         "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
@@ -227,7 +234,7 @@ class Settings:
 
     topology: str = setting(
         GRAPH, None,
-        f"{', '.join(GRAPHS)}, or a file (.edges, .csv, .graphml, .gml, .npy); "
+        f"{', '.join(GRAPHS)}, or a file ({', '.join(graphfiles.READERS)}); "
         "several, with commas between, take turns (default: complete; without "
         "--data cluster, but for sfm)", common=True)
     schedule: str = setting(
@@ -261,18 +268,18 @@ class Settings:
         "and graph (default: auto; in raw coordinates 10, except for "
         "snap)")
     t_max: int = solver_setting(
-        "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
+        "t_max", PENALTIES, f"{_schemes('t_max')}: adapt while t < t_max",
         applies=_of_scheme("t_max"))
     residual_ratio: float = solver_setting(
-        "residual_ratio", PENALTIES, "vp, vp_ap, vp_nap, global_balance: adapt if one "
+        "residual_ratio", PENALTIES, f"{_schemes('residual_ratio')}: adapt if one "
         "residual exceeds the other by this factor",
         applies=_of_scheme("residual_ratio"))
     budget0: float | None = solver_setting(
-        "budget0", PENALTIES, "snap, nap, vp_nap: first budget of an edge (default: 32 "
-        "bits for snap, else 5)", applies=_of_scheme("budget0"))
+        "budget0", PENALTIES, f"{_schemes('budget0')}: first budget of an edge "
+        "(default: 32 bits for snap, else 5)", applies=_of_scheme("budget0"))
     budget_decay: float | None = solver_setting(
-        "budget_decay", PENALTIES, "snap, nap, vp_nap: factor from one raise of the "
-        "budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
+        "budget_decay", PENALTIES, f"{_schemes('budget_decay')}: factor from one raise "
+        "of the budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
         "budget_trigger", PENALTIES, "a budget that is spent is raised if a change "
         "exceeds this; nap, vp_nap: the change of the objective (default: 0.1); snap: "

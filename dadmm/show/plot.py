@@ -64,17 +64,18 @@ def draw(given: argparse.Namespace) -> int:
 
     runs = [StoredRun.read(folder) for folder in run_folders(given.runs)]
     folder = Path(given.out) if given.out else runs[0].folder
-    prefix = "compare-" if len(runs) > 1 else ""
+    prefix, lacking = "compare-" if len(runs) > 1 else "", list[str]()
     for kind in KINDS if given.kind == "all" else [given.kind]:
         if given.kind == "all" and not all(_has(kind, run) for run in runs):
-            if kind in BY_EDGE:
-                print(f"dadmm: no {kind}: it needs --record-edges", file=sys.stderr)
+            lacking += [kind] if kind in BY_EDGE else []
             continue
         figure = draw_figure(kind, runs, given.at)
         names = [f"{prefix}{kind}.{end}" for end in given.format]
         RunFolder(folder).add_figures(names)
         for path in save(figure, folder / (prefix + kind), given.format):
             print(path)
+    for kind in lacking:
+        print(f"dadmm: no {kind}: it needs --record-edges", file=sys.stderr)
     return 0
 
 

@@ -150,7 +150,6 @@ def transcript(line: str, ended: Ended) -> list[str]:
 
 @pytest.mark.parametrize("file", SESSIONS, ids=lambda file: file.stem)
 def test_a_session(file, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "argv", ["dadmm"])
     monkeypatch.syspath_prepend(tmp_path)

@@ -40,19 +40,19 @@ def test_any_number_of_nodes_per_rank_has_the_same_bits(tmp_path):
 
     assert ended.code == 0, ended.err
     runs, stopped, silent, lost, resumed = map(int, ended.out.split())
-    assert runs >= 74 + 290 // step
-    assert resumed >= 300 // step
+    assert runs >= 55 + 200 // step
+    assert resumed >= 240 // step
     assert stopped >= 8
-    assert silent >= 15
+    assert silent >= 8
     assert lost == 3
 
 
 def test_a_library_user_may_pass_a_communicator():
-    """Results, mistakes and requests to stop: see library.py."""
+    """Results, mistakes, requests to stop, texts, steps and sums: see library.py."""
     ended = mpiexec(4, *program("library.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 6
+    assert len(ended.out.splitlines()) == 9
 
 
 def misfortune(event: str, cwd: Path):

@@ -6,7 +6,6 @@ import pytest
 
 from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError
-from tests.support.processes import mpiexec, program
 
 
 def raises(error):
@@ -41,18 +40,6 @@ def test_after_a_failure_further_steps_are_left_out(error, kind):
     assert not done
     with pytest.raises(ZeroDivisionError):
         Checks(World()).run(lambda: 1 / 0)
-
-
-@pytest.mark.mpi
-def test_the_first_step_that_fails_is_named_on_all_ranks():
-    """Of several ranks the lowest; facts are compared in their turn."""
-    ended = mpiexec(4, *program("checks.py"))
-
-    assert ended.code == 0, ended.err
-    said = [line.split(": ")[0] for line in ended.out.splitlines()]
-    assert said == ["fine", "ShardError", "ConfigError", "ShardError", "ConfigError"]
-    for line, who in zip(ended.out.splitlines()[1:], "2310", strict=True):
-        assert f"rank {who}" in line
 
 
 @pytest.mark.mpi

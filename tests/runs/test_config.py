@@ -24,14 +24,6 @@ def parse(*words: object) -> RunConfig:
     return RunConfig.from_argv([str(word) for word in words])[0]
 
 
-def complaint(*words: object) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse(*words)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
-
-
 def test_defaults_for_a_table_are_those_of_solve():
     parameters = inspect.signature(dadmm.solve).parameters
     names = ("init", "seed", "coordinates", "bound_angle")
@@ -41,6 +33,9 @@ def test_defaults_for_a_table_are_those_of_solve():
 
     found = RunConfig(data="x.npy").options
     assert found == defaults | {"comm": dadmm.Ranks()}
+    for name in penalty.SCHEMES:  # budgets are those of the scheme
+        assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
+    assert RunConfig(summaries=False).coordinates == "raw"
 
 
 def test_every_option_of_solve_is_a_setting_of_a_run():
@@ -59,18 +54,6 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
 
     assert config.FREE - settings.names("decides") == config.FREE - compared - ends
     assert {"quiet"} == config.PER_RANK
-
-
-@pytest.mark.parametrize("name", penalty.SCHEMES)
-def test_budgets_default_to_those_of_the_scheme(name):
-    assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
-
-
-def test_without_summaries_coordinates_are_raw():
-    assert RunConfig(summaries=False).coordinates == "raw"
-    for setting in ({"coordinates": "units"}, {"init": "merged"}):
-        with pytest.raises(ConfigError, match="summaries"):
-            RunConfig(summaries=False, **setting)
 
 
 @pytest.mark.parametrize(
@@ -134,33 +117,31 @@ MISTAKES = {  # in a file, and what is named
     "strict = 1": "strict",
     "data = 1": "data",
 }
+WRONG = {  # flags, and what is named
+    "--shceme vp": "--scheme?",
+    "--eta=3": "--eta0?",
+    "--max 3": "'--max",  # nothing is abbreviated
+    "ring": "'ring'",
+    "--eta0": "--eta0",
+    "--eta0 ten": "eta0",
+    "--max-iter 1.5": "--max-iter",
+    "--quiet=yes": "--quiet",
+}
 
 
-@pytest.mark.parametrize("text", MISTAKES)
-def test_mistakes_in_a_file_are_named(text, tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(text, "latin-1")
-    said = complaint("--config", file)
+@pytest.mark.parametrize(("text", "culprit"), [*MISTAKES.items(), *WRONG.items()])
+def test_mistakes_in_files_and_flags_are_named(text, culprit, tmp_path):
+    file, words = tmp_path / "run.toml", text.split()
+    if text in MISTAKES:
+        file.write_text(text, "latin-1")
+        words = ["--config", file]
+    with pytest.raises(ConfigError) as caught:
+        parse(*words)
 
-    assert said.startswith(str(file))
-    assert MISTAKES[text] in said
-
-
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (["--shceme", "vp"], "--scheme?"),
-        (["--eta=3"], "--eta0?"),
-        (["--max", "3"], "'--max"),  # nothing is abbreviated
-        (["ring"], "'ring'"),
-        (["--eta0"], "--eta0"),
-        (["--eta0", "ten"], "eta0"),
-        (["--max-iter", "1.5"], "--max-iter"),
-        (["--quiet=yes"], "--quiet"),
-    ],
-)
-def test_mistakes_in_flags_are_named(words, culprit):
-    assert culprit in complaint(*words)
+    said = str(caught.value)
+    assert culprit in said
+    assert "\n" not in said
+    assert said.startswith(str(file)) == (text in MISTAKES)
 
 
 REFUSED = {  # values out of range, by setting
@@ -184,14 +165,16 @@ REFUSED = {  # values out of range, by setting
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_out_of_range_is_named(name):
     """From a flag as from a keyword, and by `dadmm.solve` as by a run."""
+    ways = [lambda value: RunConfig(**{name: value})]
+    ways += [lambda value: parse(f"--{name.replace('_', '-')}={value}")]
+    if name in settings.names("solver"):
+        two = quadratics(2), dadmm.Topology.ring(2)
+        ways += [lambda value: solve(*two, **{name: value})]
     for value in REFUSED[name]:
         named = re.escape(name) + r"\b[^\n]*" + re.escape(repr(value))
-        with pytest.raises(ConfigError, match=named):
-            RunConfig(**{name: value})
-        if name in settings.names("solver"):
+        for way in ways:
             with pytest.raises(ConfigError, match=named):
-                solve(quadratics(2), dadmm.Topology.ring(2), **{name: value})
-        assert re.search(named, complaint(f"--{name.replace('_', '-')}={value}"))
+                way(value)
 
 
 UNSUITED = [  # settings that a run of ridge does not have, or not so
@@ -211,6 +194,8 @@ UNSUITED = [  # settings that a run of ridge does not have, or not so
     {"compare_centralised": True},
     {"missing_fraction": 0.1},
     {"problem_settings": "alpha"},
+    {"coordinates": "metric", "summaries": False},
+    {"init": "merged", "summaries": False},
 ]
 
 

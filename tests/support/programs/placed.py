@@ -2,8 +2,7 @@
 
 Usage: placed.py FOLDER [STEP]. Four ranks take part; runs are on the first 1 to 4 of
 them, or in one process without MPI. A STEP of 1 does every case on every number of
-ranks, and resumes each from each number to each other; a larger STEP does one out of
-STEP.
+ranks, and resumes some from one number to another; a larger STEP does one out of STEP.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
+from scipy import sparse
 
 from dadmm.cli.job import Job
 from dadmm.cli.progress import Signals
@@ -38,12 +38,13 @@ LINEAR = "--problem least_squares --target price --record-edges"
 CASES = (  # with the most iterations, and the iteration after which to resume
     ("--topology ring --tolerance 0 --record-angle", 14, 9),
     (f"{LINEAR} --data houses.csv --topology star --standardise", 100, 4),
-    (f"{LINEAR} --data houses.npz --topology grid --placement FILE", 100, 4),
+    (f"{LINEAR} --data houses.npz --topology grid --placement FILE --weight w", 100, 4),
     (f"{LINEAR} --data part-{{node}}.csv --topology chain --on-missing mean", 100, 4),
     ("--data holed.npy --n-components 2 --topology random-geometric --placement blocks "
      "--tolerance 0 --record-edges", 14, 8),
     ("--problem sfm --tolerance 0", 14, 6),
     ("--problem logistic --agreement global --schedule matchings", 30, 5),
+    ("--problem ridge --data sparse.npz --topology ring", 100, 4),
 )  # fmt: skip
 
 
@@ -57,7 +58,8 @@ def write_files(n_ranks: int) -> None:
     ]
     header = "size,rooms,town,price"
     Path("houses.csv").write_text("\n".join([header, *lines, ""]))
-    np.savez("houses.npz", X=X, price=y)
+    np.savez("houses.npz", X=X, price=y, w=np.abs(y))
+    sparse.save_npz("sparse.npz", sparse.csr_array(np.column_stack([X, y])))
     for i in range(NODES):
         own = [",".join(["", *lines[i].split(",")[1:]]), *lines[i + NODES :: NODES]]
         Path(f"part-{i}.csv").write_text("\n".join([header, *own, ""]))
@@ -129,7 +131,7 @@ def check(jobs: Jobs, step: int) -> tuple[int, int]:
                 if root:
                     compare(f"{k}-whole", f"{k}-{size}")
         for j, (first, then) in enumerate(permutations(SIZES, 2)):
-            if (k + j) % (2 * step) == 0:
+            if (k + j) % (3 * step) == 0:
                 out = f"{k}-{first}-{then}"
                 jobs(first, f"{words} --max-iter {at}", f"--out {out}")
                 placed = "--placement FILE" if "FILE" in words else ""

@@ -23,7 +23,7 @@ from dadmm.comm.world import World
 from tests.support.solving import solve
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-ITERATIONS = 20
+ITERATIONS = 8
 PRECISION = 1e-11  # relative, to which a double that was sent is one that is held
 
 
