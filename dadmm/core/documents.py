@@ -59,13 +59,13 @@ def reading(
             yield
     except error as known:
         raise error(f"{path}: {known}") from None
-    except MemoryError:
-        raise
     except Exception as other:  # parsers raise many types on a broken file
         reason = str(other).partition("\n")[0].partition(";")[0].rstrip(".")
         said = f"{path} is not a valid {path.suffix} file: {reason}"
         if isinstance(other, OSError) and other.errno is not None:
             said = f"cannot read {path}: {other.strerror}; {advice}"
+        elif isinstance(other, MemoryError):
+            said = f"there is not enough memory to read {path} ({reason})"
         raise error(said) from None
 
 
