@@ -40,7 +40,7 @@ CASES = (  # with the most iterations, and the iteration after which to resume
     ("--problem sfm --tolerance 0", 14, 6),
     ("--problem logistic --agreement global --schedule matchings", 30, 5),
     ("--topology cluster --tolerance 0 --record-edges --scheme nap "
-     "--schedule matchings --payload quantised:3 --censor 0.2 --edge-sleep 0.7", 20, 13),
+     "--schedule matchings --payload float16 --censor 0.2 --edge-sleep 0.7", 20, 13),
     ("--topology chain --scheme fixed --drop-probability 0.2 --tolerance 0", 20, 13),
     ("--problem ridge --data sparse.npz --topology ring", 100, 4),
 )  # fmt: skip
