@@ -89,25 +89,38 @@ TWINS = [
     (Ridge(3.0), {"tol": 1e-12}, regression),
     (Lasso(0.4), SPARSE, regression),
     (ElasticNet(0.3), SPARSE, regression),
-    (PoissonRegressor(0.5), NEWTON, lambda: labelled(5)),
-    (LogisticRegression(0.1), NEWTON, labelled),
     (ElasticNet(0.3, l1_ratio=0.9, topology="complete", n_nodes=5), SPARSE, regression),
+    (PoissonRegressor(0.5), NEWTON, lambda: labelled(5)),
     (PoissonRegressor(0.0), NEWTON, lambda: labelled(5)),
+    (LogisticRegression(0.1), NEWTON, labelled),
     (LogisticRegression(np.inf), NEWTON, labelled),
     (LogisticRegression(), NEWTON, names),
 ]
 
 
-def twin(ours, tight):
-    """Return the estimator of scikit-learn with the parameters of ours, but tight."""
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(("ours", "tight", "data"), TWINS)
+def test_models_are_those_of_scikit_learn(ours, tight, data, dense, fit_intercept):
+    """The same alpha means the same, with whatever number of nodes; also with weights.
+
+    A node may have no row of a positive weight, and such rows count as absent.
+    """
+    (X, y), weights = data(), None
+    if not dense:
+        X, weights = np.where(X < 9.5, 0.0, X), np.linspace(0.1, 3.0, len(X))
+        weights[:15], weights[20::9] = 0.0, 0.0
     known = {"alpha", "C", "l1_ratio", "fit_intercept"}
-    given = {k: v for k, v in ours.get_params().items() if k in known}
-    return getattr(linear_model, type(ours).__name__)(**given, **tight)
+    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT)
+    same = {k: v for k, v in ours.get_params().items() if k in known}
+    theirs = getattr(linear_model, type(ours).__name__)(**same, **tight)
+    theirs.fit(X, y, weights)
+    rows = X if dense else (csr_matrix if fit_intercept else csc_array)(X)
+    ours.fit(rows, y, weights)
 
-
-def compare(ours, theirs, X, rows):
-    """Compare coefficients and all predictions of two estimators."""
+    assert ours.result_.converged
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_array_equal(ours.coef_ == 0.0, theirs.coef_ == 0.0)
     assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
         if hasattr(theirs, method):
@@ -118,36 +131,8 @@ def compare(ours, theirs, X, rows):
         assert_array_equal(ours.predict(rows), theirs.predict(X))
     else:
         assert_allclose(ours.predict(rows), theirs.predict(X), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("ours", "tight", "data"), TWINS)
-def test_linear_models_are_those_of_scikit_learn(ours, tight, data, fit_intercept):
-    """The same alpha means the same, with whatever number of nodes."""
-    X, y = data()
-    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
-    theirs = twin(ours, tight).fit(X, y)
-
-    compare(ours, theirs, X, X)
-    assert ours.result_.converged
-    assert_array_equal(ours.coef_ == 0.0, theirs.coef_ == 0.0)
-
-
-@pytest.mark.parametrize("form", [np.asarray, csr_matrix, csc_array])
-@pytest.mark.parametrize(("ours", "tight", "data"), TWINS[:5])
-def test_weights_and_sparse_rows_are_those_of_scikit_learn(ours, tight, data, form):
-    """Nodes may have no row of a positive weight; such rows count as absent."""
-    X, y = labelled(3)
-    X = np.where(X < 9.5, 0.0, X)
-    weights = np.random.default_rng(2).uniform(0.1, 3.0, len(X))
-    weights[:40], weights[50::9] = 0.0, 0.0
-    theirs = twin(ours, tight).fit(X, y, weights)
-
-    ours = clone(ours).set_params(**TIGHT).fit(form(X), y, weights)
-
-    compare(ours, theirs, X, form(X))
     score = theirs.score(X, y, weights)
-    assert_allclose(ours.score(form(X), y, weights), score, atol=1e-6)
+    assert_allclose(ours.score(rows, y, weights), score, atol=1e-6)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
