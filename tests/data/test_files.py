@@ -75,17 +75,13 @@ def lists(frame: Frame) -> list:
 
 # the contract of a reader
 
+SHAPES, ENDS = st.tuples(st.integers(1, 6), st.integers(1, 4)), st.integers(0, 6)
+FLOATS = st.floats(allow_infinity=False) | st.just(NAN)
+
 
 @pytest.mark.parametrize("suffix", READERS)
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=ALL)
-@given(
-    matrix=arrays(
-        float,
-        st.tuples(st.integers(1, 6), st.integers(1, 4)),
-        elements=st.floats(allow_infinity=False) | st.just(NAN),
-    ),
-    ends=st.tuples(st.integers(0, 6), st.integers(0, 6)),
-)
+@given(matrix=arrays(float, SHAPES, elements=FLOATS), ends=st.tuples(ENDS, ENDS))
 def test_every_format_gives_the_same_numbers(suffix, matrix, ends):
     path = save(f"x{suffix}", matrix)
     rows, frame, size = slice(min(ends), max(ends)), read_frame(path), extent(path)

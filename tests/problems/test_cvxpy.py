@@ -135,36 +135,33 @@ x, z = (cp.Variable(2, name=name) for name in "xz")
 whole, unset = cp.Variable(2, integer=True, name="n"), cp.Parameter(name="rate")
 SQUARE = cp.sum_squares(x)
 TWICE = SQUARE + cp.sum_squares(z) + cp.sum_squares(cp.Variable(name="z"))
+LEAST = cp.Problem(cp.Minimize(SQUARE))
 ERRORS = [
-    ("rate", [SQUARE + unset, (), [x]]),
-    ("infeasible", [SQUARE, [x >= 1, x <= 0], [x]]),
-    ("private", [SQUARE + cp.sum(z), (), [x]]),
-    ("is_dcp", [cp.sum(cp.sqrt(x)), (), [x]]),
-    ("variables", [cp.Constant(1), (), [x]]),
-    ("variables", [SQUARE, (), ()]),
-    ("'z'", [SQUARE, (), [z]]),
-    ("'x0'", [SQUARE, (), ["x"]]),
-    ("Variable", [SQUARE, (), x]),
-    ("variables", [SQUARE, (), [x, x]]),
-    ("'a b'", [SQUARE, (), {"a b": x}]),
-    ("n is", [cp.sum_squares(whole), (), [x]]),
-    ("x, z, z", [TWICE, (), [x]]),
+    ("int", 3, [x]),
+    ("minimise", cp.Problem(cp.Maximize(-SQUARE)), [x]),
+    ("rate", cp.Problem(cp.Minimize(SQUARE + unset)), [x]),
+    ("infeasible", cp.Problem(cp.Minimize(SQUARE), [x >= 1, x <= 0]), [x]),
+    ("private", cp.Problem(cp.Minimize(SQUARE + cp.sum(z))), [x]),
+    ("is_dcp", cp.Problem(cp.Minimize(cp.sum(cp.sqrt(x)))), [x]),
+    ("variables", cp.Problem(cp.Minimize(cp.Constant(1))), [x]),
+    ("n is", cp.Problem(cp.Minimize(cp.sum_squares(whole))), [x]),
+    ("x, z, z", cp.Problem(cp.Minimize(TWICE)), [x]),
+    ("variables", LEAST, ()),
+    ("'z'", LEAST, [z]),
+    ("'x0'", LEAST, ["x"]),
+    ("Variable", LEAST, x),
+    ("variables", LEAST, [x, x]),
+    ("'a b'", LEAST, {"a b": x}),
 ]
 
 
-@pytest.mark.parametrize(("culprit", "given"), ERRORS)
-def test_bad_input_is_named(culprit, given):
+@pytest.mark.parametrize(("culprit", "problem", "variables"), ERRORS)
+def test_bad_input_is_named(culprit, problem, variables):
     with pytest.raises(ProblemError, match=culprit):
-        minimise(*given)
+        Cvxpy(problem, variables)
 
 
-def test_what_is_no_problem_and_a_missing_package_are_named(monkeypatch):
-    for culprit, problem in (
-        ("int", 3),
-        ("minimise", cp.Problem(cp.Maximize(-SQUARE))),
-    ):
-        with pytest.raises(ProblemError, match=culprit):
-            Cvxpy(problem, [x])
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "clarabel", None)
     with pytest.raises(ProblemError, match="clarabel"):
         minimise(SQUARE, variables=[x])
