@@ -183,7 +183,8 @@ def test_units_and_shifts_give_the_same_run(name, close, c, b):
 def test_a_run_of_ppca_ends_at_the_pooled_solution(name, settings):
     """Also where mu is zero, to which no difference is small.
 
-    Callbacks and columns have the units of the user.
+    Callbacks and columns have the units of the user. Raw runs meet their criteria
+    before checks at the end hold.
     """
     blocks, seen = RUNS[name][0], []
     blocks = blocks - (name == "raw") * blocks.mean(axis=(0, 1))
@@ -193,6 +194,10 @@ def test_a_run_of_ppca_ends_at_the_pooled_solution(name, settings):
 
     assert_array_equal(seen[-1], result.theta)
     assert_array_equal(result.history["last"][-1], result.theta[:, -1])
+    names = ("disagreement_over_limit", "residual_over_limit")
+    unmet = np.max([result.history[name] for name in names], axis=(0, 2)) >= 1.0
+    assert result.ending.iteration == np.append(0, 1 + np.flatnonzero(unmet))[-1]
+    assert result.ending.was_checked == (name == "raw")
     assert (result.status, result.why) == ("stationary", "")
     assert result.ending.init == settings.get("init", "merged")
     assert result.coordinates == name
