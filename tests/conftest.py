@@ -6,8 +6,11 @@ import os
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
+hypothesis.settings.register_profile("dadmm", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("dadmm")
 LONG = ("mpi", "timeout")  # markers of long tests
 HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 

@@ -1,48 +1,50 @@
-"""The paper: its preset, its equations in the code, its data, and pages about it."""
+"""The paper: its preset, its equations in the code, and what pages cite."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import sys
-from operator import attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
+from benchmarks.peers import authors
+from benchmarks.shared.rejected import VPTau
 from dadmm import run
+from dadmm.graphs.incidence import Incidence
 from dadmm.runs.config import RunConfig
 from dadmm.runs.flags import PRESETS
+from tests.support.processes import ROOT
+from tests.support.runs import arrays_of
 
-ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = ("runs", "build", "dist", "out")
 BUILT = {"_build", "gallery", "generated"}  # folders of docs/ that launch/docs makes
-SOURCES = sorted(
-    path
-    for top in ROOT.iterdir()
+SOURCES = {
+    path: path.read_text("utf-8")
+    for top in sorted(ROOT.iterdir())
     if not top.name.startswith(".") and top.name not in OUTPUT
     for path in (top.rglob("*") if top.is_dir() else [top])
     if path.suffix in (".md", ".py", ".toml", ".json") and path.parent.name != "out"
     if path != Path(__file__).resolve() and path.is_file()
     if not BUILT & {*path.relative_to(ROOT).parts}
-)
-PAGES = [path for path in SOURCES if path.suffix == ".md"]
+}
+PAGES = {path: text for path, text in SOURCES.items() if path.suffix == ".md"}
 # Labels of the paper's LaTeX source, which no reader can look up.
 LABELS = ("he2000", "eta_update_ap", "eta_update_nap", "T_update", "posterior_zx")
 
 
-def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatch):
+def test_the_preset_is_the_library_with_the_papers_settings(tmp_path):
     """Bit for bit, for thirty iterations of twelve nodes; each value stands here."""
-    monkeypatch.chdir(tmp_path)
+    words = ["--config", "as-printed", "--nodes", "12", "--max-iter", "30"]
 
-    code = run.main(
-        ["--config", "as-printed", "--nodes", "12", "--max-iter", "30", "--out", "a"]
-    )
+    assert run.main([*words, "--out", str(tmp_path / "a")]) == 0
 
-    assert code == 0
     samples, _ = dadmm.datasets.synthetic(500, 20, 5, 0.2)
     problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
     scheme = dadmm.penalty.NAP(
@@ -50,18 +52,15 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatc
         budget_trigger=0.1, relaxation=1.0, coupling="own", probe="midpoint",
     )  # fmt: skip
     library = dadmm.solve(
-        problems,
-        dadmm.Topology.complete(12),
-        scheme=scheme,
-        init="independent",
-        coordinates="raw",
+        problems, dadmm.Topology.complete(12), scheme=scheme, init="independent",
         stopping=dadmm.Stopping("objective", 1e-3, agreement="global", max_iter=30),
-    )
+        coordinates="raw",
+    )  # fmt: skip
     assert library.iterations == 30
-    with np.load(tmp_path / "a" / "result.npz") as arrays:
-        for part, values in library.layout.views(library.theta)._asdict().items():
-            assert_array_equal(arrays[part], values)
-        assert_array_equal(arrays["eta"], library.eta)
+    arrays = arrays_of(tmp_path / "a")
+    for part, values in library.layout.views(library.theta)._asdict().items():
+        assert_array_equal(arrays[part], values)
+    assert_array_equal(arrays["eta"], library.eta)
 
 
 def test_every_setting_of_the_preset_has_a_source(tmp_path, monkeypatch):
@@ -81,68 +80,46 @@ def test_every_setting_of_the_preset_has_a_source(tmp_path, monkeypatch):
     assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
 
 
-def places() -> dict[str, str]:
-    """Return where each equation and each line of Algorithm 1 is, from docs/paper.md.
-
-    An equation is a heading such as "### (7) ...", and its place the paragraph that
-    begins with "In the code:". A line is a row of the table.
-    """
-    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
-    equations, _, algorithm = page.partition("| line of Algorithm 1 |")
-    found = {}
+def test_the_page_of_the_paper_names_what_exists():
+    """15 equations, with "In the code:", and 16 lines of Algorithm 1 in a table."""
+    equations, _, algorithm = PAGES[ROOT / "docs" / "paper.md"].partition(
+        "| line of Algorithm 1 |"
+    )
+    places = {}
     for section in re.split(r"^### ", equations, flags=re.M)[1:]:
-        found[section.splitlines()[0]] = section.partition("In the code:")[2]
-    for line in algorithm.splitlines()[2:]:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        found[f"line {cells[0]}"] = cells[-1]
-    return found
+        place = section.partition("In the code:")[2].partition("\n\n")[0]
+        places[section.split()[0]] = place
+    assert places.keys() >= {f"({k})" for k in range(1, 16)}
+    rows = [line.strip("|").split("|") for line in algorithm.splitlines()[2:]]
+    numbers = re.findall(r"\d+", " ".join(cells[0] for cells in rows))
+    assert sorted(map(int, numbers)) == list(range(1, 17))
+    places |= {cells[0]: cells[-1] for cells in rows}
+    for what, place in places.items():
+        names = [n for n in re.findall(r"`([^`]+)`", place) if not n.endswith(".py")]
+        assert names, what
+        for name in names:
+            assert callable(resolve_name(f"dadmm.{name.removeprefix('dadmm.')}"))
 
 
-def found(name: str) -> object:
-    """Return what a dotted name below dadmm means."""
-    words = name.split(".")
-    for k in range(len(words), -1, -1):
-        try:
-            module = importlib.import_module(".".join(["dadmm", *words[:k]]))
-        except ModuleNotFoundError:
-            continue
-        return attrgetter(".".join(words[k:]))(module) if words[k:] else module
-    raise AttributeError(name)
-
-
-@pytest.mark.parametrize("what", places())
-def test_the_page_names_what_exists(what):
-    place = places()[what].partition("\n\n")[0]
-    names = [n for n in re.findall(r"`([^`]+)`", place) if not n.endswith(".py")]
-
-    assert names
-    for name in names:
-        assert callable(found(name.removeprefix("dadmm."))), name
-
-
-def test_the_page_has_all_equations_and_lines():
-    """15 equations, and 16 lines of Algorithm 1."""
-    lines = " ".join(what for what in places() if what.startswith("line"))
-
-    assert {what.partition(" ")[0] for what in places()} >= {
-        f"({k})" for k in range(1, 16)
-    }
-    assert sorted(map(int, re.findall(r"\d+", lines))) == list(range(1, 17))
-
-
-def test_equations_are_cited_by_numbers_that_exist():
+def test_what_sources_cite_exists():
+    """Equations by their numbers, and pages, also in docstrings."""
     cited = re.compile(r"[Ee]quations? \((\w+)\)(?:(?:, | and )\((\w+)\))*")
-    for path in SOURCES:
-        text = path.read_text("utf-8")
+    here = {path.name for path in PAGES} | {"table.md"}  # which `dadmm compare` writes
+    for path, text in SOURCES.items():
         assert not [name for name in LABELS if f"({name})" in text], path
         for match in cited.finditer(text):
             numbers = re.findall(r"\((\w+)\)", match[0])
             assert all(n.isdecimal() and int(n) <= 15 for n in numbers), (path, match)
+        assert {*re.findall(r"\b[\w-]+\.md\b", text)} <= here, path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+def test_links_and_benchmarks_of_a_page_exist(page):
+    """Benchmarks are started as modules: as files they would not find each other."""
+    assert not re.findall(r"(?:\$P|python) benchmarks/[a-z_]+\.py", PAGES[page])
+    for name in re.findall(r"-m (benchmarks\.[a-z_.]*[a-z_])\b", PAGES[page]):
+        assert importlib.util.find_spec(name), name
+    for target in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
         if "://" in target:
             continue
         name, _, heading = target.partition("#")
@@ -155,33 +132,20 @@ def test_links_lead_somewhere(page):
             assert heading in anchors, target
 
 
-def test_no_page_is_cited_that_is_not_here():
-    """Nor in a docstring: whoever has a clone can look up what it names."""
-    here = {path.name for path in PAGES} | {"table.md"}  # which `dadmm compare` writes
-    for path in SOURCES:
-        for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8")):
-            assert name in here, (path, name)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_benchmarks_are_started_as_modules_that_exist(page):
-    """As files they would not find each other."""
-    text = page.read_text("utf-8")
-
-    assert not re.findall(r"(?:\$P|python) benchmarks/[a-z_]+\.py", text)
-    for name in re.findall(r"-m (benchmarks\.[a-z_.]*[a-z_])\b", text):
-        assert importlib.util.find_spec(name), name
+def leave(program: str, monkeypatch) -> object:
+    """Return the exit code of a benchmark."""
+    name, *arguments = program.split()
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main()
+    return ended.value.code
 
 
 @pytest.mark.parametrize(
     "name", sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*_*.py"))
 )
 def test_a_benchmark_shows_its_help(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [name, "--help"])
-    with pytest.raises(SystemExit) as ended:
-        importlib.import_module(f"benchmarks.{name}").main()
-
-    assert ended.value.code == 0
+    assert leave(f"{name} --help", monkeypatch) == 0
     assert name in capsys.readouterr().out
 
 
@@ -195,12 +159,37 @@ def test_a_benchmark_shows_its_help(name, monkeypatch, capsys):
     ],
 )
 def test_absent_data_get_one_sentence(program, culprit, monkeypatch, tmp_path, capsys):
-    name, *arguments = program.split()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [name, *arguments])
-    with pytest.raises(SystemExit) as ended:
-        importlib.import_module(f"benchmarks.{name}").main()
-
-    assert ended.value.code == 2
+    assert leave(program, monkeypatch) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert culprit in said
+
+
+def test_a_folder_without_the_program_of_the_authors_is_refused(
+    monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr("shutil.which", lambda _: "octave-cli")
+    with pytest.raises(SystemExit):
+        authors.main(["--authors", str(tmp_path)])
+    assert authors.NEEDED[0] in capsys.readouterr().err
+
+
+def test_vp_tau_is_equation_4_with_tau_of_the_edge():
+    """A rule that the paper rejects. One node with two edges: f_i is 4; probes 3, 6."""
+    kappas = np.array([1.0, 2.0])  # of 3 and 6; that of 4 is 4/3
+    tau = (4.0 / 3.0) / kappas - 1.0
+    eta, eta0 = np.array([5.0, 20.0]), np.array([10.0, 10.0])
+    seen = {"objective": 4.0, "f_min": 3.0, "f_max": 6.0, "probes": [3.0, 6.0]}
+    seen = {name: np.atleast_1d(value) for name, value in seen.items()}
+    seen["incidence"] = Incidence(np.array([2]))
+
+    for t, primal, dual, expected in (
+        (1, 11.0, 1.0, eta * (1.0 + tau)),
+        (1, 1.0, 11.0, eta / (1.0 + tau)),
+        (1, 9.0, 1.0, eta),
+        (50, 11.0, 1.0, eta0),
+    ):
+        residuals = {"primal": np.array([primal]), "dual": np.array([dual])}
+        obs = SimpleNamespace(t=t, **residuals, **seen)
+        found = VPTau(t_max=50).update({"eta": eta, "eta0": eta0}, obs)
+        assert_allclose(found["eta"], expected)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.campaigns.faults import jobs
 from tests.campaigns.faults.cases import Case
-from tests.campaigns.faults.judge import Play
+from tests.campaigns.faults.play import Play
 from tests.campaigns.faults.strikes import CUTS
 
 PHASES = {
@@ -23,31 +23,29 @@ PHASES = {
 }
 RUN = "--problem ridge --n-samples 48 --dimension 5 --tolerance 0 --max-iter 100"
 NAMED = re.compile(r"^dadmm: .*\b((rank|node) 3|host1)\b", re.MULTILINE)
-MOST = 100  # seconds to wait for a name
 
 
 def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
     """Return the seconds from a fault of the last rank to the line that names it."""
     at, count = PHASES[phase]
-    case = Case("cut" if fault == "cut" else "error", 0, 4, 4, 100, 20, (*RUN.split(),))
-    what = "pause" if fault == "cut" else fault
-    plan = {"3": {"act": {"at": at, "count": count, "what": what}}}
+    cut = fault == "cut"
+    case = Case("cut" if cut else "error", 0, 4, 4, 100, 20, RUN)
+    call = {"what": "pause" if cut else fault, "at": at, "count": count}
     with tempfile.TemporaryDirectory() as folder:
         play, struck = Play(case, mpi, Path(folder), "notice"), Path(folder, "struck")
         with play.prepared():
-            job = play.start(play.arguments(), plan, DADMM_FAULTS_STRUCK=str(struck))
+            more = {"DADMM_FAULTS_STRUCK": str(struck)}
+            job = play.start(play.arguments(), {"3": {"act": call}}, **more)
             try:
-                if not job.comes_to(lambda: struck.exists() and struck.stat().st_size):
+                if not job.comes_to(lambda: struck.exists() and struck.read_text()):
                     raise SystemExit(f"the fault did not happen: {job.err()}")
                 began = float(struck.read_text())
-                if fault == "cut":
-                    play.on_host(1, CUTS["partition"][0])
+                if cut:
+                    play.on_host(*CUTS["partition"])
                     began = time.time()
-                while not NAMED.search(job.err()):
-                    if time.time() > began + MOST:
-                        return float("nan")
-                    time.sleep(0.02)
-                return time.time() - began
+                job.comes_to(lambda: NAMED.search(job.err()))
+                named = NAMED.search(job.err())
+                return time.time() - began if named else float("nan")
             finally:
                 jobs.sweep(job.mark)
                 job.process.wait()
@@ -60,14 +58,11 @@ def main() -> None:
     chosen = parser.parse_args()
     print(f"| MPI | fault | {' | '.join(PHASES)} |\n|---|---|{'---:|' * len(PHASES)}")
     for name in chosen.mpi.split(","):
-        mpi = jobs.find_mpi(name)
+        mpi, times = jobs.find_mpi(name), range(chosen.times)
         for fault in ("kill", "stop", "cut") if mpi else ():
-            cells = [
-                max(measure(mpi, fault, phase) for _ in range(chosen.times))
-                for phase in PHASES
-            ]
-            times = " | ".join(f"{seconds:.1f} s" for seconds in cells)
-            print(f"| {name} | {fault} | {times} |", flush=True)
+            found = [max(measure(mpi, fault, p) for _ in times) for p in PHASES]
+            cells = " | ".join(f"{seconds:.1f} s" for seconds in found)
+            print(f"| {name} | {fault} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 from launch.mpi import version_text
 from tests.campaigns.faults import jobs, judge, rank, strikes
-from tests.campaigns.faults.__main__ import read
+from tests.campaigns.faults.__main__ import SKIPPED, read
 from tests.support import openmpi
 from tests.support.processes import ROOT, find_mpiexec, python
 
@@ -23,7 +23,6 @@ SLOW = ["signal:1", "corrupt:5", "loss:7", "freeze:10", "slow_disk:4", "delay:6"
     "case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)]
 )
 def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, case):
-    """A correct result, or a clear error and a usable checkpoint; never a hang."""
     mpiexec, more = find_mpiexec(), {"DADMM_FAULTS_LIMIT": "60"}
     version = version_text(mpiexec or "")
     found = [name for name, words in jobs.BANNERS.items() if words in version]
@@ -35,7 +34,7 @@ def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, case):
     done = python("-m", "tests.campaigns.faults", *words, cwd=ROOT, **more).end()
     (row,) = read(tmp_path / "results.csv")
 
-    if row["outcome"] in (judge.SKIPPED, judge.MISSED):
+    if row["outcome"] in (SKIPPED, judge.MISSED):
         pytest.skip(row["story"])
     assert row["outcome"] in (judge.SURVIVED, judge.CLEAR), row["story"]
     assert done.code == 0, done.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -18,40 +17,33 @@ from dadmm.run import main
 from dadmm.runs.config import RunConfig
 from tests.cli.test_sessions import MODULE
 from tests.support.processes import ROOT, mpiexec
-from tests.support.runs import arrays_of, refused
+from tests.support.runs import arrays_of, refused, run_job, summary_of
+
+SMALL = ("--nodes", 3, "--tolerance", 1e-8)
+MEAN = ("--problem", "mypackage.module:Mean")
 
 
 @pytest.fixture(autouse=True)
-def package(tmp_path, monkeypatch):
+def package(home, monkeypatch):
     """A package in a folder of its own, and a working folder beside it."""
-    inner = tmp_path / "site" / "mypackage"
+    inner = home / "site" / "mypackage"
     inner.mkdir(parents=True)
     (inner / "__init__.py").write_text("")
     (inner / "module.py").write_text(MODULE)
     (inner / "sick.py").write_text("import no_such_library\n")
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    yield tmp_path / "site"
+    (home / "work").mkdir()
+    monkeypatch.chdir(home / "work")
+    monkeypatch.syspath_prepend(home / "site")
+    yield home / "site"
     forget()
 
 
-def offer(site, **points):
-    info = site / "mypackage-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1")
-    lines = [f"{name} = {place}\n" for name, place in points.items()]
-    (info / "entry_points.txt").write_text("[dadmm.problems]\n" + "".join(lines))
-
-
-def run(*words, out="run"):
-    assert main([*map(str, words), "--out", out, "--quiet"]) == 0
-    return arrays_of(out)
-
-
-SMALL = ("--nodes", 3, "--tolerance", 1e-8)
-MEAN = ("--problem", "mypackage.module:Mean")
+def forget():
+    """Forget the modules that were imported; return whether there were any."""
+    mine = [name for name in sys.modules if name.partition(".")[0] == "mypackage"]
+    for name in mine:
+        del sys.modules[name]
+    return bool(mine)
 
 
 @pytest.mark.parametrize("source", ["rows with gaps", "none"])
@@ -75,33 +67,36 @@ def test_a_class_is_named_by_its_module(source):
 @pytest.mark.mpi
 def test_ranks_find_what_one_process_finds(package):
     """Here by a name that an installed package offers."""
-    for i in range(3):
-        np.save(f"part-{i}.npy", np.random.default_rng(i).normal(size=(4 + i, 3)))
-    offer(package, mean="mypackage.module:Mean")
-    words = ("--problem", "mean", "--data", "part-{rank}.npy", "--quiet")
-    words += ("--problem-settings", '{"offset": [1, 2, 3]}')
-    path = {"PYTHONPATH": f"{package}:{ROOT}"}
+    info = package / "mypackage-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1")
+    points = "[dadmm.problems]\nmean = mypackage.module:Mean\n"
+    (info / "entry_points.txt").write_text(points)
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(14, 3)))
+    words = ("--problem", "mean", "--data", "rows.npy", "--quiet")
     job = ("-m", "dadmm.run", *words, "--out", "mpi")
-    ended = mpiexec(3, *job, cwd=Path.cwd(), **path)
+    ended = mpiexec(3, *job, cwd=Path.cwd(), PYTHONPATH=f"{package}:{ROOT}")
 
     assert ended.code == 0, ended.err
-    assert_array_equal(arrays_of("mpi")["mean"], run(*words, "--nodes", 3)["mean"])
+    alone = arrays_of(run_job(*words, "--nodes", 3))
+    assert_array_equal(arrays_of("mpi")["mean"], alone["mean"])
     with pytest.raises(ConfigError, match="mean"):
         RunConfig(problem="maen")
 
 
 def test_settings_reach_the_constructor():
     np.save("rows.npy", np.ones((6, 2)))
-    given = json.dumps({"weight": 2, "offset": [1.0, 3.0]})
     Path("run.toml").write_text("[problem_settings]\nweight = 2\noffset = [1.0, 3.0]\n")
     words = (*MEAN, *SMALL, "--data", "rows.npy")
-    flag = run(*words, "--problem-settings", given)
-    table = run(*words, "--config", "run.toml", out="table")
-    again = run("--config", "table/config.toml", "--trust", out="again")
+    given = ("--problem-settings", '{"weight": 2, "offset": [1.0, 3.0]}')
+    folders = [run_job(*words, *given, out="flag")]
+    folders += [run_job(*words, "--config", "run.toml", out="table")]
+    folders += [run_job("--config", "table/config.toml", "--trust", out="again")]
 
-    assert_allclose(flag["mean"], [[2.0, 4.0]] * 3, atol=1e-7)
-    for other in (table, again):
-        assert_array_equal(other["mean"], flag["mean"])
+    flag, *others = [arrays_of(folder)["mean"] for folder in folders]
+    assert_allclose(flag, [[2.0, 4.0]] * 3, atol=1e-7)
+    for other in others:
+        assert_array_equal(other, flag)
 
 
 def test_a_plugin_keeps_its_own_defaults():
@@ -116,34 +111,34 @@ def test_a_plugin_keeps_its_own_defaults():
     assert builder.build(MEAN[1], rows, plain.problem_flags(3), {}).n_components == 2
 
 
-def test_a_module_may_lie_in_the_current_folder(monkeypatch):
-    (Path.cwd() / "beside.py").write_text(MODULE)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".")])
+def test_only_a_module_that_is_named_may_lie_in_the_current_folder(monkeypatch):
+    """Not one that an installed package offers under a name."""
+    for name in ("beside", "theirs"):
+        Path(f"{name}.py").write_text(MODULE)
+    offered = {"mean": "theirs:Mean"}
+    here = ("", ".", str(Path.cwd()))
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in here])
+    monkeypatch.setattr(builder, "_from_packages", lambda: offered)
 
+    assert RunConfig(problem="mean").is_plugin
+    with pytest.raises(ConfigError, match="theirs"):
+        builder.find("mean")
+    assert "theirs" not in sys.modules
     assert builder.find("beside:Mean").__module__ == "beside"
     del sys.modules["beside"]
 
 
-def test_a_class_need_not_keep_its_arguments(monkeypatch, tmp_path):
+def test_a_class_need_not_keep_its_arguments(monkeypatch):
     """The command of docs/problems.md; its class has no attribute alpha."""
     monkeypatch.syspath_prepend(str(ROOT))
-    problem = ["--problem", "examples.own_problem:RidgeWithIntercept"]
+    problem = "examples.own_problem:RidgeWithIntercept"
 
-    assert main([*problem, "--nodes", "3", "--out", str(tmp_path / "run")]) == 0
-    assert "alpha" not in json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "alpha" not in summary_of(run_job("--problem", problem, "--nodes", 3))
 
 
 def test_a_dry_run_imports_nothing(capsys):
     assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
     assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out
-
-
-def forget():
-    """Forget the modules that were imported; return whether there were any."""
-    mine = [name for name in sys.modules if name.partition(".")[0] == "mypackage"]
-    for name in mine:
-        del sys.modules[name]
-    return bool(mine)
 
 
 def test_a_file_does_not_name_code(capsys):
@@ -156,24 +151,12 @@ def test_a_file_does_not_name_code(capsys):
     assert [path.name for path in Path().iterdir()] == ["theirs.toml"]
     assert not forget()
     given = ("--config", "theirs.toml", "--nodes", 3, "--tolerance", 0)
-    named = run(*given, *MEAN, out="named")["mean"]
-    assert_array_equal(run(*given, "--trust", out="trusted")["mean"], named)
-    assert "trust" not in Path("trusted/config.toml").read_text()
+    named, trusted = run_job(*given, *MEAN), run_job(*given, "--trust", out="trusted")
+    assert_array_equal(arrays_of(trusted)["mean"], arrays_of(named)["mean"])
+    assert "trust" not in (trusted / "config.toml").read_text()
     assert forget()
-    resume = ("--resume", "named", "--max-iter")
+    resume = ("--resume", "run", "--max-iter")
     assert MEAN[1] in refused(capsys, *resume, 6)
     assert not forget()
     for words in ((6, *MEAN), (7, "--trust")):
         assert main([*map(str, (*resume, *words)), "--quiet"]) == 0
-
-
-def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
-    Path("theirs.py").write_text(MODULE)
-    here = str(Path.cwd())
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".", here)])
-    monkeypatch.setattr(builder, "_from_packages", lambda: {"mean": "theirs:Mean"})
-
-    assert RunConfig(problem="mean").is_plugin
-    with pytest.raises(ConfigError, match="theirs"):
-        builder.find("mean")
-    assert "theirs" not in sys.modules

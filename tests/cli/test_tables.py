@@ -1,4 +1,4 @@
-"""Tables of a run: where columns are found, what nodes agree on, and what is told."""
+"""Tables of a run: where columns are found, and files that are read block by block."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
-from dadmm.cli import setup
+from dadmm.cli import setup, tables
 from dadmm.comm.world import Checks, World
-from dadmm.data import shard
+from dadmm.core.errors import ShardError
+from dadmm.data import encoding, files, shard
 from dadmm.graphs.topology import Topology
+from dadmm.models.model import load_model
 from dadmm.predict import main as predict
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
-from tests.support.processes import mpiexec
-from tests.support.runs import arrays_of, refused, summary_of
+from tests.support.runs import arrays_of, refused, run_job, summary_of
 
 rng = np.random.default_rng(5)
 X, Y = rng.standard_normal((12, 3)), rng.standard_normal(12)
@@ -29,10 +30,8 @@ BOTH = np.column_stack([X, Y])
 TEXT = {"delimiter": ",", "fmt": "%.17g", "comments": ""}
 
 
-@pytest.fixture(autouse=True)
-def files(tmp_path, monkeypatch):
-    """The same rows in every form."""
-    monkeypatch.chdir(tmp_path)
+def write_forms():
+    """Write the same rows in every form."""
     np.save("last.npy", BOTH)
     np.save("first.npy", np.column_stack([Y, X]))
     np.savetxt("last.csv", BOTH, **TEXT)
@@ -46,7 +45,8 @@ def files(tmp_path, monkeypatch):
     parquet.write_table(table, "x.parquet", row_group_size=5)
     np.save("nodes.npy", NODES)
     np.savetxt("nodes-last.csv", np.column_stack([BOTH, NODES]), **TEXT)
-    np.savetxt("nodes-first.csv", np.column_stack([NODES, BOTH]), **TEXT)
+    named = np.column_stack([X[:, :1], NODES, Y, X[:, 1:]])
+    np.savetxt("nodes-named.csv", named, header="a,node,y,b,c", **TEXT)
     np.savez("nodes.npz", X=np.column_stack([NODES, X]), y=Y)
     for i, rows in enumerate(shard.split(BOTH, 3)):
         np.savez(f"part-{i}.npz", X=rows[:, :-1], y=rows[:, -1])
@@ -54,6 +54,7 @@ def files(tmp_path, monkeypatch):
 
 def shards(source, n_nodes=3, **settings):
     """Return the data of all nodes, in one process."""
+    write_forms()
     config = RunConfig(**({"problem": "ridge", "data": source} | settings))
     world = World()
     checks = Checks(world)
@@ -79,13 +80,11 @@ def test_the_target_is_found(source, target, names):
 
     assert data.encoding.feature_names == tuple(names.split())
     for own, expected in zip(data.rows.values(), shard.split(BOTH, 3), strict=True):
-        X = own.X
-        if source == "sparse.npz":
-            assert sparse.issparse(X)
-            X = X.toarray()
-        assert_array_equal(X, expected[:, :-1])
+        assert sparse.issparse(own.X) == (source == "sparse.npz")
+        found = own.X.toarray() if sparse.issparse(own.X) else own.X
+        assert_array_equal(found, expected[:, :-1])
         assert_array_equal(own.y, expected[:, -1])
-        assert X.flags.c_contiguous
+        assert found.flags.c_contiguous
 
 
 @pytest.mark.parametrize(
@@ -94,61 +93,41 @@ def test_the_target_is_found(source, target, names):
         ("last.npy", "nodes.npy", None), ("first.npy", "nodes.npy", "0"),
         ("named.npz", "nodes.npy", None), ("nodes.npz", "0", None),
         ("nodes-last.csv", "-1", None), ("nodes-last.csv", "4", "3"),
-        ("nodes-first.csv", "0", None), ("nodes-first.csv", "0", "-1"),
+        ("nodes-named.csv", "node", "y"), ("nodes-named.csv", "1", "2"),
     ],
 )  # fmt: skip
 def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
-    found = shards(source, labels=labels, target=target).rows
+    data = shards(source, labels=labels, target=target)
 
-    for i, own in found.items():
+    if source == "nodes-named.csv":
+        assert data.encoding.feature_names == ("a", "b", "c")
+    for i, own in data.rows.items():
         assert_array_equal(own.X, X[i == NODES])
         assert_array_equal(own.y, Y[i == NODES])
 
 
-def test_names_follow_their_columns():
-    text = "a;node;y;b\n" + "".join(f"{k};{k % 3};{2 * k};{3 * k}\n" for k in range(6))
-    Path("labels.csv").write_text(text)
-
-    for labels in ("1", "node"):
-        found = shards("labels.csv", labels=labels, target="y").encoding
-        assert found.feature_names == ("a", "b")
-        found = shards("labels.csv", labels=labels, problem="ppca").encoding
-        assert found.feature_names == ("a", "y", "b")
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("words", [("sparse.npz",), ("weighted.npz", "--weight", "w")])
-def test_tables_over_mpi_are_those_of_one_process(words, tmp_path):
-    np.savez("weighted.npz", X=X, y=Y, w=np.abs(Y))
-    given = ("--problem", "ridge", "--quiet", "--data", *words, "--out")
-    assert mpiexec(3, "-m", "dadmm.run", *given, "mpi", cwd=tmp_path).code == 0
-    assert main([*given, "alone", "--nodes", "3"]) == 0
-
-    many, one = arrays_of("mpi"), arrays_of("alone")
-    for name in ("coef", "intercept"):
-        assert_array_equal(many[name], one[name])
-
-
 def test_a_run_is_not_resumed_with_other_categories(capsys):
     """Renamed categories leave the numbers as they were."""
-    Path("x.csv").write_text(
-        "a,y\n" + "".join(f"{'AB'[k % 2]},{k}\n" for k in range(9))
-    )
-    words = ["--problem", "ridge", "--data", "x.csv", "--nodes", "3", "--quiet"]
-    assert main([*words, "--out", "run", "--max-iter", "3", "--tolerance", "0"]) == 0
-    Path("x.csv").write_text(Path("x.csv").read_text().replace("B", "BB"))
+    text = "a,y\n" + "".join(f"{'AB'[k % 2]},{k}\n" for k in range(9))
+    Path("x.csv").write_text(text)
+    words = ("--problem", "ridge", "--data", "x.csv", "--nodes", 3)
+    run_job(*words, "--max-iter", 3, "--tolerance", 0)
+    Path("x.csv").write_text(text.replace("B", "BB"))
 
     refused(capsys, "--resume", "run", "--max-iter", "9")
 
 
 def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
-    words = ["--n-components", "1", "--nodes", "3", "--quiet"]
-    for source in ("sparse.npz", "last.npy"):
-        assert main([*words, "--data", source, "--out", source[:4]]) == 0
-    assert summary_of("spar")["scores"] == summary_of("last")["scores"]
-    assert predict(["spar", "sparse.npz", "--out", "sparse.csv"]) == 0
-    assert predict(["last", "last.npy", "--out", "dense.csv"]) == 0
-    assert Path("sparse.csv").read_text() == Path("dense.csv").read_text()
+    write_forms()
+    scores, texts = [], []
+    for data in ("sparse.npz", "last.npy"):
+        folder = run_job("--n-components", 1, "--nodes", 3, "--data", data, out=data[0])
+        scores.append(summary_of(folder)["scores"])
+        assert predict([str(folder), data, "--out", f"{data}.csv"]) == 0
+        texts.append(Path(f"{data}.csv").read_text())
+
+    assert scores[0] == scores[1]
+    assert texts[0] == texts[1]
 
 
 def test_names_do_not_control_the_terminal(capsys):
@@ -167,6 +146,147 @@ def test_names_do_not_control_the_terminal(capsys):
     assert max(map(len, Path("odd/summary.json").read_text().splitlines())) > 500
 
 
+WIDTH = 5
+AXES = rng.standard_normal((2, WIDTH)) * [[3.0], [2.0]]
+TABLE = rng.standard_normal((400, 2)) @ AXES + 0.3 * rng.standard_normal((400, WIDTH))
+TABLE += np.arange(WIDTH)
+WEIGHTS = np.where(np.arange(400) % 7, rng.random(400), 0.0)
+HOLES = np.where(rng.random(TABLE.shape) < 0.01, np.nan, TABLE)
+
+
+def save(file: str, rows: np.ndarray) -> str:
+    if file.endswith(".npy"):
+        np.save(file, rows)
+    else:
+        columns = {f"c{k}": column for k, column in enumerate(rows.T)}
+        parquet.write_table(pyarrow.table(columns), file, row_group_size=30)
+    return file
+
+
+def make_small(monkeypatch) -> None:
+    """Let blocks have 20 rows of 6 numbers, and pieces 7 rows."""
+    monkeypatch.setattr(files, "BLOCK", 20 * 8 * (WIDTH + 1))
+    monkeypatch.setattr(encoding, "PIECE", 7 * (WIDTH + 1))
+
+
+@pytest.mark.parametrize(
+    ("problem", "flags", "file"),
+    [
+        ("least_squares", "", "x.npy"),
+        ("least_squares", "--weight -1 --target 4", "x.parquet"),
+        ("ridge", "--standardise --no-fit-intercept", "x.npy"),
+        ("lasso", "--alpha 5", "x.parquet"),
+        ("ppca", "--n-components 2", "x.parquet"),
+        ("ppca", "--n-components 2 --standardise", "x.npy"),
+        ("ridge", "--on-missing drop", "x.npy"),
+        ("ridge", "--on-missing mean", "x.parquet"),
+        ("ppca", "--n-components 2 --on-missing drop", "x.npy"),
+        ("ppca", "--n-components 2 --on-missing keep --max-iter 30", "x.parquet"),
+    ],
+)
+def test_blocks_give_the_result_of_rows_in_memory(monkeypatch, problem, flags, file):
+    """PPCA with gaps needs the rows that have them, and keeps all in memory."""
+    rows = HOLES if "--on-missing" in flags else TABLE
+    save(file, np.column_stack([TABLE, WEIGHTS]) if "--weight" in flags else rows)
+    words = ("--problem", problem, "--data", file, *flags.split(), "--nodes", 3)
+    words += ("--tolerance", 1e-10, "--topology", "ring")
+    found = []
+    for out in ("whole", "blocks"):
+        folder = run_job(*words, out=out)
+        found.append((load_model(folder), summary_of(folder)))
+        make_small(monkeypatch)
+
+    (whole, summary), (model, other) = found
+    for name, part in whole.parameters.items():
+        assert_allclose(model.parameters[name], part, rtol=1e-9, atol=1e-9)
+    assert model.origin[:2] == whole.origin[:2]
+    assert model.origin.n_rows == whole.origin.n_rows
+    for name in ("scores", "standard_errors"):
+        assert other[name] == pytest.approx(summary[name], rel=1e-9)
+    for name in ("rows_by_node", "gaps"):
+        assert other.get(name) == summary.get(name)
+
+
+def test_a_run_says_what_it_reads_and_keeps_no_rows(monkeypatch, capsys):
+    made = []
+
+    def note(config, data, n_nodes, own=setup.problems):
+        made.extend(data.rows.values())
+        return own(config, data, n_nodes)
+
+    monkeypatch.setattr(tables, "LARGE", 0)
+    monkeypatch.setattr(setup, "problems", note)
+    make_small(monkeypatch)
+    words = ["--problem", "ridge", "--data", save("x.npy", TABLE), "--nodes", "3"]
+    assert main([*words, "--out", "run"]) == 0
+
+    assert capsys.readouterr().out.startswith("reading x.npy, ")
+    for rows, expected in zip(made, shard.split(TABLE, 3), strict=True):
+        assert isinstance(rows.X, encoding.RowBlocks)
+        assert max(map(len, rows.X)) == 7 * 6 // 4  # there are 4 features
+        assert_allclose(np.column_stack([rows.X.toarray(), rows.y]), expected)
+
+
+@pytest.mark.parametrize(("value", "flag"), [(np.nan, "--on-missing"), (np.inf, "inf")])
+def test_the_row_of_a_bad_entry_is_that_of_the_node(monkeypatch, capsys, value, flag):
+    bad = TABLE.copy()
+    bad[134 + 101, 2] = value  # of node 1
+    make_small(monkeypatch)
+    words = ("--problem", "ridge", "--data", save("x.npy", bad), "--nodes", 3)
+    line = refused(capsys, *words, "--out", "run")
+
+    assert all(word in line for word in ("node 1", "row 101", flag))
+
+
+def test_a_node_maps_only_its_rows_of_an_npy_file(home, monkeypatch):
+    """The memory map of each block is kept, to see which pages were touched."""
+    kept, size = [], 2**26
+    open_memmap = np.lib.format.open_memmap
+    np.save("x.npy", np.ones((size // 64, 8)))
+    monkeypatch.setattr(files, "BLOCK", size // 128)
+    monkeypatch.setattr(
+        np.lib.format, "open_memmap",
+        lambda *given, **how: kept.append(open_memmap(*given, **how)) or kept[-1],
+    )  # fmt: skip
+    frames = shard.open_tables("x.npy", 16, [3], whole=False)[3]
+
+    assert sum(frame.n_rows for frame in frames) == size // 64 // 16
+    maps = Path("/proc/self/smaps").read_text().split(f"{home.resolve()}/x.npy\n")
+    touched = [part.partition("Rss:")[2].split()[0] for part in maps[1:]]
+    assert len(touched) >= len(kept) - 1 > 7
+    assert sum(map(int, touched)) * 1024 < size // 2  # a sixteenth, and pages around it
+
+
+def test_a_node_reads_only_its_row_groups_of_a_parquet_file(monkeypatch):
+    """All other groups are damaged."""
+    save("x.parquet", TABLE)
+    groups = parquet.ParquetFile("x.parquet").metadata
+    content = bytearray(Path("x.parquet").read_bytes())
+    for k in range(groups.num_row_groups):
+        column = groups.row_group(k).column(0)
+        if not 134 <= 30 * k + 29 < 267 + 29:
+            start = column.dictionary_page_offset or column.data_page_offset
+            content[start : start + 20] = b"\xff" * 20
+    Path("x.parquet").write_bytes(content)
+    make_small(monkeypatch)
+
+    frames = [*shard.open_tables("x.parquet", 3, [1], whole=False)[1]]
+    found = np.vstack([np.column_stack([*own.columns.values()]) for own in frames])
+    assert_allclose(found, TABLE[134:267])
+    assert [own.first for own in frames] == [0, 16, 46, 76, 106]
+    with pytest.raises(ShardError, match=r"x\.parquet"):
+        [*shard.open_tables("x.parquet", 3, [2], whole=False)[2]]
+
+
+def test_tables_with_text_are_not_cut(monkeypatch):
+    table = pyarrow.table({"a": ["u", "v"] * 50, "b": range(100)})
+    parquet.write_table(table, "x.parquet", row_group_size=10)
+    monkeypatch.setattr(files, "BLOCK", 64)
+
+    (frame,) = files.open_blocks("x.parquet", slice(20, 60), whole=False)
+    assert frame.n_rows == 40
+
+
 def test_weights_reach_a_problem_that_takes_them():
     Path("own.py").write_text(
         "from dadmm.problems import Ridge\n"
@@ -177,11 +297,9 @@ def test_weights_reach_a_problem_that_takes_them():
         "        super().__init__(root * X, y, alpha, fit_intercept=False)\n"
     )
     np.savetxt("w.csv", np.column_stack([X, np.abs(Y), Y]), header="a,b,c,w,y", **TEXT)
-    assert main(["--problem", "own:Own", "--data", "w.csv", "--weight", "w", "--nodes",
-                 "3", "--alpha", "1", "--tolerance", "1e-8", "--quiet",
-                 "--out", "run"]) == 0  # fmt: skip
+    words = "--problem own:Own --data w.csv --weight w --nodes 3 --alpha 1"
+    folder = run_job(*words.split(), "--tolerance", 1e-8)
 
     V = np.abs(Y)[:, None]
     best = np.linalg.solve(X.T @ (V * X) + np.eye(3), X.T @ (V[:, 0] * Y))
-    found = arrays_of("run")["coef"].mean(axis=0)
-    assert_allclose(found, best, rtol=1e-4, atol=1e-6)
+    assert_allclose(arrays_of(folder)["coef"].mean(axis=0), best, rtol=1e-4, atol=1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 
 import numpy as np
 import pytest
@@ -11,28 +11,26 @@ from dadmm import Schedule, Sending, Topology
 from dadmm.comm import identity
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from tests.support.processes import PROGRAMS, ROOT, mpi_groups
+from tests.support.runs import arrays_of, summary_of
 
 RING = Topology.ring(6)
 GIVEN = {"eta0": 10.0, "seed": 3, "sending": Sending()}
 SAME = {"seed": np.int64(3), "sending": Sending(), "eta0": 10}
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "graph"),
-    [
-        (None, SAME, (Topology.from_edges(6, RING.edges[::-1]),)),
-        ("configuration", GIVEN | {"eta0": 10.000000000000002}, (RING,)),
-        ("configuration", GIVEN | {"t_max": None}, (RING,)),
-        ("configuration", GIVEN | {"sending": Sending("quantised:9")}, (RING,)),
-        ("graph", GIVEN, (Topology.star(6),)),
-        ("graph", GIVEN, (RING, Schedule.matchings(RING))),
-    ],
-)
-def test_an_identity_repeats_and_shows_what_differs(name, given, graph):
-    mine, theirs = identity.identity(GIVEN, RING), identity.identity(given, *graph)
-
+def test_an_identity_repeats_and_shows_what_differs():
+    mine = identity.identity(GIVEN, RING)
     assert list(mine) == ["version", "configuration", "graph"]
-    assert [key for key in mine if mine[key] != theirs[key]] == [name] * bool(name)
+    for names, given, *graph in (
+        ([], SAME, Topology.from_edges(6, RING.edges[::-1])),
+        (["configuration"], GIVEN | {"eta0": 10.000000000000002}, RING),
+        (["configuration"], GIVEN | {"t_max": None}, RING),
+        (["configuration"], GIVEN | {"sending": Sending("quantised:9")}, RING),
+        (["graph"], GIVEN, Topology.star(6)),
+        (["graph"], GIVEN, RING, Schedule.matchings(RING)),
+    ):
+        theirs = identity.identity(given, *graph)
+        assert [key for key in mine if mine[key] != theirs[key]] == names
 
 
 def test_data_are_told_apart_by_shape_type_and_bytes():
@@ -41,7 +39,6 @@ def test_data_are_told_apart_by_shape_type_and_bytes():
         [rows.T], [rows.reshape(4, 3)], [rows.astype(np.float32)], [rows, rows],
         [np.nextafter(rows, 99)], [],
     ]  # fmt: skip
-
     codes = [identity.of_data(blocks) for blocks in [[rows], *others]]
 
     assert len(set(codes)) == len(codes)
@@ -59,33 +56,34 @@ def test_the_fact_and_the_ranks_are_named(name, kind):
     identity.raise_difference([{name: "x"}] * 3)
 
 
-RUN = ("-m", "dadmm.run", "--max-iter", 9, "--out", "run")
 STRANGER = PROGRAMS / "mismatched_rank.py"
-WORDS = ("--topology", "ring", *RUN[2:])  # a ring in either numbering
+RUN = ("--topology", "ring", "--max-iter", 9, "--out", "run")
+RARE = {"marks": pytest.mark.slow}
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("ours", "theirs", "culprit"),
+    ("theirs", "culprit"),
     [
-        (RUN, (*RUN, "--scheme", "nap"), "rank 2 has scheme"),
-        (RUN, (*RUN, "--scheme", "npa"), "rank 2: unknown scheme 'npa'"),
-        (RUN, (*RUN, "--version"), "rank 2 has --help or --version"),
-        ((STRANGER, "none", *WORDS), (STRANGER, "dadmm", *WORDS), "rank 2 has"),
-        ((STRANGER, "none", *WORDS), (STRANGER, "graph", *WORDS), "has graph"),
+        (("none", *RUN, "--scheme", "nap"), "rank 2 has scheme"),
+        (("graph", *RUN), "rank 2 has graph"),  # a ring in either numbering
+        pytest.param(("dadmm", *RUN), "rank 2 has", **RARE),
+        pytest.param(("none", *RUN, "--scheme", "npa"), "rank 2: .*npa", **RARE),
+        pytest.param(("none", *RUN, "--version"), "rank 2 has --help", **RARE),
     ],
 )
 def test_a_rank_with_other_settings_version_or_graph_is_named(
-    tmp_path, ours, theirs, culprit
+    tmp_path, theirs, culprit
 ):
     """By the one sentence with which all ranks end."""
-    ended = mpi_groups((2, *ours), (1, *theirs), (2, *ours), cwd=tmp_path).end()
+    ours = (2, STRANGER, "none", *RUN)
+    ended = mpi_groups(ours, (1, STRANGER, *theirs), ours, cwd=tmp_path).end()
 
     assert (ended.code, ended.out) == (2, ""), ended
     assert "Traceback" not in ended.err
     assert not (tmp_path / "run").exists()
     (sentence,) = ended.said
-    assert culprit in sentence
+    assert re.search(culprit, sentence)
 
 
 @pytest.mark.mpi
@@ -96,17 +94,15 @@ def test_ranks_alike_run_although_written_otherwise(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "path.edges").write_text(edges)
         (tmp_path / name / "a.toml").write_text(toml)
-    flags = ("--max-iter", 9, "--topology", "path.edges", "--out", "../run")
-    words = {"a": (*flags, "--scheme", "vp", "--eta0", 10)}
-    words["b"] = ("--eta0=1e1", "--config", "a.toml", "--quiet")
+    words = {"b": ("--eta0=1e1", "--config", "a.toml", "--quiet")}
+    words["a"] = ("--max-iter", 9, "--topology", "path.edges", "--out", "../run")
+    words["a"] += ("--scheme", "vp", "--eta0", 10)
     start = "import os, sys; os.chdir(%r); from dadmm.run import main; sys.exit(main())"
-    groups = [(2, "-c", start % str(tmp_path / k), *words[k]) for k in words]
+    groups = [(2, "-c", start % str(tmp_path / k), *words[k]) for k in "ab"]
     ended = mpi_groups(*groups, cwd=ROOT).end()
 
     assert (ended.code, ended.said) == (0, []), ended.err
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = summary_of(tmp_path / "run")
     assert (summary["n_nodes"], summary["iterations"]) == (4, 9)
-    with np.load(tmp_path / "run" / "result.npz") as found:
-        assert found["edges"].tolist() == [
-            [0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]
-        ]  # fmt: skip
+    chain = Topology.chain(4).edges.tolist()
+    assert arrays_of(tmp_path / "run")["edges"].tolist() == chain

@@ -35,38 +35,44 @@ def test_any_number_of_nodes_per_rank_has_the_same_bits(tmp_path):
 
     On 7 ranks with a node each and on fewer, and resumed on another number of them.
     """
-    step = 1 if os.environ.get("DADMM_ALL") else 24
-    ended = mpiexec(7, *program("hosted.py"), tmp_path, step, timeout=500 * 24 / step)
+    step = 1 if os.environ.get("DADMM_ALL") else 48
+    ended = mpiexec(7, *program("hosted.py"), tmp_path, step, timeout=500 * 48 / step)
 
     assert ended.code == 0, ended.err
     runs, stopped, silent, lost, resumed = map(int, ended.out.split())
-    assert runs >= 74 + 290 // step
-    assert resumed >= 300 // step
+    assert runs >= 55 + 200 // step
+    assert resumed >= 240 // step
     assert stopped >= 8
-    assert silent >= 15
+    assert silent >= 8
     assert lost == 3
 
 
 def test_a_library_user_may_pass_a_communicator():
-    """Results, mistakes and requests to stop: see library.py."""
+    """Results, mistakes, requests to stop, texts, steps and sums: see library.py."""
     ended = mpiexec(4, *program("library.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 6
+    assert len(ended.out.splitlines()) == 9
 
 
-def misfortune(event: str, cwd: Path):
+def misfortune(event, cwd):
     """Run a job without end on a chain of 4, and let something happen to rank 3.
 
     With plain python: nothing but the main job itself takes care of the other ranks.
     """
-    script = PROGRAMS / "failing_rank.py"
-    arguments = (3, event, "--topology", "chain", "--out", "run", *FOREVER)
-    return mpiexec(4, script, *arguments, cwd=cwd)
+    words = (3, event, "--topology", "chain", "--out", "run", *FOREVER)
+    return mpiexec(4, PROGRAMS / "failing_rank.py", *words, cwd=cwd)
 
 
 @pytest.mark.parametrize(
-    ("event", "code"), [("raise", 1), ("diverge", 2), ("SIGKILL", None)]
+    ("event", "code"),
+    [
+        ("raise", 1),
+        ("exit", 1),  # not an error, but all other ranks would wait for ever
+        pytest.param("interrupt", 1, marks=pytest.mark.slow),
+        ("diverge", 2),
+        ("SIGKILL", None),
+    ],
 )
 def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code):
     ended = misfortune(event, tmp_path)
@@ -76,52 +82,41 @@ def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code):
     if code is not None:
         (said,) = ended.said
         assert "rank 3" in said
-        assert ended.err.count("Traceback") == (event == "raise")
+        assert ended.err.count("Traceback") == (event != "diverge")
 
 
-def assert_stopped_by_signal(ended, folder):
+@pytest.mark.parametrize("who", ["a rank", "mpiexec"])
+def test_a_signal_stops_all_in_good_order(tmp_path, who):
+    """To a rank in iteration 7, in the third round of three: all know by the fourth."""
+    folder = tmp_path / "run"
+    if who == "a rank":
+        ended = misfortune("SIGTERM", tmp_path)
+    else:
+        job = mpi_python(4, "-m", "dadmm.run", "--out", "run", *FOREVER, cwd=tmp_path)
+        parts = [folder / "parts" / f"history-0000{k}.csv" for k in range(4)]
+        job.wait_until(lambda: all(part.exists() for part in parts))
+        job.signal(signal.SIGUSR1)
+        ended = job.end()
+
     assert (ended.code, ended.said) == (0, [])
     summary = summary_of(folder)
     assert (summary["reason"], summary["converged"]) == ("signal", False)
+    assert summary["iterations"] == 12 or who == "mpiexec"
     assert (folder / "result.npz").exists()
     rows = np.loadtxt(folder / "history.csv", delimiter=",", skiprows=1, ndmin=2)
-    every = np.arange(1, summary["iterations"] + 1)
     for node in range(4):
+        every = np.arange(1, summary["iterations"] + 1)
         assert_array_equal(rows[rows[:, 1] == node, 0], every)
-    return summary["iterations"]
-
-
-def test_a_signal_to_one_rank_stops_all_in_good_order(tmp_path):
-    """It comes in iteration 7, in the third round of three; all know by the fourth."""
-    ended = misfortune("SIGTERM", tmp_path)
-
-    assert assert_stopped_by_signal(ended, tmp_path / "run") == 12
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_to_mpiexec_stops_all_in_good_order(tmp_path, number):
-    is_openmpi = "OMPI_ALLOW_RUN_AS_ROOT" in settings_of(find_mpiexec())
-    if number == signal.SIGINT and is_openmpi:
-        pytest.skip("Open MPI kills its ranks; launch/local sends USR1 instead")
-    job = mpi_python(4, "-m", "dadmm.run", "--out", "run", *FOREVER, cwd=tmp_path)
-    parts = [tmp_path / "run" / "parts" / f"history-0000{k}.csv" for k in range(4)]
-    job.wait_until(lambda: all(part.exists() for part in parts))
-    job.signal(number)
-
-    assert_stopped_by_signal(job.end(), tmp_path / "run")
 
 
 def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
     """A launcher of another MPI than the library's: one sentence from all, code 2."""
     if find_mpiexec() is None:
         pytest.skip("no MPI library to mismatch")
-    rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
-    if "OMPI_ALLOW_RUN_AS_ROOT" in settings_of(find_mpiexec()):
-        rank, size = "PMI_RANK", "PMI_SIZE"
-    jobs = [
-        python("-m", "dadmm.run", cwd=tmp_path, **{rank: str(k), size: "3"})
-        for k in range(3)
-    ]
+    is_open = "OMPI_ALLOW_RUN_AS_ROOT" in settings_of(find_mpiexec())
+    prefix = "PMI" if is_open else "OMPI_COMM_WORLD"
+    given = [{f"{prefix}_RANK": k, f"{prefix}_SIZE": "3"} for k in "012"]
+    jobs = [python("-m", "dadmm.run", cwd=tmp_path, **each) for each in given]
     ended = [job.end() for job in jobs]
 
     assert [(each.code, len(each.said)) for each in ended] == [(2, 1), (2, 0), (2, 0)]
@@ -145,16 +140,15 @@ DISKS = {  # with a size of which a run needs more
 }
 BAD |= {k: ((*more, "--out", f"{k}/run"), f"{k}/run") for k, more in DISKS.items()}
 SHORT = ("--max-iter", 12, "--n-components", 2, "--record-edges")
-SFM = ("--record-edges", "--problem", "sfm")
+MISSING = ("--missing-fraction", 0.2)
 GOOD = {
     "one file per rank": (*SHORT, "--data", "part-{rank}.npy"),
-    "a file of rows": (*SHORT, "--data", "ok.npy"),
     "a scattered file": (*SHORT, "--data", "ok.csv", "--topology", "ring"),
     "labels in a column": (*SHORT, "--data", "labelled.csv", "--labels", -1),
     "a graph file": (*SHORT, "--topology", "path.edges", "--init", "independent"),
     "angles and no mean": (*SHORT, "--record-angle", "--zero-mean"),
-    "missing entries": (*SHORT, "--missing-fraction", 0.2),
-    "lost tracks": (*SHORT[:2], *SFM, "--missing-fraction", 0.2),
+    "missing entries": (*SHORT, *MISSING),
+    "lost tracks": ("--problem", "sfm", *SHORT[:2], *SHORT[4:], *MISSING),
     "turns and short messages": (
         *("--max-iter", 30, *SHORT[2:], "--topology", "turn-a.edges,turn-b.edges"),
         *("--payload", "quantised:5", "--edge-sleep", 0.4),
@@ -173,12 +167,10 @@ SPEAKING = {
 def folder(tmp_path_factory):
     """A folder full of good and bad files, with small file systems where allowed."""
     path = tmp_path_factory.mktemp("cases")
-    rng = np.random.default_rng(0)
-    samples = rng.standard_normal((40, 6))
-    np.save(path / "ok.npy", samples)
-    np.savetxt(path / "ok.csv", samples, delimiter=",", fmt="%.17g")
+    samples = np.random.default_rng(0).standard_normal((40, 6))
     labelled = np.column_stack([samples, np.arange(40) % RANKS])
-    np.savetxt(path / "labelled.csv", labelled, delimiter=",", fmt="%.17g")
+    for name, rows in (("ok", samples), ("labelled", labelled)):
+        np.savetxt(path / f"{name}.csv", rows, delimiter=",", fmt="%.17g")
     for k in range(RANKS):
         own = samples[10 * k : 10 * k + 8 + k].copy()
         np.save(path / f"part-{k}.npy", own)
@@ -212,18 +204,17 @@ def reports(folder):
     absent = {name for name in DISKS if not (folder / name).exists()}
     cases = {name: words for name, (words, _) in BAD.items() if name not in absent}
     cases |= {name: (*words, "--out", f"ranks/{name}") for name, words in GOOD.items()}
-    cases |= SPEAKING
-    plain = {name: [str(word) for word in words] for name, words in cases.items()}
+    plain = {name: [*map(str, words)] for name, words in (cases | SPEAKING).items()}
     (folder / "cases.json").write_text(json.dumps(plain))
-    ended = mpiexec(
-        RANKS, *program("each.py"), "cases.json", "reports.json", cwd=folder
-    )
+    words = (*program("each.py"), "cases.json", "reports.json")
+    ended = mpiexec(RANKS, *words, cwd=folder)
     assert ended.code == 0, ended.err
     return json.loads((folder / "reports.json").read_text())
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_sentence(reports, name):
+def test_bad_input_is_one_sentence(reports, folder, name):
+    """And it leaves nothing behind."""
     if name not in reports:
         pytest.skip("needs root, and a system that lets it mount a tmpfs")
     report, (line, end) = reports[name], reports[name]["err"][0].split("\n")
@@ -234,14 +225,10 @@ def test_bad_input_is_one_sentence(reports, name):
     assert report["err"][1:] == [""] * (RANKS - 1)
     assert report["codes"] == [2] * RANKS
     assert report["out"] == ""
-
-
-def test_bad_input_leaves_nothing_behind(reports, folder):
     assert not (folder / "runs").exists()
     assert [path.name for path in (folder / "taken").iterdir()] == ["thesis.tex"]
-    files = [path.name for disk in DISKS for path in (folder / disk).rglob("*")]
-    assert not [name for name in files if name.endswith(".draft")]
-    assert "summary.json" not in files
+    files = [path.name for path in (folder / name).rglob("*")]
+    assert not [f for f in files if f.endswith(".draft") or f == "summary.json"]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -253,8 +240,8 @@ def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatc
 
     assert reports[name]["codes"] == [0] * RANKS
     assert reports[name]["err"] == [""] * RANKS
-    assert (here / "config.toml").read_text() == (there / "config.toml").read_text()
-    assert (here / "edges.csv").read_text() == (there / "edges.csv").read_text()
+    for file in ("config.toml", "edges.csv"):
+        assert (here / file).read_text() == (there / file).read_text()
     for file in here.glob("*.npz"):
         assert_same_arrays(file, there / file.name)
     assert history_of(here) == history_of(there)

@@ -1,19 +1,17 @@
-"""Steps of all ranks that are checked by one collective, and how ranks wait."""
+"""Steps of all ranks that are checked by one collective, and how processes wait."""
 
 from __future__ import annotations
 
+import io
+import os
+import threading
+
 import pytest
 
+from dadmm.comm import mpi_library
+from dadmm.comm.launch_link import wait_until_read
 from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError
-from tests.support.processes import mpiexec, program
-
-
-def raises(error):
-    def step():
-        raise error
-
-    return step
 
 
 def test_steps_of_one_process_give_their_values():
@@ -25,6 +23,10 @@ def test_steps_of_one_process_give_their_values():
     assert from_rank_0(World(), lambda: "text") == "text"
 
 
+def fail(error):
+    raise error
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [(ConfigError("no"), ConfigError), (MemoryError(), DadmmError)],
@@ -32,7 +34,7 @@ def test_steps_of_one_process_give_their_values():
 def test_after_a_failure_further_steps_are_left_out(error, kind):
     """Too little memory is an error of the input; other exceptions are raised."""
     checks, done = Checks(World()), []
-    checks.run(raises(error))
+    checks.run(lambda: fail(error))
     checks.run(lambda: done.append(1))
     checks.compare(lambda: done.append(2))
 
@@ -44,23 +46,9 @@ def test_after_a_failure_further_steps_are_left_out(error, kind):
 
 
 @pytest.mark.mpi
-def test_the_first_step_that_fails_is_named_on_all_ranks():
-    """Of several ranks the lowest; facts are compared in their turn."""
-    ended = mpiexec(4, *program("checks.py"))
-
-    assert ended.code == 0, ended.err
-    said = [line.split(": ")[0] for line in ended.out.splitlines()]
-    assert said == ["fine", "ShardError", "ConfigError", "ShardError", "ConfigError"]
-    for line, who in zip(ended.out.splitlines()[1:], "2310", strict=True):
-        assert f"rank {who}" in line
-
-
-@pytest.mark.mpi
 @pytest.mark.parametrize("wait", ["block", "poll"])
 def test_a_long_wait_sleeps(wait, monkeypatch):
     """Else a rank that is stopped would keep the cores of all others busy."""
-    from dadmm.comm import mpi_library
-
     answers, slept, now = iter([False] * 40 + [True]), [], iter(range(1000))
     monkeypatch.setattr(mpi_library, "_test_all", lambda requests: next(answers))
     monkeypatch.setattr(mpi_library, "monotonic", lambda: 0.1 * next(now))
@@ -69,3 +57,25 @@ def test_a_long_wait_sleeps(wait, monkeypatch):
 
     assert slept[-1] == mpi_library.LONG_INTERVAL
     assert (slept[0] == mpi_library.POLL_INTERVAL) == (wait == "poll")
+
+
+@pytest.mark.timeout(60)
+def test_last_words_are_waited_for_until_the_launcher_has_read_them(tmp_path):
+    """Without a pipe, or beyond the limit, there is no wait."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as outlet, open(writer, "w") as inlet:
+        inlet.write("last words")
+        inlet.flush()
+        wait_until_read(inlet, 0.01)  # nobody reads it
+        waiting = threading.Thread(target=wait_until_read, args=(inlet, 1e6))
+        waiting.start()
+        for count in (4, 100):
+            waiting.join(0.05)
+            assert waiting.is_alive()
+            os.read(outlet.fileno(), count)
+        waiting.join(30)
+        assert not waiting.is_alive()
+    with open(tmp_path / "file", "w") as file:
+        file.write("words")
+        for stream in (file, None, io.StringIO("words")):
+            wait_until_read(stream, 1e6)

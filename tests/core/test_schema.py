@@ -46,15 +46,13 @@ class Derived(Base):
     size: int = 2
 
 
-@pytest.mark.parametrize("kind", [Base, Derived])
-def test_fields_are_checked_also_with_another_default(kind):
-    schema.check_fields(kind())
-    for given in ({"size": 0}, {"size": None}, {"rest": 0}):
-        with pytest.raises(ConfigError, match=f"^in: {next(iter(given))} must be "):
-            schema.check_fields(kind(**given), "in: ")
-
-
-def test_entries_are_complete_and_known():
+def test_fields_and_entries_are_checked_and_known():
+    """Also of a class with another default."""
+    for kind in (Base, Derived):
+        schema.check_fields(kind())
+        for given in ({"size": 0}, {"size": None}, {"rest": 0}):
+            with pytest.raises(ConfigError, match=f"^in: {next(iter(given))} must be "):
+                schema.check_fields(kind(**given), "in: ")
     kinds = {"a": schema.COUNT}
     assert schema.check_entries({"a": 1}, kinds) == {"a": 1}
     for given, culprit in (({}, "a"), ({"a": 1, "b": 2}, "b"), ({"a": -1}, "a")):

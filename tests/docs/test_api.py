@@ -20,11 +20,12 @@ MODULES = (
 WITHOUT_EXAMPLE = (
     dadmm.penalty.Scheme, dadmm.metrics.Pooled, dadmm.metrics.MaximumLikelihood,
 )  # fmt: skip
-WITHOUT_ARGUMENTS = (dadmm.Run, dadmm.baselines.BaselineRun)  # users make none
+WITHOUT_ARGUMENTS = (*WITHOUT_EXAMPLE, dadmm.Run, dadmm.baselines.BaselineRun)
 NEEDS = {"dadmm.sklearn": "sklearn", "dadmm.problems.cvxpy": "cvxpy"}
+FIND = doctest.DocTestParser().get_examples
 
 
-def module_of(name: str):
+def module_of(name):
     """Return a public module; ``dadmm.shard`` is an attribute of the package."""
     if name == "dadmm.sklearn":
         pytest.importorskip("sklearn", reason="scikit-learn is not installed")
@@ -32,7 +33,7 @@ def module_of(name: str):
     return getattr(dadmm, name.partition(".")[2], dadmm)
 
 
-def public() -> list[tuple[str, str]]:
+def public():
     """Return the module and the name of everything that users can import."""
     # from its file, since scikit-learn may be absent
     text = (ROOT / "dadmm" / "sklearn" / "__init__.py").read_text("utf-8")
@@ -41,35 +42,30 @@ def public() -> list[tuple[str, str]]:
     return [(module, name) for module, found in names.items() for name in found]
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [pytest.param(*pair, id=".".join(pair)) for pair in public()]
-)
-def test_a_public_name_has_an_example_and_its_arguments_are_described(module, name):
+@pytest.mark.parametrize("module", MODULES)
+def test_a_public_name_has_an_example_and_its_arguments_are_described(module):
     """Names without a docstring of their own are in the examples of their module."""
-    thing, find = getattr(module_of(module), name), doctest.DocTestParser().get_examples
-    is_class, is_function = inspect.isclass(thing), inspect.isfunction(thing)
-    if not (inspect.ismodule(thing) or is_class or is_function):
-        examples = find(module_of(module).__doc__)
-        assert any(re.search(rf"\b{name}\b", e.source) for e in examples)
-        return
-    assert thing.__doc__
-    if is_function or (is_class and not issubclass(thing, WITHOUT_EXAMPLE)):
-        assert find(thing.__doc__)
-    if not (is_class or is_function) or (is_class and issubclass(thing, Exception)):
-        return
-    doc = inspect.getdoc(thing)
-    if "LinearRegressor` has the parameters" in doc.replace("\n", " "):
-        doc += inspect.getdoc(inspect.getmro(thing)[1])
-    given = inspect.signature(thing).parameters.values()
-    if is_class and issubclass(thing, (*WITHOUT_EXAMPLE, *WITHOUT_ARGUMENTS)):
-        given = ()
-    for argument in given:
-        if argument.kind not in (argument.VAR_KEYWORD, argument.VAR_POSITIONAL):
-            described = rf"^(\w+, )*\**{argument.name}(, \w+)*( :.*)?$"
-            plain = len(given) == 1 and argument.name in doc.partition("\n")[0]
-            assert plain or re.search(described, doc, re.M), argument
-    if is_function and thing.__annotations__["return"] != "None":
-        assert doc.startswith("Return ") or "\nReturns\n" in doc
+    for name in (name for where, name in public() if where == module):
+        thing = getattr(module_of(module), name)
+        is_class, is_function = inspect.isclass(thing), inspect.isfunction(thing)
+        if not (is_class or is_function):
+            sources = [example.source for example in FIND(module_of(module).__doc__)]
+            assert inspect.ismodule(thing) or name in " ".join(sources)
+            continue
+        doc = inspect.getdoc(thing)
+        assert FIND(doc) or (is_class and issubclass(thing, WITHOUT_EXAMPLE)), thing
+        if is_class and issubclass(thing, (Exception, *WITHOUT_ARGUMENTS)):
+            continue
+        if "LinearRegressor` has the parameters" in doc.replace("\n", " "):
+            doc += inspect.getdoc(inspect.getmro(thing)[1])
+        given = inspect.signature(thing).parameters.values()
+        for argument in given:
+            if argument.kind not in (argument.VAR_KEYWORD, argument.VAR_POSITIONAL):
+                described = rf"^(\w+, )*\**{argument.name}(, \w+)*( :.*)?$"
+                plain = len(given) == 1 and argument.name in doc.partition("\n")[0]
+                assert plain or re.search(described, doc, re.M), (thing, argument)
+        if is_function and thing.__annotations__["return"] != "None":
+            assert doc.startswith("Return ") or "\nReturns\n" in doc, thing
 
 
 def test_the_reference_lists_every_public_name():
@@ -80,13 +76,10 @@ def test_the_reference_lists_every_public_name():
     assert wanted - {a or b for a, b in listed} == set()
 
 
-def modules() -> list[str]:
+def modules():
     """Return the names of all modules that have an example."""
-    files = (ROOT / "dadmm").rglob("*.py")
-    found = [
-        file.relative_to(ROOT) for file in files if ">>>" in file.read_text("utf-8")
-    ]
-    names = [".".join(file.with_suffix("").parts) for file in found]
+    files = [f for f in (ROOT / "dadmm").rglob("*.py") if ">>>" in f.read_text("utf-8")]
+    names = [".".join(f.relative_to(ROOT).with_suffix("").parts) for f in files]
     return sorted(name.removesuffix(".__init__") for name in names)
 
 
@@ -96,7 +89,6 @@ def test_the_examples_of_a_module_run(name):
         if name.startswith(prefix):
             pytest.importorskip(package, reason=f"{package} is not installed")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-
     found = doctest.testmod(importlib.import_module(name), optionflags=flags)
 
     assert found.attempted

@@ -8,12 +8,14 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Topology
 from dadmm.admm.rule import RULES
-from dadmm.comm.sending import Sending
 from dadmm.comm.wire import HEADER
 from dadmm.core.errors import TopologyError
 from dadmm.graphs.schedule import Schedule
 from tests.support.problems import optimum, quadratics, random_graph
 from tests.support.solving import solve
+
+RING = Topology.ring(5)
+NAMED = Topology.from_edges(3, [(0, 1), (1, 2)], ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -21,7 +23,6 @@ def test_matchings_are_matchings_and_cover_every_edge_once(seed):
     """In few turns: Greedy needs fewer than twice the largest degree."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(2, 12)))
-
     schedule = Schedule.matchings(graph)
 
     for edges in schedule.rounds:
@@ -36,57 +37,11 @@ def test_matchings_are_matchings_and_cover_every_edge_once(seed):
 
 def test_a_round_is_a_mask_of_the_edges_of_the_union():
     schedule = Schedule(4, [[(0, 1), (2, 3)], [(2, 1)], [(3, 2), (1, 2)]])
+    masks = [[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]]
 
     assert (schedule.period, schedule.span) == (3, 3)
-    assert schedule.union == Topology.chain(4)
-    found = schedule.active_edges(schedule.union)  # of (0 1, 1 0, 1 2, 2 1, 2 3, 3 2)
-    assert_array_equal(
-        found, [[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]]
-    )
-
-
-def test_graphs_of_names_and_files_take_turns(tmp_path):
-    """A file need neither be connected nor name all nodes."""
-    (tmp_path / "parts.edges").write_text("0 1\n2 3\n")
-    (tmp_path / "bridge.edges").write_text("1 2\n")
-    files = [str(tmp_path / name) for name in ("parts.edges", "bridge.edges")]
-
-    schedule = Schedule.build(files, 4)
-
-    assert schedule.union == Topology.chain(4)
-    assert [len(edges) for edges in schedule.rounds] == [4, 2]
-    assert Schedule.build(["ring", files[0]], 4).union == Topology.ring(4)
-    random = Schedule.build(["erdos-renyi", "star"], 9, seed=3)
-    drawn = Topology.erdos_renyi(9, seed=3).edges.tolist()
-    assert random.rounds[0] == set(map(tuple, drawn))
-
-
-def backwards(n):
-    """Return a chain whose edges come in the order that delays headers most."""
-    return Schedule(n, [[(i, i + 1)] for i in reversed(range(n - 1))])
-
-
-@pytest.mark.parametrize("agreement", ["neighbours", "global"])
-@pytest.mark.parametrize("rule", RULES)
-def test_runs_of_a_schedule_stop_together_and_close(rule, agreement):
-    """A node whose edges were not used has not changed, and is not satisfied yet."""
-    problems = quadratics(6, curvature=(2.0, 8.0))
-    schedule = backwards(6)
-    ends = []
-
-    def watch(t, run):
-        ends.append(run.state.header.view(HEADER)["stop_at"] <= t)
-
-    result = solve(
-        problems, schedule.union, schedule=schedule, sending=Sending(send_every=3),
-        stopping=rule, agreement=agreement, tolerance=1e-4,
-        max_iter=5000, callbacks=[watch],
-    )  # fmt: skip
-
-    assert result.converged
-    assert all(done.any() == done.all() for done in ends)
-    if agreement == "neighbours" or rule != "objective":
-        assert np.abs(result.theta - optimum(problems)).max() < 0.02
+    assert schedule.union == Topology.chain(4)  # (0 1, 1 0, 1 2, 2 1, 2 3, 3 2)
+    assert_array_equal(schedule.active_edges(schedule.union), masks)
 
 
 def test_random_schedules_have_each_edge_with_its_probability():
@@ -102,40 +57,50 @@ def test_random_schedules_have_each_edge_with_its_probability():
     assert not all(window[1:].any(axis=0).all() for window in windows)
 
 
-def test_a_schedule_can_come_from_a_file_of_times(tmp_path):
-    graph = Topology.from_edges(3, [(0, 1), (1, 2)], ("a", "b", "c"))
-    file = tmp_path / "times.csv"
-    file.write_text("source,target,t\na,b,1\nb,c,4\nc,b,2\na,b,4\n")
-    schedule = Schedule.from_times(graph, file)
-
-    assert schedule.period == 4
-    assert schedule.rounds[2] == frozenset()
-    assert schedule.rounds[1] == {(1, 2), (2, 1)}
-    assert schedule.span == 3
-
-
-def test_several_files_share_their_names(tmp_path):
-    (tmp_path / "a.edges").write_text("x y\n")
-    (tmp_path / "b.edges").write_text("z y\n")
-    schedule = Schedule.build([str(tmp_path / f"{name}.edges") for name in "ab"])
-
-    assert schedule.union.names == ("x", "y", "z")
-    assert schedule.rounds == ({(0, 1), (1, 0)}, {(1, 2), (2, 1)})
-
-
-RING = Topology.ring(5)
-NAMED = Topology.from_edges(3, [(0, 1), (1, 2)], ("a", "b", "c"))
-FILES = {"a.edges": "x y\n", "b.edges": "0 1\n"} | {
+FILES = {
+    "parts.edges": "0 1\n2 3\n",
+    "bridge.edges": "1 2\n",
+    "named.edges": "x y\n",
+    "more.edges": "z y\n",
+    "times.csv": "source,target,t\na,b,1\nb,c,4\nc,b,2\na,b,4\n",
+} | {
     f"{k}.csv": f"t,source,target\n{row}\n"
     for k, row in enumerate(("1,a,b", "1,a,c", "0,a,b", "1,a,d"))
 }
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+
+@pytest.mark.usefixtures("files")
+def test_graphs_of_names_and_files_take_turns():
+    """A file need neither be connected nor name all nodes."""
+    schedule = Schedule.build(["parts.edges", "bridge.edges"], 4)
+    assert schedule.union == Topology.chain(4)
+    assert [len(edges) for edges in schedule.rounds] == [4, 2]
+    assert Schedule.build(["ring", "parts.edges"], 4).union == Topology.ring(4)
+    random = Schedule.build(["erdos-renyi", "star"], 9, seed=3)
+    drawn = Topology.erdos_renyi(9, seed=3).edges.tolist()
+    assert random.rounds[0] == set(map(tuple, drawn))
+    named = Schedule.build(["named.edges", "more.edges"])
+    assert named.union.names == ("x", "y", "z")
+    assert named.rounds == ({(0, 1), (1, 0)}, {(1, 2), (2, 1)})
+    timed = Schedule.from_times(NAMED, "times.csv")
+    assert (timed.period, timed.span) == (4, 3)
+    assert timed.rounds[1:3] == ({(1, 2), (2, 1)}, frozenset())
+
+
 REFUSED = {
     "node 2": lambda: Schedule(4, [[(0, 1)], [(2, 3)]]),  # only the union is connected
     "node 3": lambda: Schedule(4, [[(0, 1)], [(1, 2)]]),
     "none": lambda: Schedule(4, []),
     r"\(0, 4\)": lambda: Schedule(4, [[(0, 4)]]),
-    r"none\.edges": lambda: Schedule.build(["ring", "none.edges"], 4),
-    r"b\.edges": lambda: Schedule.build(["a.edges", "b.edges"]),
+    r"no\.edges": lambda: Schedule.build(["ring", "no.edges"], 4),
+    r"bridge\.edges": lambda: Schedule.build(["named.edges", "bridge.edges"]),
     "union": lambda: solve(
         quadratics(5), Topology.chain(5), schedule=Schedule.matchings(RING)
     ),
@@ -148,11 +113,32 @@ REFUSED = {
 }
 
 
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("culprit", REFUSED)
-def test_what_is_no_schedule_is_refused(culprit, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-
+def test_what_is_no_schedule_is_refused(culprit):
     with pytest.raises(TopologyError, match=culprit):
         REFUSED[culprit]()
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize("rule", RULES)
+def test_runs_of_a_schedule_stop_together_and_close(rule, agreement):
+    """A node whose edges were not used has not changed, and is not satisfied yet.
+
+    The edges of the chain come in the order that delays headers most.
+    """
+    problems, ends = quadratics(6, curvature=(2.0, 8.0)), []
+    schedule = Schedule(6, [[(i, i + 1)] for i in reversed(range(5))])
+
+    def watch(t, run):
+        ends.append(run.state.header.view(HEADER)["stop_at"] <= t)
+
+    result = solve(
+        problems, schedule.union, schedule=schedule, send_every=3, stopping=rule,
+        agreement=agreement, tolerance=1e-4, max_iter=5000, callbacks=[watch],
+    )  # fmt: skip
+
+    assert result.converged
+    assert all(done.any() == done.all() for done in ends)
+    if agreement == "neighbours" or rule != "objective":
+        assert np.abs(result.theta - optimum(problems)).max() < 0.02

@@ -6,7 +6,7 @@ import pytest
 
 from dadmm.core import files
 from dadmm.runs.folder import LOCK
-from launch import diagnosis
+from launch.diagnosis import explain
 from tests.support.processes import ROOT, python
 from tests.support.run_folders import write_checkpoint, write_run
 
@@ -16,7 +16,7 @@ RESUME = "./launch/local -n 4 --resume"
 pytestmark = pytest.mark.mpi
 
 
-def recorded(name: str) -> str:
+def recorded(name):
     """Return recorded output of an MPI or Slurm."""
     return (RECORDED / f"{name}.txt").read_text()
 
@@ -25,7 +25,7 @@ def recorded(name: str) -> str:
 def run(tmp_path, monkeypatch):
     """A run of four ranks on one host, in the current directory."""
     monkeypatch.chdir(tmp_path)
-    return write_run(tmp_path / "run")
+    return write_run(tmp_path / "my run")
 
 
 RANK_2, ANY = "node 2 (rank 2 on vm)", "an unknown rank"
@@ -68,11 +68,13 @@ CASES = [
 @pytest.mark.parametrize(("name", "first", "who", "words"), CASES)
 def test_the_failed_rank_is_named_if_it_is_known(run, name, first, who, words):
     text = name if "\n" in name else recorded(name)
-    sentence, advice = diagnosis.explain(RESUME, text, run, 9, first)
+    sentence, advice = explain(RESUME, text, run, 9, first)
 
     assert sentence.startswith(who)
     assert words in sentence
     assert "no complete checkpoint" in advice
+    if name == "openmpi-sigkill":  # by the kernel, if that has killed a process
+        assert "memory ran out" in explain(RESUME, text, run, 9, out_of_memory=True)[0]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_a_rank_of_another_machine_is_named_by_its_host(tmp_path, host, who):
     """The ranks of other machines do not reach the monitor; MPICH names the host."""
     text = recorded("mpich-sigkill").replace("RUNNING AT vm", f"RUNNING AT {host}")
     run = write_run(tmp_path / "run", hosts=("north", "north", "south", "east"))
-    sentence = diagnosis.explain(RESUME, text, run, 9)[0]
+    sentence = explain(RESUME, text, run, 9)[0]
 
     assert sentence.startswith(who)
     assert f"on {host}" in sentence
@@ -92,10 +94,10 @@ def test_a_rank_of_another_machine_is_named_by_its_host(tmp_path, host, who):
 @pytest.mark.parametrize("name", ["mpich", "openmpi", "intel"])
 def test_a_lost_host_is_named(tmp_path, name):
     """MPICH does not name it, but there may be only one other host."""
-    text = recorded(f"{name}-lost-host")
     two = write_run(tmp_path / "two", hosts=("host0", "host0", "host1", "host1"))
     four = write_run(tmp_path / "four", hosts=("host0", "host1", "host2", "host3"))
-    said = [diagnosis.explain(RESUME, text, f, 255)[0] for f in (two, four, None)]
+    text = recorded(f"{name}-lost-host")
+    said = [explain(RESUME, text, folder, 255)[0] for folder in (two, four, None)]
 
     assert said[0].startswith("host host1 was lost")
     if name == "mpich":
@@ -103,35 +105,32 @@ def test_a_lost_host_is_named(tmp_path, name):
         assert "a host" in said[2]
 
 
-def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
-    """A later one lacks the file of a node; the folder is quoted for a shell.
-
-    A full disk has its own message, so that only the advice is added.
-    """
-    monkeypatch.chdir(tmp_path)
-    run = write_run(tmp_path / "my run")
-    for iteration in (80, 120):
-        write_checkpoint(run, iteration, range(4))
-    write_checkpoint(run, 160, (0, 1, 3))
-    _, advice = diagnosis.explain(RESUME, "", run, 1)
+def test_the_advice_names_the_last_complete_checkpoint(run):
+    """A later one lacks the file of a node; the folder is quoted for a shell."""
+    for iteration, nodes in ((80, range(4)), (120, range(4)), (160, (0, 1, 3))):
+        write_checkpoint(run, iteration, nodes)
+    _, advice = explain(RESUME, "", run, 1)
 
     assert "iteration 120" in advice
     assert advice.endswith(f"{RESUME} 'my run'")
-    assert diagnosis.explain(RESUME, "dadmm: error: No", run, 2) == [advice]
-    later = diagnosis.explain(RESUME, "dadmm: error: No", run, 2, since=time.time() + 9)
-    assert later == []  # it was resumed and refused
-    assert RESUME not in diagnosis.explain(RESUME, "", None, 1)[1]
-    elsewhere = diagnosis.explain(RESUME, "", None, 1, here=False)[1]
-    assert f"{RESUME} FOLDER" in elsewhere
+    assert RESUME not in explain(RESUME, "", None, 1)[1]
+    assert f"{RESUME} FOLDER" in explain(RESUME, "", None, 1, here=False)[1]
+    # a full disk has its own message, so that only the advice is added
+    refused = (RESUME, "dadmm: error: No", run, 2)
+    assert explain(*refused) == [advice]
+    assert explain(*refused, since=time.time() + 9) == []  # it was resumed and refused
+    with (run / LOCK).open("w") as file:  # the run of another job
+        assert files.lock(file.fileno())
+        assert explain(*refused) == []
 
 
 def test_some_ends_need_no_explanation(run):
     """Invalid input, and a run that did not converge."""
-    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
-    assert diagnosis.explain(RESUME, "dadmm: error: x", None, 2) == []
-    assert diagnosis.explain(RESUME, "", run, 3) == []
+    assert explain(RESUME, "dadmm: error: x", run, 2) == []
+    assert explain(RESUME, "dadmm: error: x", None, 2) == []
+    assert explain(RESUME, "", run, 3) == []
     (run / "summary.json").touch()
-    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []
+    assert explain(RESUME, "dadmm: error: x", run, 2) == []
 
 
 def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
@@ -147,19 +146,3 @@ def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
     assert advice.endswith("sbatch x --resume run")
     ended = python(*diagnose).end()
     assert (ended.code, len(ended.said)) == (2, 1)
-
-
-def test_the_kernel_is_named_if_it_has_killed_a_process(run):
-    text = recorded("openmpi-sigkill")
-    sentence = diagnosis.explain(RESUME, text, run, 137, out_of_memory=True)[0]
-
-    assert "memory ran out" in sentence
-
-
-def test_a_refused_job_is_not_told_to_resume_the_run_of_another(run):
-    """That holds the lock of its folder."""
-    write_checkpoint(run, 40, range(4))
-    assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2)
-    with (run / LOCK).open("w") as file:
-        assert files.lock(file.fileno())
-        assert diagnosis.explain(RESUME, "dadmm: error: x", run, 2) == []

@@ -13,12 +13,10 @@ from tests.support.processes import ROOT, TIMEOUT
 
 
 class Project:
-    """A project in its own folder, where calls of pip are recorded and not run."""
-
-    error = None  # that pip raises
+    """A project without an environment, where calls of pip are recorded and not run."""
 
     def __init__(self, folder):
-        self.folder, self.installs = folder, []
+        self.folder, self.installs, self.error = folder, [], None
         for name in ("setup.cfg", "pyproject.toml"):
             (folder / name).write_text(f"# {name}\n")
 
@@ -37,9 +35,7 @@ class Project:
 
 @pytest.fixture
 def project(monkeypatch, tmp_path):
-    """A project without an environment."""
     project = Project(tmp_path)
-    project.really_run = environment.run
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "create", project.create)
     monkeypatch.setattr(environment, "run", project.run)
@@ -58,11 +54,7 @@ def test_an_environment_is_built_once_and_completed(project, capsys):
 
 @pytest.mark.parametrize("what", ["setup.cfg", "pyproject.toml", "version", "python"])
 def test_a_change_causes_a_rebuild(project, monkeypatch, what):
-    """Of metadata or of Python, or if the Python of the environment is gone.
-
-    A rebuild keeps the extras, and the previous environment, as running jobs may have
-    loaded libraries from it.
-    """
+    """It keeps the extras, and the environment before, which jobs may use."""
     project.environment("mpi", "plot").ensure()
     venv = project.folder / ".venv"
     for turn in range(2):
@@ -80,34 +72,31 @@ def test_a_change_causes_a_rebuild(project, monkeypatch, what):
     assert [p.name for p in project.folder.glob("*/library-*")] == ["library-1"]
 
 
-def test_a_failure_leaves_what_there_was(project):
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("error", [SetupError("no network"), SystemExit(143)])
+def test_a_failure_leaves_what_there_was_and_a_signal_no_valid_stamp(
+    project, before, error
+):
     """Without a network, `launch/local` still works after `launch/test` failed."""
-    project.environment("mpi").ensure()
-    script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
-    with pytest.raises(SetupError) as caught:
-        project.really_run([sys.executable, "-c", script])
-    assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
-    project.error = caught.value
-    with pytest.raises(SetupError):
+    if before:
+        project.environment("mpi").ensure()
+    project.error = error
+    with pytest.raises(type(error)):
         project.environment("mpi", "test").ensure()
 
-    assert project.environment("mpi").is_ready()
+    failed = isinstance(error, SetupError)
+    assert project.environment("mpi").is_ready() == (before and failed)
     assert not project.environment("mpi", "test").is_ready()
-
-
-@pytest.mark.parametrize("extras", [["mpi"], ["mpi", "test"]])
-def test_an_interrupted_installation_is_done_again(project, extras):
-    """A signal during pip leaves no valid stamp."""
-    if len(extras) > 1:
-        project.environment("mpi").ensure()
-    project.error, before = SystemExit(143), len(project.installs)
-    with pytest.raises(SystemExit):
-        project.environment(*extras).ensure()
-    assert not project.environment("mpi").is_ready()
     project.error = None
     project.environment("mpi").ensure()
+    assert project.installs[before:] == ["[mpi,test]"] * (not (before and failed))
 
-    assert project.installs[before:] == [f"[{','.join(extras)}]"]
+
+def test_the_end_of_the_output_of_a_failed_step_is_shown():
+    script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
+    with pytest.raises(SetupError) as caught:
+        environment.run([sys.executable, "-c", script])
+    assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
 
 
 def test_an_environment_of_the_user_is_kept_aside(project, capsys):
@@ -120,38 +109,11 @@ def test_an_environment_of_the_user_is_kept_aside(project, capsys):
     assert project.environment("mpi").is_ready()
 
 
-# launch/with-python chooses a Python for the launch commands
-
-
 def write_python(path, name="", code=0):
     """Write a program that claims to be new enough (code 0) or not, and its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\ntest $1 = -c && exit {code}\necho {name}\n")
     path.chmod(0o755)
-
-
-def start_local(folder, code=1, **variables):
-    """Run a copy of launch/local whose only Python on PATH is too old (code 1)."""
-    write_python(folder / "bin" / "python3", "python3", code)
-    if not (folder / "launch").exists():
-        (folder / "bin" / "dirname").symlink_to(shutil.which("dirname"))
-        (folder / "launch").mkdir()
-        for name in ("local", "with-python"):
-            shutil.copy(ROOT / "launch" / name, folder / "launch")
-    return subprocess.run(
-        ["/bin/sh", str(folder / "launch" / "local")],
-        env={"PATH": str(folder / "bin"), **variables},
-        capture_output=True, text=True, timeout=TIMEOUT,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["", "DADMM_PYTHON", "DADMM_ENVIRONMENT"])
-def test_without_a_new_python_there_is_one_sentence(tmp_path, name):
-    done = start_local(tmp_path, **({name: "/no/python"} if name else {}))
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert (name or "PATH") in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -163,19 +125,38 @@ def test_without_a_new_python_there_is_one_sentence(tmp_path, name):
         (".venv", 0, False, "python3"),  # not created by launch/setup
     ],
 )
-def test_the_python_of_the_environment_comes_first(tmp_path, venv, code, stamped, used):
-    """Another Python would rebuild the environment while jobs run from it."""
+def test_a_python_is_chosen_for_the_launch_commands(
+    tmp_path, venv, code, stamped, used
+):
+    """Another one than the environment's would rebuild it while jobs run from it."""
     project = tmp_path / "a project"
     write_python(project / venv / "bin" / "python", "own", code)
     if stamped:
         (project / venv / "dadmm-stamp.json").touch()
+    (project / "bin").mkdir()
+    (project / "bin" / "dirname").symlink_to(shutil.which("dirname"))
+    (project / "launch").mkdir()
+    for name in ("local", "with-python"):
+        shutil.copy(ROOT / "launch" / name, project / "launch")
 
-    assert start_local(project, code=0).stdout == f"{used}\n"
-    write_python(project / "mine" / "bin" / "python", "mine")
-    mine = str(project / "mine")
-    assert start_local(project, DADMM_ENVIRONMENT=mine).stdout == "mine\n"
-    write_python(project / "named", "named")
-    more = {"DADMM_PYTHON": str(project / "named"), "DADMM_ENVIRONMENT": mine}
-    assert start_local(project, **more).stdout == "named\n"
-    image = start_local(project, 0, DADMM_IMAGE="x.sif", DADMM_ENVIRONMENT=mine)
-    assert image.stdout == f"{used}\n"  # the Python of an image cannot start ranks
+    def local(on_path=0, **variables):
+        write_python(project / "bin" / "python3", "python3", on_path)
+        return subprocess.run(
+            ["/bin/sh", str(project / "launch" / "local")],
+            env={"PATH": str(project / "bin"), **variables},
+            capture_output=True, text=True, timeout=TIMEOUT,
+        )  # fmt: skip
+
+    assert local().stdout == f"{used}\n"
+    for name in ("named", "mine/bin/python"):
+        write_python(project / name, name[:5])
+    mine = {"DADMM_ENVIRONMENT": str(project / "mine")}
+    assert local(**mine).stdout == "mine/\n"
+    assert local(**mine, DADMM_PYTHON=str(project / "named")).stdout == "named\n"
+    # the Python of an image cannot start ranks
+    assert local(**mine, DADMM_IMAGE="x.sif").stdout == f"{used}\n"
+    for name in ("DADMM_PYTHON", "DADMM_ENVIRONMENT", *[""] * (used != "own")):
+        done = local(on_path=1, **({name: "/no/python"} if name else {}))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert len(done.stderr.splitlines()) == 1
+        assert (name or "PATH") in done.stderr

@@ -1,7 +1,6 @@
 """Runs across emulated hosts that share a disk, and across sites that do not."""
 
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -12,116 +11,47 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 from benchmarks.emulation.network import AGENT
 from tests.support.emulation import network, reached_by
-from tests.support.processes import (
-    PROGRAMS,
-    Job,
-    find_mpiexec,
-    python,
-    variables,
-)
+from tests.support.processes import PROGRAMS, Job, find_mpiexec, python, variables
+from tests.support.runs import assert_same_arrays, summary_of
 
 pytestmark = pytest.mark.mpi
 
+HOSTS = ("host0", "host1", "host2")
 CLEAN = "exec env -i HOME=/ SHELL=/bin/sh PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 OPTIONS = "while case $1 in -*) true ;; *) false ;; esac; do shift; done"
-# As ssh: another directory, and no variables of the caller
-SSH = f'#!/bin/sh\n{OPTIONS}\ncd /\n{CLEAN} {AGENT} "$@"\n'
 # At a site its own folder is at the path `site`, and those of others are hidden. The
 # caller is at a site, too.
-ON_SITE = f"""#!/bin/sh
-{OPTIONS}
+ON_SITE = f"""{OPTIONS}
 host=$1
 shift
 exec {AGENT} "$host" "umount 'FOLDER/machines' 'FOLDER/site' 2>/dev/null;" \\
     "mount --bind 'FOLDER/machines/$host' 'FOLDER/site' &&" \\
     "mount -t tmpfs tmpfs 'FOLDER/machines' &&" "$@"
 """
-
-
-def write_script(path: Path, text: str) -> Path:
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-def local(*arguments: object) -> list[str]:
-    """Return the command local, with the Python and the MPI of the tests."""
-    words = [sys.executable, PROGRAMS / "local.py", find_mpiexec(), *arguments]
-    return [str(word) for word in words]
-
-
-def assert_same_results(one: Path, other: Path) -> None:
-    with np.load(one / "result.npz") as one, np.load(other / "result.npz") as other:
-        assert set(one) == set(other)
-        for name in one:
-            assert_array_equal(one[name], other[name])
+REFUSED = (2, 255, 141)  # the last two: mpiexec of Intel MPI
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Four hosts without limits."""
-    with network(hosts=4) as hosts:
+    """Three hosts without limits."""
+    with network(hosts=3) as hosts:
         yield hosts
 
 
-@pytest.fixture
-def by_ssh(tmp_path):
-    """The variables of a user who reaches hosts by another command than ssh."""
-    return reached_by(write_script(tmp_path / "ssh", SSH))
+def write_script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
-@pytest.fixture
-def start_local(cluster, by_ssh, tmp_path):
-    """A function that starts the command local on host 0, with a host file."""
-
-    def start(hosts: str, *arguments: object) -> Job:
-        (tmp_path / "hosts.txt").write_text(hosts)
-        words = local("--hostfile", tmp_path / "hosts.txt", *arguments)
-        return Job(cluster.command(0, words), tmp_path, variables(**by_ssh))
-
-    return start
-
-
-def test_a_run_across_four_hosts_equals_one_in_a_process(
-    cluster, start_local, tmp_path
-):
-    rest = ("--topology", "grid", "--max-iter", "40", "--tolerance", "0", "--quiet")
-    before = cluster.counters()
-    hosts = "host0:2\nhost1 slots=3\nhost2\nhost3:2\n"
-    ended = start_local(hosts, "--out", tmp_path / "spread", *rest).end()
-    assert ended.code == 0, ended.err
-    alone = python("-m", "dadmm.run", "--nodes", 8, "--out", tmp_path / "alone", *rest)
-    assert alone.end().code == 0
-
-    assert_same_results(tmp_path / "alone", tmp_path / "spread")
-    summary = json.loads((tmp_path / "spread" / "summary.json").read_text())
-    assert summary["hosts"] == {"host0": 2, "host1": 3, "host2": 1, "host3": 2}
-    travelled = sum(
-        after["tx_bytes"] - first["tx_bytes"]
-        for first, after in zip(before, cluster.counters(), strict=True)
-    )
-    assert travelled > summary["bytes_between_hosts"] > 0
-
-
-def test_a_lost_host_ends_the_run_and_is_named(cluster, start_local, tmp_path):
-    """All its processes are killed during a run, which can be resumed."""
-    rest = ("--tolerance", 0, "--max-iter", 10**8, "--quiet", "--out", "run")
-    job = start_local("host0:2\nhost1:2\n", "--checkpoint-every", 20, *rest)
-    saved = tmp_path / "run" / "checkpoints"
-    job.wait_until(lambda: saved.exists() and len(list(saved.iterdir())) > 1)
-    processes = processes_of(cluster, 1)
-    assert len(processes) >= 3  # two ranks and a daemon
-    for process in processes:
-        os.kill(process, signal.SIGKILL)
-    ended = job.end()
-
-    assert ended.code not in (0, 2, 3)
-    assert "host host1 was lost" in ended.said[-2]
-    assert "run has a checkpoint of iteration" in ended.said[-1]
+def local(folder, hosts, *arguments):
+    """Return the command local, with the Python and the MPI of the tests."""
+    (folder / "hosts.txt").write_text("\n".join(hosts))
+    words = (sys.executable, PROGRAMS / "local.py", find_mpiexec(), "--hostfile")
+    return [*map(str, (*words, folder / "hosts.txt", *arguments))]
 
 
 def processes_of(cluster, host):
@@ -136,81 +66,83 @@ def processes_of(cluster, host):
     return found
 
 
-# Three sites: machines with their own names and files, which share only a network
+def test_a_lost_host_ends_the_run_and_is_named(cluster, tmp_path):
+    """All its processes are killed during a run, which can be resumed."""
+    # as ssh: another directory, and no variables of the caller
+    ssh = write_script(tmp_path / "ssh", f'{OPTIONS}\ncd /\n{CLEAN} {AGENT} "$@"')
+    rest = ("--tolerance", 0, "--max-iter", 10**8, "--quiet", "--out", "run")
+    hosts = ("host0:2", "host1 slots=2")
+    words = local(tmp_path, hosts, "--checkpoint-every", 20, *rest)
+    job = Job(cluster.command(0, words), tmp_path, variables(**reached_by(ssh)))
+    saved = tmp_path / "run" / "checkpoints"
+    job.wait_until(lambda: saved.exists() and len(list(saved.iterdir())) > 1)
+    processes = processes_of(cluster, 1)
+    assert len(processes) >= 3  # two ranks and a daemon
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+    ended = job.end()
 
-HOSTS = ("host0", "host1", "host2")
-FLAGS = ("--problem", "ridge", "--topology", "chain", "--out", "run")
-UNSEEN = ("--no-record", "--no-checkpoint")
-REFUSED = (2, 255, 141)  # the last two: mpiexec of Intel MPI
+    assert ended.code not in (0, 2, 3)
+    assert "host host1 was lost" in ended.said[-2]
+    assert "run has a checkpoint of iteration" in ended.said[-1]
 
 
 @pytest.fixture
 def machines(tmp_path):
-    """The folder of the machines, each with its own file of data."""
+    """Three sites, each with its own files; the folder of all of them."""
     rng = np.random.default_rng(7)
     for rank, host in enumerate(HOSTS):
         folder = tmp_path / "machines" / host / "data"
         folder.mkdir(parents=True)
-        X = rng.normal(size=(20 + 10 * rank, 3))
-        rows = np.column_stack([X, X @ [1.5, -2.0, 0.5] + rng.normal(size=len(X))])
-        names = {"header": "age,dose,pressure,days", "comments": ""}
-        np.savetxt(folder / f"site-{rank}.csv", rows, "%.17g", ",", **names)
+        rows = rng.normal(size=(20 + 10 * rank, 4)) @ rng.normal(size=(4, 4))
+        rows[0, 0] = np.nan
+        np.savetxt(folder / f"site-{rank}.csv", rows, "%.17g", ",")
     (tmp_path / "site").mkdir()
-    (tmp_path / "hosts.txt").write_text("\n".join(HOSTS))
     return tmp_path / "machines"
 
 
-@pytest.fixture
-def start(machines, tmp_path):
-    """A function that starts the command local at the first site."""
-    text = ON_SITE.replace("FOLDER", str(tmp_path))
-    on_site = write_script(tmp_path / "onsite", text)
-    ssh = write_script(tmp_path / "ssh", f'#!/bin/sh\n{CLEAN} {on_site} "$@"\n')
-    with network(hosts=3) as sites:
+def test_a_run_of_three_sites_equals_one_in_a_process(cluster, machines, tmp_path):
+    """The first site alone has the results, and each the rows that were filled in."""
+    on_site = ON_SITE.replace("FOLDER", str(tmp_path))
+    on_site = write_script(tmp_path / "onsite", on_site)
+    ssh = write_script(tmp_path / "ssh", f'{CLEAN} {on_site} "$@"')
+    flags = ("--data", "data/site-{rank}.csv", "--n-components", 1, "--max-iter", 9)
+    flags += ("--topology", "chain", "--out", "run")
 
-        def start(*flags):
-            data = ("--data", "data/site-{rank}.csv")
-            command = local("--hostfile", tmp_path / "hosts.txt", *data, *flags)
-            there = f"cd '{tmp_path / 'site'}' && exec {shlex.join(command)}"
-            words = sites.command(0, [str(on_site), "host0", there])
-            return Job(words, None, variables(**reached_by(ssh)))
+    def start(*more):
+        unseen = ("--no-record", "--no-checkpoint")
+        command = shlex.join(local(tmp_path, HOSTS, *flags, *unseen, *more))
+        there = f"cd '{tmp_path / 'site'}' && exec {command}"
+        words = cluster.command(0, [str(on_site), "host0", there])
+        return Job(words, None, variables(**reached_by(ssh))).end()
 
-        yield start
-
-
-def test_a_run_of_three_sites_equals_one_in_a_process(machines, start, tmp_path):
-    """Each site has its own file; the first one alone has the results."""
-    ended = start(*FLAGS, *UNSEEN).end()
+    counted = [cluster.counters()]
+    ended = start()
+    counted.append(cluster.counters())
     assert ended.code == 0, ended.err
-
     (tmp_path / "data").mkdir()
     for file in machines.glob("*/data/*"):
         shutil.copy(file, tmp_path / "data")
-    data = ("--data", "data/site-{rank}.csv", "--nodes", 3)
-    alone = python("-m", "dadmm.run", *data, *FLAGS, cwd=tmp_path).end()
+    alone = python("-m", "dadmm.run", "--nodes", 3, *flags, cwd=tmp_path).end()
     assert alone.code == 0, alone.err
-    assert_same_results(tmp_path / "run", machines / "host0" / "run")
-    summary = json.loads((machines / "host0" / "run" / "summary.json").read_text())
+
+    first = machines / "host0" / "run"
+    assert_same_arrays(tmp_path / "run" / "result.npz", first / "result.npz")
+    summary = summary_of(first)
     assert summary["node_hosts"] == list(HOSTS)
-    for host in HOSTS[1:]:
-        assert [path.name for path in (machines / host).iterdir()] == ["data"]
-
-
-def test_filled_rows_stay_at_their_site(machines, start):
-    """A site without the folder of the run makes its own for them."""
-    for file in machines.glob("*/data/*"):
-        header, first, *rest = file.read_text().splitlines()
-        file.write_text("\n".join([header, "," + first.partition(",")[2], *rest]))
-    few = ("--n-components", 1, "--max-iter", 5, "--out", "run")
-    ended = start(*few, *UNSEEN).end()
-    assert ended.code == 0, ended.err
-
+    assert summary["hosts"] == dict.fromkeys(HOSTS, 1)
+    before, after = (sum(host["tx_bytes"] for host in hosts) for hosts in counted)
+    assert after - before > summary["bytes_between_hosts"] > 0
     for rank, host in enumerate(HOSTS):
+        name = f"imputed-0000{rank}.npz"
         (path,) = (machines / host / "run").glob("imputed-*")
-        assert path.name == f"imputed-0000{rank}.npz"
+        assert path.name == name
         assert path.stat().st_mode & 0o777 == 0o600
         with np.load(path) as filled:
             assert filled["samples"].shape == (20 + 10 * rank, 4)
-    again = start(*few, *UNSEEN, "--overwrite").end()
+        if rank:
+            assert {f.name for f in (machines / host).glob("*")} == {"data", "run"}
+            assert [f.name for f in (machines / host / "run").iterdir()] == [name]
+    again = start("--overwrite")
     assert again.code in REFUSED, again.err
     assert "host1" in again.err

@@ -1,4 +1,4 @@
-"""Jobs under the launch commands: signals, output, failed ranks, the monitor."""
+"""Jobs under the launch commands: signals, output, failed ranks."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from launch.job import report_end
 from tests.support.processes import (
     PROGRAMS,
     ROOT,
+    TIMEOUT,
     Job,
-    default_signals,
     find_mpiexec,
     variables,
 )
@@ -25,19 +25,7 @@ from tests.support.run_folders import write_checkpoint, write_run
 
 pytestmark = pytest.mark.mpi
 
-TIMEOUT = 60
 RESUME = "./launch/local -n 4 --resume run"
-# An mpiexec that logs signals. It ends on USR1 unless STAY is set, and on TERM.
-POLITE = """
-exec >>log
-trap 'echo INT' INT
-trap 'echo TERM; exit 9' TERM
-trap 'echo USR1; test "$STAY" || exit 0' USR1
-echo ready
-for i in $(seq 600); do sleep 0.1; done
-"""
-STAYING = "STAY=1\n" + POLITE
-IGNORING_TERM = STAYING.replace("'echo TERM; exit 9'", "''")
 
 
 def command(*words: object, **options: object) -> list[str]:
@@ -46,10 +34,10 @@ def command(*words: object, **options: object) -> list[str]:
     return [*start, *map(str, words)]
 
 
-def run_script(script: str, cwd: Path, *words: str, **options: object):
-    """Run a shell script in place of mpiexec to its end."""
-    words = command("/bin/sh", "-c", script, *words, **options)
-    return Job(words, cwd, variables()).end()
+def start(script: str, cwd: Path, *words: str, **options: object) -> Job:
+    """Start a shell script in place of mpiexec."""
+    line = command("/bin/sh", "-c", script, *words, **options)
+    return Job(line, cwd, variables(TMPDIR=str(cwd)))
 
 
 def as_rank(rank: int, script: str = "", **facts: object) -> str:
@@ -59,116 +47,85 @@ def as_rank(rank: int, script: str = "", **facts: object) -> str:
     return f"PMI_RANK={rank} PMI_SIZE=4 {shlex.join([sys.executable, '-c', code])}"
 
 
-@pytest.fixture
-def start(tmp_path):
-    """A function that starts a shell script in place of mpiexec, with pipes."""
-    jobs = []
-
-    def start(script, **more):
-        jobs.append(
-            subprocess.Popen(
-                command("/bin/sh", "-c", script, grace=1),
-                cwd=tmp_path,
-                env=variables(**more),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=default_signals,
-            )
-        )
-        return jobs[-1]
-
-    yield start
-    for job in jobs:
-        if job.poll() is None:
-            job.kill()
-            job.communicate(timeout=TIMEOUT)
-
-
-def wait_for(word, folder):
-    """Wait until the script has logged a word."""
-    end, log = time.monotonic() + TIMEOUT, folder / "log"
-    while not (log.exists() and word in log.read_text().split()):
-        assert time.monotonic() < end, f"mpiexec did not log {word}"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize(
     ("script", "code"),
     [("exit 42", 42), ("kill -KILL $$", 128 + signal.SIGKILL), ("cat; exit 0", 0)],
 )
 def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path, script, code):
     """As a shell does for signals; and mpiexec has no input to wait for."""
-    assert run_script(script, tmp_path).code == code
+    assert start(script, tmp_path).end().code == code
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_reaches_mpiexec_as_usr1(start, tmp_path, signum):
-    """And as nothing else, although the whole process group was signalled."""
-    job = start(POLITE)
-    wait_for("ready", tmp_path)
-    os.killpg(job.pid, signum)
-    _, messages = job.communicate(timeout=TIMEOUT)
+@pytest.mark.parametrize(
+    ("first", "second", "code", "log"),
+    [
+        (signal.SIGINT, None, 0, "ready USR1"),
+        (signal.SIGHUP, None, 0, "ready USR1"),
+        (signal.SIGTERM, "", 9, "ready USR1 TERM"),
+        (signal.SIGTERM, "deaf", 128 + signal.SIGKILL, "ready USR1"),
+    ],
+)
+def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
+    tmp_path, first, second, code, log
+):
+    """A signal to a process and then to its group, as of timeout(1), counts once.
 
-    assert job.returncode == 0
-    assert (tmp_path / "log").read_text().split() == ["ready", "USR1"]
-    assert len(messages.splitlines()) == 1
-
-
-@pytest.mark.parametrize("deaf", [False, True])
-def test_the_second_signal_terminates_the_job(start, tmp_path, deaf):
-    """timeout(1) signals its child and then its group, which counts once.
-
-    A job that ignores TERM is killed after a few seconds.
+    A job that ignores TERM is killed.
     """
-    job = start(IGNORING_TERM if deaf else STAYING)
-    wait_for("ready", tmp_path)
-    job.send_signal(signal.SIGTERM)
-    os.killpg(job.pid, signal.SIGTERM)
-    wait_for("USR1", tmp_path)
-    time.sleep(0.5)
-    assert job.poll() is None
-    os.killpg(job.pid, signal.SIGINT)
+    on_term = "" if second == "deaf" else "echo TERM; exit 9"
+    script = f"""exec >>log
+        trap 'echo INT' INT
+        trap '{on_term}' TERM
+        trap 'echo USR1; {"exit 0" if second is None else ""}' USR1
+        echo ready
+        for i in $(seq 600); do sleep 0.1; done"""
+    job, file = start(script, tmp_path, grace=1), tmp_path / "log"
+    job.wait_until(lambda: file.exists() and "ready" in file.read_text())
+    job.signal(first)
+    os.killpg(job.process.pid, first)
+    if second is not None:
+        job.wait_until(lambda: "USR1" in file.read_text())
+        time.sleep(0.5)
+        assert job.process.poll() is None
+        os.killpg(job.process.pid, signal.SIGINT)
+    ended = job.end()
 
-    assert job.wait(TIMEOUT) == (128 + signal.SIGKILL if deaf else 9)
-    log = ["ready", "USR1", "TERM"][: 2 if deaf else 3]
-    assert (tmp_path / "log").read_text().split() == log
+    assert ended.code == code
+    assert file.read_text().split() == log.split()
+    assert second is not None or len(ended.err.splitlines()) == 1
 
 
-def test_output_passes_unchanged_and_at_once(start, tmp_path):
+def test_output_passes_unchanged_and_at_once(tmp_path):
     """Each stream by itself, with its carriage returns, while the job runs.
 
     More of it than a pipe holds, or unread as in `./launch/local | head`.
     """
-    job = start(
-        "printf 'a\\r\\0\\377'; printf 'b\\r' >&2; "
-        "until test -e go; do sleep 0.05; done; seq 100000 >&2"
-    )
-    assert job.stdout.read(4) == b"a\r\0\xff"
-    assert job.stderr.read(2) == b"b\r"
-    (tmp_path / "go").touch()
-    out, err = job.communicate(timeout=TIMEOUT)
+    wait = "for i in $(seq 6000); do test -e go && break; sleep 0.01; done"
+    script = f"printf 'a\\r\\0\\377'; printf 'b\\r' >&2; {wait}; seq 100000 >&2"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes |= {"cwd": tmp_path, "env": variables()}
+    with subprocess.Popen(command("/bin/sh", "-c", script), **pipes) as job:
+        assert job.stdout.read(4) == b"a\r\0\xff"
+        assert job.stderr.read(2) == b"b\r"
+        (tmp_path / "go").touch()
+        out, err = job.communicate(timeout=TIMEOUT)
     assert (out, job.returncode) == (b"", 0)
     assert err == "".join(f"{k}\n" for k in range(1, 100001)).encode()
-    job = start("sleep 0.3; seq 100000; touch done")
-    job.stdout.close()
-    job.stdout = None
-    job.communicate(timeout=TIMEOUT)
-
-    assert job.returncode == 0
+    unread = command("/bin/sh", "-c", "sleep 0.3; seq 100000; touch done")
+    with subprocess.Popen(unread, **pipes) as job:
+        job.stdout.close()
+        assert job.wait(TIMEOUT) == 0
     assert (tmp_path / "done").exists()
 
 
-def test_a_process_that_keeps_the_output_open_is_not_waited_for(start, tmp_path):
+def test_a_process_that_keeps_the_output_open_is_not_waited_for(tmp_path):
     """As the daemons of some MPIs do; no temporary file is left."""
-    (tmp_path / "tmp").mkdir()
-    job = start("sleep 600 & echo $! >pid; exit 3", TMPDIR=str(tmp_path / "tmp"))
+    job = start("sleep 600 & echo $! >pid; exit 3", tmp_path)
     try:
-        assert job.wait(TIMEOUT) == 3
+        assert job.end().code == 3
     finally:
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-        job.communicate(timeout=TIMEOUT)
-    assert not list((tmp_path / "tmp").iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["pid"]
 
 
 @pytest.mark.parametrize(
@@ -182,13 +139,13 @@ def test_an_mpiexec_that_hangs_after_the_end_of_a_rank_is_ended(
     With ULFM, the other ranks of a run go on, but not those of one that has not begun.
     """
     facts = {"folder": str(write_run(tmp_path / "run"))} if begun else {}
-    script = f"trap '' TERM; {as_rank(2, **facts)}; sleep 2; echo on; sleep 60"
-    if begun and tolerant:
-        script = script.replace("; sleep 60", "")
-    words = ["--with-ft"] if tolerant else []
-    ended = run_script(script, tmp_path, *words, patience=0.2, grace=1)
+    goes_on = begun and tolerant
+    script = f"trap '' TERM; {as_rank(2, **facts)}; sleep 2; echo on"
+    words = ["--with-ft"] * tolerant
+    script += "" if goes_on else "; sleep 60"
+    ended = start(script, tmp_path, *words, patience=0.2, grace=1).end()
 
-    if begun and tolerant:
+    if goes_on:
         assert ended.out == "on\n"
     else:
         assert ended.code == 128 + signal.SIGKILL
@@ -200,7 +157,7 @@ def test_ranks_without_mpiexec_are_killed(tmp_path):
     """Such as a rank that waits for a message, and so does not handle TERM."""
     wait = "import os; print(os.getpid(), file=open('pid', 'w')); time.sleep(300)"
     script = f"trap '' TERM; {as_rank(0, wait)} & until test -s pid; do sleep 0.1; done"
-    ended = run_script(f"{script}; sleep 1; exit 9", tmp_path, left=0.2)
+    ended = start(f"{script}; sleep 1; exit 9", tmp_path, left=0.2).end()
 
     assert ended.code == 9
     line = Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline")
@@ -217,48 +174,31 @@ def test_the_folder_of_a_failed_run_is_found(tmp_path):
     """
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 9, range(4))
-    ended = run_script(as_rank(0, folder=str(folder)), tmp_path)
+    ended = start(as_rank(0, folder=str(folder)), tmp_path).end()
     assert ended.code == 1
     assert ended.said[-1].endswith(RESUME)
-    os.utime(folder / "config.toml", 2 * (time.time() + TIMEOUT,))
-    ended = run_script("exit 9", tmp_path, folder="run")
-    assert ended.said[-1].endswith(RESUME)
-
-    os.utime(folder / "config.toml", (0, 0))
-    ended = run_script("exit 9", tmp_path, folder="run")
-    assert RESUME not in ended.said[-1]
+    for changed, found in ((time.time() + TIMEOUT, True), (0, False)):
+        os.utime(folder / "config.toml", (changed, changed))
+        ended = start("exit 9", tmp_path, folder="run").end()
+        assert ended.said[-1].endswith(RESUME) is found
 
 
-FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
-
-
-def start_job(folder: Path, *program, arguments=FOREVER) -> Job:
-    """Start a job of four ranks under a launch command and a real mpiexec."""
-    mpiexec = find_mpiexec()
-    if mpiexec is None:
-        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
-    job = [mpiexec, "-n", 4, sys.executable, *program, "--out", "run", *arguments]
-    return Job(command(*job), folder, variables())
-
-
-def wait_for_rows(job: Job, folder: Path) -> None:
-    """Wait until all ranks iterate."""
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 2])
+def test_a_killed_rank_is_named(tmp_path, rank):
+    mpiexec = find_mpiexec() or pytest.skip("there is no mpiexec")
+    run = ("dadmm.run", "--topology", "chain", "--tolerance", 0, "--max-iter", 10**8)
+    words = (mpiexec, "-n", 4, sys.executable, "-m", *run, "--quiet", "--out", "run")
+    job, folder = Job(command(*words), tmp_path, variables()), tmp_path / "run"
     parts = [folder / "parts" / f"history-{k:05d}.csv" for k in range(4)]
     job.wait_until(lambda: all(part.exists() for part in parts))
-
-
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_killed_rank_is_named(tmp_path, rank):
-    job = start_job(tmp_path, "-m", "dadmm.run", "--topology", "chain")
-    wait_for_rows(job, tmp_path / "run")
-    write_checkpoint(tmp_path / "run", 33, range(4))
-    row = read_ranks(tmp_path / "run")[rank]
-    assert (row["rank"], row["host"]) == (str(rank), os.uname().nodename)
+    write_checkpoint(folder, 33, range(4))
+    row, host = read_ranks(folder)[rank], os.uname().nodename
+    assert (row["rank"], row["host"]) == (str(rank), host)
     os.kill(int(row["pid"]), signal.SIGKILL)
     ended = job.end()
 
     assert ended.code not in (0, 2, 3)
-    assert f"node {rank} (rank {rank} on {os.uname().nodename})" in ended.said[-2]
+    assert f"node {rank} (rank {rank} on {host})" in ended.said[-2]
     assert "SIGKILL" in ended.said[-2]
     assert "iteration 33" in ended.said[-1]
     assert ended.said[-1].endswith(RESUME)
@@ -302,10 +242,7 @@ def test_the_exit_code_is_one_of_dadmm(tmp_path, capfd, code, tail, results, res
 
 @pytest.mark.parametrize("connected", ["here", "elsewhere", ""])
 def test_a_rank_is_named_only_if_all_were_seen(capfd, connected):
-    """In set-up, one that has not connected may have ended first.
-
-    The end of a rank of another host may be seen late.
-    """
+    """One that has not connected may have ended first; others are seen late."""
     tail = (ROOT / "tests/launch/recorded/mpich-sigkill.txt").read_text()
 
     assert report_end(9, "resume", Seen(tail, connected), None, False) == 9

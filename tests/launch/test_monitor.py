@@ -1,32 +1,22 @@
 """The monitor names a rank that is stopped, frozen, or keeps all others waiting."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from launch import monitor
-from tests.support.processes import mpiexec
-
-
-class Clock:
-    """A clock that moves when it is told to."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    found = Clock()
+    """A clock that moves when it is told to."""
+    found = SimpleNamespace(now=0.0, monotonic=lambda: found.now)
     monkeypatch.setattr(monitor, "time", found)
     return found
 
@@ -38,35 +28,27 @@ def watched(clock):
 
 
 class Line:
-    """The connection of a rank."""
+    """The connection of a rank, on this host or from afar, with a secret."""
 
-    def __init__(self, watched, **facts) -> None:
-        self._watched, self._socket = watched, socket.socket(socket.AF_UNIX)
-        self._socket.connect(watched.variables["DADMM_MONITOR"])
-        watched._serve(10)
-        self.say(**facts)
+    def __init__(self, watched, afar=False, secret="", **facts):
+        self._watched, self.socket = watched, socket.socket(socket.AF_UNIX)
+        if afar:
+            _, port, known = watched.variables["DADMM_MONITOR_TCP"].split()
+            self.socket = socket.create_connection(("127.0.0.1", int(port)), 10)
+            watched._serve(10)
+            self._send(secret or known)
+        else:
+            self.socket.connect(watched.variables["DADMM_MONITOR"])
+            watched._serve(10)
+        if not secret:
+            self.say(**facts)
 
-    @classmethod
-    def from_afar(cls, watched, **facts):
-        """Connect as a rank of another host does."""
-        line = cls.__new__(cls)
-        _, port, secret = watched.variables["DADMM_MONITOR_TCP"].split()
-        line._watched = watched
-        line._socket = connect_with(watched, int(port), secret)
-        line.say(**facts)
-        return line
+    def say(self, **facts):
+        self._send(json.dumps(facts))
 
-    def say(self, **facts) -> None:
-        self._socket.sendall(json.dumps(facts).encode() + b"\n")
+    def _send(self, text):
+        self.socket.sendall(f"{text}\n".encode())
         self._watched._serve(10)
-
-
-def connect_with(watched, port, secret):
-    line = socket.create_connection(("127.0.0.1", port), timeout=10)
-    watched._serve(10)
-    line.sendall(f"{secret}\n".encode())
-    watched._serve(10)
-    return line
 
 
 def test_a_stopped_process_is_named_with_its_state(watched, clock, capsys):
@@ -74,7 +56,7 @@ def test_a_stopped_process_is_named_with_its_state(watched, clock, capsys):
     try:
         sleeper.send_signal(signal.SIGSTOP)
         os.waitpid(sleeper.pid, os.WUNTRACED)
-        Line(watched, rank=3, host="here", process=sleeper.pid)
+        line = Line(watched, rank=3, host="here", process=sleeper.pid)
         clock.now += 10
         watched._check_stall()
     finally:
@@ -84,23 +66,23 @@ def test_a_stopped_process_is_named_with_its_state(watched, clock, capsys):
 
     assert "rank 3" in said
     assert f"kill -CONT {sleeper.pid}" in said
+    line.socket.close()
 
 
 def test_a_rank_of_another_host_is_named_with_what_is_known(watched, clock, capsys):
     """Ranks beside it see its process; alone, its host only confirms what arrives."""
-    stopped = Line.from_afar(watched, rank=1, host="far", process=12)
-    beside = Line.from_afar(watched, rank=2, host="far", states={"12": "T"})
-    alone = Line.from_afar(watched, rank=3, host="other", process=7)
+    stopped = Line(watched, afar=True, rank=1, host="far", process=12)
+    beside = Line(watched, afar=True, rank=2, host="far", states={"12": "T"})
+    alone = Line(watched, afar=True, rank=3, host="other", process=7)
+    ends = []
     for seconds in (5, 5, 100):
         clock.now += seconds
         beside.say(iteration=1)
-        ends = watched._check_stall()
-        if seconds == 5:
-            assert not ends
+        ends.append(watched._check_stall())
     said = capsys.readouterr().err
     del stopped, alone  # until here they were open
 
-    assert ends  # for rank 1 alone: rank 3 may compute, for a while
+    assert ends == [False, False, True]  # for rank 1; rank 3 may compute, for a while
     assert "rank 1 (process 12 on far) is stopped" in said
     assert "rank 3" in said
     assert monitor.STATES[monitor.ANSWERS] in said
@@ -123,20 +105,19 @@ def test_ranks_inside_mpi_wait_for_others_and_end_a_job_if_all_do(
 
 
 def test_who_does_not_know_the_secret_is_no_rank(watched):
-    _, port, secret = watched.variables["DADMM_MONITOR_TCP"].split()
-    line = connect_with(watched, int(port), secret[::-1])
+    line = Line(watched, afar=True, secret=32 * "0")
 
-    assert line.recv(1) == b""  # it was closed
+    assert line.socket.recv(1) == b""  # it was closed
     assert watched.ranks == {}
 
 
 def test_a_rank_that_never_came_is_named(watched, clock, capsys):
-    Line(watched, rank=0, size=3)
-    Line(watched, rank=2, size=3)
+    lines = [Line(watched, rank=k, size=3) for k in (0, 2)]
     clock.now += 9
     watched._check_stall()
 
     assert "rank 1 has" in capsys.readouterr().err
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize("t", [7, 0])
@@ -157,51 +138,23 @@ def test_a_rank_that_works_while_others_wait_is_named_with_its_place(
     assert "rank 0" not in said
 
 
-PROBLEM = """
-import os, sys
-import dadmm
+@pytest.mark.parametrize("iteration", [1, 0])
+def test_ranks_that_get_on_are_not_named(iteration, watched, clock, capsys):
+    """In iterations, and in set-up by the function in which they are."""
+    line = Line(watched, rank=0)
+    for k in range(100):
+        clock.now += 5
+        line.say(iteration=k * iteration, at=str(k))
+        assert not watched._check_stall()
 
-class Leaves(dadmm.problems.LeastSquares):
-    calls = 0
-
-    def prox(self, *given):
-        Leaves.calls += 1
-        rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
-        if Leaves.calls == 5 and rank == "1":
-            {}
-        return super().prox(*given)
-"""
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("what", ["sys.exit(0)", "raise KeyboardInterrupt"])
-def test_a_rank_whose_function_leaves_ends_the_job(what, tmp_path):
-    """Not only exceptions that are errors: all other ranks would wait for ever."""
-    (tmp_path / "own.py").write_text(PROBLEM.format(what))
-    words = "--problem own:Leaves --coordinates raw --tolerance 0 --max-iter 500"
-    ended = mpiexec(3, "-m", "dadmm.run", *words.split(), "--out", "run", cwd=tmp_path)
-
-    assert ended.code
-    assert "own.py" in ended.err
+    assert capsys.readouterr().err == ""
 
 
 def test_no_rank_is_the_first_if_one_ended_without_a_word(watched):
     """Ranks that end later were ended by the MPI."""
-    silent, other = Line(watched), Line(watched, rank=2)
-    for line in (silent, other):
-        line._socket.close()
+    lines = Line(watched), Line(watched, rank=2)
+    for line in lines:
+        line.socket.close()
         watched._serve(10)
 
     assert watched.first is None
-
-
-@pytest.mark.parametrize("facts", [{"iteration": 1}, {"iteration": 0, "at": "x"}])
-def test_ranks_that_get_on_are_not_named(facts, watched, clock, capsys):
-    """Whether or not they write rows, in set-up and in iterations."""
-    line = Line(watched, rank=0)
-    for k in range(100):
-        clock.now += 5
-        line.say(iteration=k * facts["iteration"], at=str(k))
-        assert not watched._check_stall()
-
-    assert capsys.readouterr().err == ""

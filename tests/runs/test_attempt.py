@@ -8,85 +8,76 @@ import os
 import pytest
 
 from dadmm.core.errors import ConfigError
-from dadmm.runs.attempt import (
-    FAILURE,
-    Progress,
-    plan_attempt,
-    read_progress,
-    write_failure,
-)
+from dadmm.runs import attempt
+from dadmm.runs.attempt import FAILURE, Progress, read_progress, write_failure
 from dadmm.runs.config import CommandLine, RunConfig
 from dadmm.runs.folder import RunFolder
 from tests.support.run_folders import write_checkpoint
 
 WANTED = {"problem": "ppca", "topology": "ring", "max_iter": 100, "seed": 0}
-
-
-class Run:
-    """The folder of a run of two nodes in any state."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def start(self, **settings):
-        self.folder.mkdir(exist_ok=True)
-        config = RunConfig(**WANTED | {"nodes": 2} | settings)
-        config.settle(2)
-        (self.folder / "config.toml").write_text(config.to_toml())
-        return self
-
-    def save(self, iteration, nodes=2):
-        write_checkpoint(self.folder, iteration, range(nodes))
-        return self
-
-    def end(self, reason, iterations):
-        summary = {"reason": reason, "iterations": iterations}
-        (self.folder / "summary.json").write_text(json.dumps(summary))
-        return self
-
-    def plan(self, requeued=False, **settings):
-        config = RunConfig(**WANTED | settings)
-        config.settle(2)
-        given = CommandLine(config, False, None)
-        return plan_attempt(given, ["--out", "x"], self.folder, 2, requeued)
+NEW = ["--out", "x"]
 
 
 @pytest.fixture
-def run(tmp_path):
+def folder(tmp_path):
     """A folder that does not exist yet."""
-    return Run(tmp_path / "run")
+    return tmp_path / "run"
 
 
-def test_a_run_with_a_checkpoint_is_resumed(run):
+def start(folder, **settings):
+    folder.mkdir(exist_ok=True)
+    config = RunConfig(**WANTED | {"nodes": 2} | settings)
+    config.settle(2)
+    (folder / "config.toml").write_text(config.to_toml())
+
+
+def end(folder, reason, iterations):
+    summary = {"reason": reason, "iterations": iterations}
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def plan(folder, requeued=False, **settings):
+    config = RunConfig(**WANTED | settings)
+    config.settle(2)
+    return attempt.plan_attempt(
+        CommandLine(config, False, None), NEW, folder, 2, requeued
+    )
+
+
+def test_a_run_with_a_checkpoint_is_resumed(folder):
     """Whether it was stopped or killed, or ended at a smaller max_iter."""
-    assert run.plan() == ["--out", "x"]
-    assert read_progress(run.folder).status == "missing"
-    assert run.start().plan() == ["--out", "x", "--overwrite"]
-    run.save(40).save(80, nodes=1)  # killed while it wrote
-    assert read_progress(run.folder) == Progress("unfinished", 40)
-    resumed = ["--resume", str(run.folder)]
-    for ended in (run, run.end("signal", 40), run.end("max_iter", 40)):
-        assert ended.plan()[:2] == resumed
-    assert run.plan(max_iter=40) is None
-    assert run.end("converged", 80).plan() is None
+    assert (plan(folder), read_progress(folder).status) == (NEW, "missing")
+    start(folder)
+    assert plan(folder) == [*NEW, "--overwrite"]
+    write_checkpoint(folder, 40, range(2))
+    write_checkpoint(folder, 80, range(1))  # killed while it wrote
+    assert read_progress(folder) == Progress("unfinished", 40)
+    for reason in (None, "signal", "max_iter"):
+        if reason:
+            end(folder, reason, 40)
+        assert plan(folder)[:2] == ["--resume", str(folder)]
+    assert plan(folder, max_iter=40) is None
+    end(folder, "converged", 80)
+    assert plan(folder) is None
 
 
-def test_a_resumed_run_gets_the_settings_that_may_change(run):
+def test_a_resumed_run_gets_the_settings_that_may_change(folder):
     """A problem class is repeated, as the config.toml of a run must not name code."""
-    run.start(problem="mine:Mean", data="a.npy").save(40)
+    start(folder, problem="mine:Mean", data="a.npy")
+    write_checkpoint(folder, 40, range(2))
     changed = {"max_iter": 500, "quiet": True, "strict": False, "data": "b.npy"}
-    arguments = run.plan(problem="mine:Mean", **changed)
+    arguments = plan(folder, problem="mine:Mean", **changed)
 
     assert arguments[2:4] == ["--problem", "mine:Mean"]
     assert {"--max-iter=500", "--quiet", "--no-strict", "--data=b.npy"} <= {*arguments}
     again = RunConfig.from_argv(arguments)
-    assert (again.config.max_iter, again.resume) == (500, run.folder)
+    assert (again.config.max_iter, again.resume) == (500, folder)
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "label"),
     [
-        ("max_iter", "max_iter", "max_iter"),  # it was asked for so many
+        ("max_iter", "max_iter", "max_iter"),  # tolerance 0 asks for so many
         ("not converged", "max_iter", "not converged"),
         ("not converged", "no_minimum", "no minimum"),
     ],
@@ -94,47 +85,49 @@ def test_a_resumed_run_gets_the_settings_that_may_change(run):
 def test_a_run_with_tolerance_0_did_what_it_was_asked_to_do(status, reason, label):
     found = Progress(reason, 5, {"status": status})
 
-    assert found.as_asked == (status == "max_iter")
-    assert found.label == label
+    assert (found.as_asked, found.label) == (status == "max_iter", label)
 
 
-def test_overwrite_is_applied_once(run):
+def test_overwrite_is_applied_once(folder):
     """A requeued job has applied it already."""
-    run.start(seed=5).save(40)
-    assert run.plan(overwrite=True) == ["--out", "x"]
-    run.start()
-    assert run.plan(overwrite=True, requeued=True)[0] == "--resume"
+    start(folder, seed=5)
+    write_checkpoint(folder, 40, range(2))
+    assert plan(folder, overwrite=True) == NEW
+    start(folder)
+    assert plan(folder, overwrite=True, requeued=True)[0] == "--resume"
 
 
 @pytest.mark.parametrize("other", [{"topology": "star"}, {"nodes": 5}, {"seed": 7}])
-def test_a_run_with_other_settings_is_not_resumed(run, other):
+def test_a_run_with_other_settings_is_not_resumed(folder, other):
     """Even if it has converged, its results are not the requested ones."""
-    run.start(**other).end("converged", 80)
+    start(folder, **other)
+    end(folder, "converged", 80)
 
     with pytest.raises(ConfigError, match=next(iter(other))):
-        run.plan()
+        plan(folder)
 
 
-def test_one_job_at_a_time_uses_a_folder(run):
-    run.start()
-    lock = RunFolder(run.folder)
+def test_one_job_at_a_time_uses_a_folder(folder):
+    start(folder)
+    lock = RunFolder(folder)
     lock.lock(first=True)
     with pytest.raises(ConfigError):
-        run.plan()
+        plan(folder)
     lock.release()
-    assert run.plan()
+    assert plan(folder)
 
 
-def test_only_a_note_of_a_launch_command_is_replaced(run):
+def test_only_a_note_of_a_launch_command_is_replaced(folder):
     """Neither a file of the user's nor a folder with other files is touched."""
-    write_failure(run.folder, 9, "")
-    assert read_progress(run.folder).status == "failed"
-    assert run.plan() == ["--out", "x"]
-    assert not (run.folder / FAILURE).exists()
-    (run.folder / FAILURE).write_text("mine")
-    write_failure(run.folder, 9, "")
-    run.plan()
-    assert (run.folder / FAILURE).read_text() == "mine"
-    (run.folder / FAILURE).rename(run.folder / "thesis.tex")
-    write_failure(run.folder, 9, "")
-    assert os.listdir(run.folder) == ["thesis.tex"]
+    note = folder / FAILURE
+    write_failure(folder, 9, "")
+    assert read_progress(folder).status == "failed"
+    assert plan(folder) == NEW
+    assert not note.exists()
+    note.write_text("mine")
+    write_failure(folder, 9, "")
+    plan(folder)
+    assert note.read_text() == "mine"
+    note.rename(folder / "thesis.tex")
+    write_failure(folder, 9, "")
+    assert os.listdir(folder) == ["thesis.tex"]

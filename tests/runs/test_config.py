@@ -24,14 +24,6 @@ def parse(*words: object) -> RunConfig:
     return RunConfig.from_argv([str(word) for word in words])[0]
 
 
-def complaint(*words: object) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse(*words)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
-
-
 def test_defaults_for_a_table_are_those_of_solve():
     parameters = inspect.signature(dadmm.solve).parameters
     names = ("init", "seed", "coordinates", "bound_angle")
@@ -41,6 +33,9 @@ def test_defaults_for_a_table_are_those_of_solve():
 
     found = RunConfig(data="x.npy").options
     assert found == defaults | {"comm": dadmm.Ranks()}
+    for name in penalty.SCHEMES:  # budgets are those of the scheme
+        assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
+    assert RunConfig(summaries=False).coordinates == "raw"
 
 
 def test_every_option_of_solve_is_a_setting_of_a_run():
@@ -59,18 +54,6 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
 
     assert config.FREE - settings.names("decides") == config.FREE - compared - ends
     assert {"quiet"} == config.PER_RANK
-
-
-@pytest.mark.parametrize("name", penalty.SCHEMES)
-def test_budgets_default_to_those_of_the_scheme(name):
-    assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
-
-
-def test_without_summaries_coordinates_are_raw():
-    assert RunConfig(summaries=False).coordinates == "raw"
-    for setting in ({"coordinates": "units"}, {"init": "merged"}):
-        with pytest.raises(ConfigError, match="summaries"):
-            RunConfig(summaries=False, **setting)
 
 
 @pytest.mark.parametrize(
@@ -124,43 +107,30 @@ def test_flags_override_the_file(tmp_path):
 
 
 MISTAKES = {  # in a file, and what is named
-    "eta0 = ": "TOML",
-    'data = "\xe9.npy"': "TOML",
-    "etaO = 1": "eta0?",
-    "max-iter = 1": "max_iter?",
-    "[solver]\neta0 = 1": "'solver'",
-    "max_iter = 1.5": "max_iter",
-    "max_iter = true": "max_iter",
-    "strict = 1": "strict",
-    "data = 1": "data",
-}
+    "eta0 = ": "TOML", 'data = "\xe9.npy"': "TOML", "etaO = 1": "eta0?",
+    "max-iter = 1": "max_iter?", "[solver]\neta0 = 1": "'solver'", "data = 1": "data",
+    "max_iter = 1.5": "max_iter", "max_iter = true": "max_iter", "strict = 1": "strict",
+}  # fmt: skip
+WRONG = {  # flags, and what is named; nothing is abbreviated
+    "--shceme vp": "--scheme?", "--eta=3": "--eta0?", "--max 3": "'--max",
+    "ring": "'ring'", "--eta0": "--eta0", "--eta0 ten": "eta0",
+    "--max-iter 1.5": "--max-iter", "--quiet=yes": "--quiet",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("text", MISTAKES)
-def test_mistakes_in_a_file_are_named(text, tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(text, "latin-1")
-    said = complaint("--config", file)
+@pytest.mark.parametrize(("text", "culprit"), [*MISTAKES.items(), *WRONG.items()])
+def test_mistakes_in_files_and_flags_are_named(text, culprit, tmp_path):
+    file, words = tmp_path / "run.toml", text.split()
+    if text in MISTAKES:
+        file.write_text(text, "latin-1")
+        words = ["--config", file]
+    with pytest.raises(ConfigError) as caught:
+        parse(*words)
 
-    assert said.startswith(str(file))
-    assert MISTAKES[text] in said
-
-
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (["--shceme", "vp"], "--scheme?"),
-        (["--eta=3"], "--eta0?"),
-        (["--max", "3"], "'--max"),  # nothing is abbreviated
-        (["ring"], "'ring'"),
-        (["--eta0"], "--eta0"),
-        (["--eta0", "ten"], "eta0"),
-        (["--max-iter", "1.5"], "--max-iter"),
-        (["--quiet=yes"], "--quiet"),
-    ],
-)
-def test_mistakes_in_flags_are_named(words, culprit):
-    assert culprit in complaint(*words)
+    said = str(caught.value)
+    assert culprit in said
+    assert "\n" not in said
+    assert said.startswith(str(file)) == (text in MISTAKES)
 
 
 REFUSED = {  # values out of range, by setting
@@ -184,34 +154,29 @@ REFUSED = {  # values out of range, by setting
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_out_of_range_is_named(name):
     """From a flag as from a keyword, and by `dadmm.solve` as by a run."""
+    ways = [lambda value: RunConfig(**{name: value})]
+    ways += [lambda value: parse(f"--{name.replace('_', '-')}={value}")]
+    if name in settings.names("solver"):
+        two = quadratics(2), dadmm.Topology.ring(2)
+        ways += [lambda value: solve(*two, **{name: value})]
     for value in REFUSED[name]:
         named = re.escape(name) + r"\b[^\n]*" + re.escape(repr(value))
-        with pytest.raises(ConfigError, match=named):
-            RunConfig(**{name: value})
-        if name in settings.names("solver"):
+        for way in ways:
             with pytest.raises(ConfigError, match=named):
-                solve(quadratics(2), dadmm.Topology.ring(2), **{name: value})
-        assert re.search(named, complaint(f"--{name.replace('_', '-')}={value}"))
+                way(value)
 
 
 UNSUITED = [  # settings that a run of ridge does not have, or not so
-    {"features": "a"},
-    {"on_missing": "drop"},
-    {"data": "x.csv", "features": " , "},
-    {"data": "x.csv", "on_missing": "keep"},
-    {"data": "x.csv", "separator": "ab"},
-    {"data": "x.csv", "encoding": "uft"},
-    {"data": "x.csv", "decimal": "x"},
+    {"features": "a"}, {"on_missing": "drop"}, {"delta": 1.0}, {"record_angle": True},
+    {"compare_centralised": True}, {"missing_fraction": 0.1},
+    {"problem_settings": "alpha"}, {"data": "x.csv", "features": " , "},
+    {"data": "x.csv", "on_missing": "keep"}, {"data": "x.csv", "separator": "ab"},
+    {"data": "x.csv", "encoding": "uft"}, {"data": "x.csv", "decimal": "x"},
     {"data": "x.csv", "problem": "ppca", "weight": "w"},
-    {"problem": "ppca", "alpha": 1.0},
-    {"problem": "ppca", "fit_intercept": False},
-    {"problem": "sfm", "n_components": 4},
-    {"delta": 1.0},
-    {"record_angle": True},
-    {"compare_centralised": True},
-    {"missing_fraction": 0.1},
-    {"problem_settings": "alpha"},
-]
+    {"problem": "ppca", "alpha": 1.0}, {"problem": "ppca", "fit_intercept": False},
+    {"problem": "sfm", "n_components": 4}, {"init": "merged", "summaries": False},
+    {"coordinates": "metric", "summaries": False},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", UNSUITED)

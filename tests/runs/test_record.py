@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,18 +12,10 @@ from dadmm import Record, Sending, Topology, datasets, problems
 from dadmm.core.errors import OutputError
 from dadmm.run import main
 from dadmm.runs import row_files
-from dadmm.runs.row_files import (
-    EVERY_ROW,
-    PartFile,
-    Stride,
-    history_header,
-    merged,
-    sealed,
-    write_rows,
-)
+from dadmm.runs.row_files import EVERY_ROW, PartFile, Stride, merged, sealed, write_rows
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.rows import NODE_COLUMNS, MemorySink, Recorder, RowBuffer
+from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 from tests.support.solving import solve
@@ -45,54 +36,23 @@ def test_a_buffer_hands_over_full_and_old_blocks(shape, seconds, firsts):
     assert all(block == [*range(k, k + len(block))] for k, block in given.items())
 
 
-def write_part(path, keys, n_iterations, n_columns=2, at_once=3):
-    """Write the part of a process; a number says iteration, row and column."""
-    part = PartFile(path, keys, ("iteration", "node", "x", "y"), EVERY_ROW)
-    block = np.empty((n_iterations, len(keys), n_columns))
-    for t in range(n_iterations):
-        for k, key in enumerate(keys):
-            block[t, k] = 1000 * (t + 1) + 10 * key[0] + np.arange(n_columns) / 3
-    for first in range(0, n_iterations, at_once):
-        part.append(first + 1, block[first : first + at_once])
-    part.close()
-
-
-def read(path):
-    with path.open() as file:
-        return list(csv.reader(file))
-
-
 def test_parts_merge_by_iteration_then_node(tmp_path):
-    write_part(tmp_path / "a.csv", [(0,), (1,)], 12)
-    write_part(tmp_path / "b.csv", [(2,)], 12, at_once=5)
-    write_part(tmp_path / "c.csv", [(3,), (4,), (5,)], 12, at_once=12)
-    parts = [tmp_path / f"{name}.csv" for name in "abc"]
+    """Whatever the blocks in which a process wrote its rows."""
+    header, parts = ("iteration", "node", "x"), []
+    for at_once, own in ((3, [0, 1]), (5, [2]), (12, [3, 4, 10])):
+        parts.append(tmp_path / f"{at_once}.csv")
+        part = PartFile(parts[-1], [(i,) for i in own], header, EVERY_ROW)
+        block = 100.0 * np.arange(1, 13)[:, None, None] + np.array(own)[:, None]
+        for first in range(0, 12, at_once):
+            part.append(first + 1, block[first : first + at_once])
+        part.close()
     with (tmp_path / "all.csv").open("wb") as target:
-        rows = merged(parts, tmp_path / "no such file")
-        write_rows(target, ("iteration", "node", "x", "y"), rows)
-    header, *rows = read(tmp_path / "all.csv")
+        write_rows(target, header, merged(parts, tmp_path / "no such file"))
 
-    assert header == ["iteration", "node", "x", "y"]
-    expected = [(t, node) for t in range(1, 13) for node in range(6)]
-    assert [(int(row[0]), int(row[1])) for row in rows] == expected
-    assert [float(row[2]) for row in rows] == [1000 * t + 10 * i for t, i in expected]
-
-
-def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
-    """Its first row is that of the iteration after the one from which it goes on."""
-    run = run_of(quadratics(2), Topology.chain(2), max_iter=1)
-    recorder = Recorder(run, {}, True, True, start=100)
-    kept = np.array([True, False])
-    loss = NodeFailure(105, (1,), ((0,),), (0,), kept, kept)
-    for t in range(101, 111):
-        for watch in recorder.callbacks:
-            watch(t, run)
-    for watch in recorder.callbacks:
-        watch.rewind(loss)
-    history = recorder.history(recorder.tables())
-
-    assert len(history) == len(history.edges) == 5
-    assert history["eta"].shape == history.edges["eta"].shape == (5, 1)
+    found = np.loadtxt(tmp_path / "all.csv", delimiter=",", skiprows=1)
+    nodes = (0, 1, 2, 3, 4, 10)
+    expected = [(t, i, 100 * t + i) for t in range(1, 13) for i in nodes]
+    assert_array_equal(found, expected)
 
 
 def seal(part, rows, rest=""):
@@ -116,8 +76,7 @@ def test_rows_of_the_dead_and_lines_cut_short_are_left_out(tmp_path):
 def test_a_damaged_row_is_noticed_unless_it_is_left_out(tmp_path):
     seal(tmp_path / "a.csv", "3,0,1.5 4,0,2.5 5,0,3.5")
     data = (tmp_path / "a.csv").read_bytes()
-    damaged = data.replace(b"4,0,2.5", b"4,0,2.6")
-    (tmp_path / "a.csv").write_bytes(damaged)
+    (tmp_path / "a.csv").write_bytes(data.replace(b"4,0,2.5", b"4,0,2.6"))
     parts, before = [tmp_path / "a.csv"], tmp_path / "none"
 
     assert list(merged(parts, before, 3)) == [b"3,0,1.5\n"]
@@ -125,14 +84,31 @@ def test_a_damaged_row_is_noticed_unless_it_is_left_out(tmp_path):
         list(merged(parts, before))
 
 
+def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
+    """Its first row is that of the iteration after the one from which it goes on."""
+    run = run_of(quadratics(2), Topology.chain(2), max_iter=1)
+    recorder = Recorder(run, {}, True, True, start=100)
+    kept = np.array([True, False])
+    loss = NodeFailure(105, (1,), ((0,),), (0,), kept, kept)
+    for t in range(101, 111):
+        run.work.eta_mean[:] = [t, -t]
+        for watch in recorder.callbacks:
+            watch(t, run)
+    for watch in recorder.callbacks:
+        watch.rewind(loss)
+    history = recorder.history(recorder.tables())
+
+    assert_array_equal(history["eta"], np.arange(101, 106)[:, None])
+    assert history.edges["eta"].shape == (5, 1)
+
+
 def test_a_row_per_node_holds_the_named_columns():
     """In the order of the nodes' numbers; the centre of a star is the last row."""
-    names = {"eta": "eta_mean"}
     seen, thetas = [], []
 
     def watch(t, run):
-        own = [getattr(run.work, names.get(name, name)) for name in measured]
-        seen.append([run.by_node(numbers) for numbers in own])
+        names = ["eta_mean" if name == "eta" else name for name in measured]
+        seen.append([run.by_node(getattr(run.work, name)) for name in names])
         thetas.append(run.theta)
 
     measured = [name for name in NODE_COLUMNS[:12] if "over_limit" not in name]
@@ -150,36 +126,28 @@ def test_a_row_per_node_holds_the_named_columns():
     assert over[-1].max() < 1 < over[0].max()
 
 
-@pytest.mark.parametrize("sending", ["float64", "float32"])
-def test_a_change_of_coordinates_does_not_change_the_rows_of_messages(sending):
+@pytest.mark.parametrize(("sending", "size"), [("float64", 8), ("float32", 4)])
+def test_a_change_of_coordinates_changes_neither_messages_nor_what_is_observed(
+    sending, size
+):
     """Logistic regression changes its coordinates; opening messages have no rows."""
     X, y, _ = datasets.classification(400, 30)
     parts = [(X[i::10], y[i::10]) for i in range(10)]
     net = [problems.LogisticRegression(*part, alpha=0.1) for part in parts]
-    result = solve(net, Topology.ring(10), sending=Sending(sending), tolerance=1e-7)
+    seen = []
+    result = solve(
+        net, Topology.ring(10), sending=Sending(sending), tolerance=1e-7,
+        record=Record(observe={"second": lambda theta: theta[1]}),
+        callbacks=[lambda t, run: seen.append(run.theta[:, 1])],
+    )  # fmt: skip
 
-    opening, each = 16 + 31 * 8, 8 + 31 * (8 if sending == "float64" else 4)
+    opening, each = 16 + 31 * 8, 8 + 31 * size
     counted = result.traffic.messages - 20 * result.iterations
     assert counted == 2 * 20  # at the start, and at the change
     assert_array_equal(result.history["messages"], 2)
     sent = result.history["bytes"]
     assert result.traffic.bytes == sent.sum() + counted * opening
     assert sent.max() < 2 * each + 20
-
-
-def test_what_is_observed_is_in_the_coordinates_of_the_problems():
-    """As `run.theta` is, whatever the coordinates of the run."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(4, 9, 2)) * [1e-3, 1e3]
-    own = [problems.LeastSquares(x, rng.normal(size=9)) for x in X]
-    seen = []
-    result = solve(
-        own,
-        Topology.ring(4),
-        record=Record(observe={"second": lambda theta: theta[1]}),
-        callbacks=[lambda t, run: seen.append(run.theta[:, 1])],
-    )
-
     assert result.coordinates == "metric"
     assert_array_equal(result.history["second"], seen)
     assert_array_equal(result.history["second"][-1], result.theta[:, 1])
@@ -203,37 +171,39 @@ def run_to(folder, iterations, *words):
 
 
 def test_rows_of_a_long_run_are_thinned_and_add_up(short, tmp_path, monkeypatch):
-    """What is in both files is the same, and sums of bytes and messages are kept."""
-    found = run_to(tmp_path / "thin", 97)
-    with monkeypatch.context() as patch:
-        patch.setattr(row_files, "MOST_BYTES", 10**9)
-        whole = run_to(tmp_path / "whole", 97)
-    assert_array_equal(whole.iterations, np.arange(1, 98))
-    assert_array_equal(found.iterations, [*range(16, 97, 16), 97])
-    assert found.summary["record_every"] == 16
-    rows = found.iterations - 1
-    for name in ("objective", "primal", "eta"):
-        assert_array_equal(found.column(name), whole.column(name)[rows])
-    assert_array_equal(found.eta, whole.eta[rows])
-    for name in ("messages", "bytes"):
-        running = whole.column(name).cumsum(axis=0)[rows]
-        assert_array_equal(found.column(name).cumsum(axis=0), running)
-    edges = found.edge_column("bytes").cumsum(axis=0)
-    assert_array_equal(edges, whole.edge_column("bytes").cumsum(axis=0)[rows])
+    """Also of a run that is resumed, twice, after a stop between two rows.
 
-
-def test_a_thinned_run_is_resumed_with_all_it_had(short, tmp_path):
-    """After a stop between two rows, twice; sums go on as if it had not stopped."""
-    folder = tmp_path / "run"
+    What is in both files is the same, and sums of bytes and messages are kept.
+    """
+    folder = tmp_path / "resumed"
     run_to(folder, 45)
     run_to(folder, 77, "--resume", folder)
-    found = run_to(folder, 97, "--resume", folder)
+    resumed = run_to(folder, 97, "--resume", folder)
+    found = run_to(tmp_path / "thin", 97)
+    monkeypatch.setattr(row_files, "MOST_BYTES", 10**9)
     whole = run_to(tmp_path / "whole", 97)
 
-    assert_array_equal(found.iterations, whole.iterations)
-    for name in ("objective", "messages", "bytes"):
-        assert_array_equal(found.column(name), whole.column(name))
-    assert_array_equal(found.edge_column("bytes"), whole.edge_column("bytes"))
+    assert_array_equal(whole.iterations, np.arange(1, 98))
+    assert found.summary["record_every"] == 16
+    rows = np.array([*range(16, 97, 16), 97]) - 1
+    for thin in (found, resumed):
+        assert_array_equal(thin.iterations, rows + 1)
+        for name in ("objective", "primal", "eta"):
+            assert_array_equal(thin.column(name), whole.column(name)[rows])
+        assert_array_equal(thin.eta, whole.eta[rows])
+        for name in ("messages", "bytes"):
+            running = whole.column(name).cumsum(axis=0)[rows]
+            assert_array_equal(thin.column(name).cumsum(axis=0), running)
+        edges = thin.edge_column("bytes").cumsum(axis=0)
+        assert_array_equal(edges, whole.edge_column("bytes").cumsum(axis=0)[rows])
+
+
+def test_rows_of_every_nth_iteration(tmp_path):
+    found = run_to(tmp_path / "run", 23, "--record-every", 5)
+
+    assert_array_equal(found.iterations, [5, 10, 15, 20, 23])
+    sent = found.column("messages").sum(axis=0)
+    assert_array_equal(sent, 23 * found.topology.degrees)
 
 
 @pytest.mark.parametrize("payload", ["float64", "quantised:4"])
@@ -246,33 +216,15 @@ def test_messages_without_payload_are_known_by_their_bytes(tmp_path, payload, sc
     assert 0 < silent.sum() == found.summary["silent_messages"]
 
 
-def test_rows_of_every_nth_iteration(tmp_path):
-    found = run_to(tmp_path / "run", 23, "--record-every", 5)
-
-    assert_array_equal(found.iterations, [5, 10, 15, 20, 23])
-    sent = found.column("messages").sum(axis=0)
-    assert_array_equal(sent, 23 * found.topology.degrees)
-
-
 def test_a_file_of_rows_stays_below_its_limit(tmp_path):
     """With rows as wide as a run of many digits has them."""
-    header, stride = history_header(()), Stride.of(1, 1, 0)._replace(most=500)
-    part = PartFile(tmp_path / "a.csv", [(0,)], header, stride)
-    widest = 0
-    for t in range(1, 20_001):
+    header, stride = row_files.history_header(()), Stride.of(1, 1, 0)._replace(most=50)
+    part, widest = PartFile(tmp_path / "a.csv", [(0,)], header, stride), 0
+    for t in range(1, 2_001):
         part.append(t, np.full((1, 1, len(header) - 2), -t / 7e-300))
         widest = max(widest, (tmp_path / "a.csv").stat().st_size)
     part.close()
 
-    assert widest < 2 * 500 * row_files.NODE_BYTES
+    assert widest < 2 * 50 * row_files.NODE_BYTES
     last = (tmp_path / "a.csv").read_text().splitlines()[-1]
-    assert last.startswith("20000,0,")
-
-
-def test_rows_of_a_resumed_run_go_back_to_the_iteration_that_is_repeated():
-    """Its rows begin after iteration 5; after a failure, it goes back to 7."""
-    sink = MemorySink(5, 2, 1)
-    sink.append(6, np.arange(8.0).reshape(4, 2, 1))
-    sink.rewind(7, np.array([False, True]))
-
-    assert sink.rows[..., 0].tolist() == [[1.0], [3.0]]
+    assert last.startswith("2000,0,")

@@ -6,9 +6,10 @@ import csv
 import json
 import re
 import shlex
+import shutil
 from base64 import b64encode
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,32 +19,21 @@ import pytest
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 
 import plotly.graph_objects as go
+from numpy.testing import assert_allclose, assert_array_equal
 from plotly.offline import get_plotlyjs
 
 from dadmm import compare, report, run
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
-from dadmm.runs.stored import read_run as read
+from dadmm.runs.stored import read_run
 from dadmm.show import network, panels
 from dadmm.show.document import command, embedded
 from dadmm.show.style import LIGHT
-from tests.support.pages import Parsed, make_run, unpacked
+from tests.support.pages import Parsed, make_run, unfinish, unpacked
 from tests.support.runs import refused
 
 sentence = partial(refused, main=report.main)
 EVIL = "</script><script>alert(1)</script>"
-PLOTLY = len(get_plotlyjs().encode())
-EDGES = "--record-edges"
-RUNS = {
-    "turns": (EDGES, "--schedule", "matchings"),
-    "nap": (EDGES, "--record-angle", "--edge-sleep", "0.9"),
-    "vp": (EDGES, "--scheme", "vp"),
-    "bare": ("--no-record-edges",),
-    "star": (EDGES, "--censor", "0.5", "--init", "independent", "--topology", "star",
-             "--max-iter", "40"),
-    "snap": (EDGES, "--scheme", "snap", "--budget0", "0.5", "--max-iter", "90",
-             "--tolerance", "0"),
-}  # fmt: skip
 
 
 def written(*words: object) -> Parsed:
@@ -53,20 +43,16 @@ def written(*words: object) -> Parsed:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Return the folders of small runs by name; do not write into them."""
-    root = tmp_path_factory.mktemp("runs")
-    return {name: make_run(root / name, *flags) for name, flags in RUNS.items()}
-
-
-@pytest.fixture(scope="module")
-def pages(runs, tmp_path_factory):
-    """Return runs with their pages by name."""
+def page_named(run_named, tmp_path_factory):
+    """Return a function from a name to a run and its page."""
     root = tmp_path_factory.mktemp("pages")
-    return {
-        name: (read(folder), written(folder, root / f"{name}.html"))
-        for name, folder in runs.items()
-    }
+
+    @cache
+    def find(name):
+        folder = run_named(name)
+        return read_run(folder), written(folder, root / f"{name}.html")
+
+    return find
 
 
 def figure_of(page, title):
@@ -76,21 +62,20 @@ def figure_of(page, title):
     return figure
 
 
-def test_the_page_goes_into_the_folder_and_belongs_to_the_run(tmp_path, capsys):
-    folder = make_run(tmp_path / "run")
-    for _ in range(2):
-        assert report.main([str(folder)]) == 0
-        assert capsys.readouterr().out == f"{(folder / 'report.html').as_uri()}\n"
-    assert "report.html" in RunFolder.open(folder).names
-    make_run(tmp_path / "run", "--overwrite")
-    assert not (folder / "report.html").exists()
+def named(figure):
+    return [own for own in figure["data"] if "name" in own]
 
 
-def test_bad_input_is_one_sentence_and_files_of_the_user_stay(tmp_path, capsys):
+def test_the_page_belongs_to_the_run_and_files_of_the_user_stay(tmp_path, capsys):
     folder = make_run(tmp_path / "run")
     mine = folder / "report.html"
-    mine.write_text("mine")
+    for _ in range(2):
+        assert report.main([str(folder)]) == 0
+        assert capsys.readouterr().out == f"{mine.as_uri()}\n"
+    make_run(tmp_path / "run", "--overwrite")
+    assert not mine.exists()
 
+    mine.write_text("mine")
     assert str(mine) in sentence(capsys, folder)
     assert mine.read_text() == "mine"
     mine.unlink()
@@ -107,25 +92,21 @@ def test_bad_input_is_one_sentence_and_files_of_the_user_stay(tmp_path, capsys):
         assert culprit in sentence(capsys, *words)
 
 
-def test_the_page_is_one_file_that_loads_nothing(pages):
-    _, page = pages["nap"]
+def test_the_page_is_one_file_that_loads_nothing(run_named, tmp_path):
+    """And the browser runs no other script than those of the page."""
+    page = written(run_named("bare"), tmp_path / "a.html")
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "object", "embed", "base")
         for name in ("src", "href", "action", "data"):
-            value = attributes.get(name) or ""
-            assert value[:1] in ("", "#")
+            assert (attributes.get(name) or "")[:1] in ("", "#")
     (style,) = [text for tag, text in page.texts if tag == "style"]
     assert not re.search(r"@import|url\(", style)
 
-
-def test_the_browser_runs_the_scripts_of_the_page_only(runs, tmp_path):
-    page = written(runs["bare"], tmp_path / "a.html")
     (policy,) = [a["content"] for _, a in page.tags if "http-equiv" in a]
     text = (tmp_path / "a.html").read_text("utf-8")
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
     digests = [sha256(script.encode()).digest() for script in scripts]
     hashes = " ".join(f"'sha256-{b64encode(each).decode()}'" for each in digests)
-
     assert len(scripts) == 2
     assert policy.startswith(f"default-src 'none'; script-src {hashes}; style-src ")
     assert policy.count("script-src") == 1
@@ -136,134 +117,6 @@ def test_data_cannot_end_their_script():
     found = embedded({"a": text})
     assert not set("<>&\u2028\u2029") & set(found)
     assert json.loads(found) == {"a": text}
-
-
-def themed(value):
-    """Return a figure with colours instead of their names, as `plots.js` does."""
-    if value == "@scale":
-        return [[0, LIGHT["paper"]], [1, LIGHT["blue"]]]
-    if isinstance(value, str) and value.startswith("@"):
-        return LIGHT[value[1:].partition("/")[0]]
-    if isinstance(value, dict):
-        return {key: themed(inner) for key, inner in value.items()}
-    return [themed(inner) for inner in value] if isinstance(value, list) else value
-
-
-def test_every_figure_is_one_of_plotly(pages):
-    figures = pages["nap"][1].data["figures"]
-    assert len({figure["id"] for figure in figures}) == len(figures)
-    for figure in figures:
-        go.Figure(themed({k: figure[k] for k in ("data", "layout")}))  # or ValueError
-
-
-def test_convergence_is_that_of_the_rows(pages):
-    found, page = pages["nap"]
-    for title, column in (
-        ("Disagreement / limit", "disagreement_over_limit"),
-        ("Angle to the true subspace (degrees)", "angle_to_truth"),
-    ):
-        figure = figure_of(page, title)
-        (line,) = [own for own in figure["data"] if "name" in own]
-        median = np.median(found.column(column), axis=1)
-        np.testing.assert_allclose(unpacked(line["y"]), median)
-        assert figure["layout"]["yaxis"]["type"] == "log"
-
-
-@pytest.mark.parametrize("name", ["nap", "turns", "snap"])
-def test_the_network_has_both_directions_of_all_edges(pages, name):
-    """An edge is silent that sends a header only, or out of its turn nothing."""
-    found, page = pages[name]
-    (own,) = page.data["network"]["runs"]
-    rows = np.array(page.data["network"]["frames"]) - 1
-    ends = np.append(found.pairs, found.topology.reverse[found.pairs])
-    columns = {"eta": found.eta}
-    if name == "snap":
-        columns |= {k: found.edge_column(k) for k in ("used_up", "budget", "raised")}
-        columns["spent"] = np.minimum(found.edge_column("spent"), columns["budget"])
-        assert ("th", "raised") in page.texts
-    else:
-        columns["silent"] = found.edge_column("bytes") == {"nap": 16, "turns": 0}[name]
-    for column, values in columns.items():
-        assert values.any()
-        shown, wanted = unpacked(own[column]), values[rows][:, ends].ravel()
-        np.testing.assert_allclose(shown, wanted, rtol=1e-6)
-    axis = figure_of(page, "Penalty η of the edges")["layout"]["yaxis"]
-    if "range" in axis:  # it is logarithmic
-        low, high = 10 ** np.array(axis["range"])
-        assert low < found.eta.min() < found.eta.max() < high
-    assert ("range" in axis) == (name != "snap")
-    wanted = found.column("disagreement")[rows].ravel()
-    shown = unpacked(own["nodes"]["disagreement"])
-    np.testing.assert_allclose(shown, wanted, rtol=1e-6)
-
-
-def test_bytes_and_seconds_are_those_of_the_rows(pages):
-    """Bytes by sender and receiver; seconds are sums over the iterations."""
-    found, page = pages["star"]
-    (shown,) = figure_of(page, "Bytes by directed edge")["data"]
-    wanted = np.full((6, 6), np.nan)
-    wanted[tuple(found.topology.edges.T)] = found.arrays["edge_bytes"]
-
-    np.testing.assert_allclose(unpacked(shown["z"]), wanted, rtol=1e-6)
-    assert not np.array_equal(wanted, wanted.T, equal_nan=True)
-    for shown in figure_of(page, "Time by phase")["data"]:
-        wanted = found.column(f"{shown['name']}_seconds").sum(axis=0)
-        np.testing.assert_allclose(unpacked(shown["y"]), wanted, rtol=1e-6)
-
-
-def test_equal_bytes_of_all_edges_are_a_sentence(pages):
-    """And a map is drawn only where they differ, see above."""
-    found, page = pages["bare"]
-    (sent,) = set(found.arrays["edge_bytes"].tolist())
-    assert f"{sent:,.0f} bytes on each of 14 directed edges" in page.words
-
-
-def test_one_number_is_rounded_once(pages):
-    """The tiles have what the run has printed."""
-    found, page = pages["bare"]
-    tiles = [text for tag, text in page.texts if tag == "b"]
-    (printed,) = [text for tag, text in page.texts if tag == "pre" and "agree" in text]
-    assert len(tiles) == 6
-    assert tiles[0] == str(found.summary["iterations"])
-    for value in tiles:
-        assert value.strip("°") in printed, value
-
-
-def test_several_runs_are_compared(runs, tmp_path, capsys):
-    page = written(runs["nap"], runs["vp"], runs["bare"], tmp_path / "a.html")
-    assert "nap, edge_sleep = 0.9" in page.words
-    assert len(page.data["network"]["runs"]) == 3
-    lines = [own for own in page.data["figures"][0]["data"] if "name" in own]
-    looks = [(own["line"]["color"], own["line"]["dash"]) for own in lines]
-    assert len(set(looks)) == len(looks) == 3
-    assert ("table", {"class": "sortable"}) in page.tags
-
-    make_run(tmp_path / "sweep" / "b")
-    make_run(tmp_path / "sweep" / "c", "--seed", "1")
-    (tmp_path / "sweep" / "logs").mkdir()
-    capsys.readouterr()
-    assert report.main([str(tmp_path / "sweep")]) == 0  # stands for its runs
-    assert capsys.readouterr().out.endswith("sweep/b/compare-report.html\n")
-    assert "compare-report.html" in RunFolder.open(tmp_path / "sweep" / "b").names
-
-
-def test_compared_methods_have_a_page(tmp_path, capsys):
-    out = tmp_path / "out"
-    words = "--nodes 3 --n-samples 60 --dimension 6 --n-components 2 --seeds 1 --report"
-    words += f" --method nap --method fixed --network lan --out {out}"
-    assert compare.main(words.split()) == 0
-    assert capsys.readouterr().out.endswith(f"{(out / 'report.html').as_uri()}\n")
-    page = Parsed((out / "report.html").read_text("utf-8"))
-    rows = list(csv.DictReader((out / "curves.csv").open()))
-
-    lines = [own for own in page.data["figures"][0]["data"] if "name" in own]
-    assert [own["name"] for own in lines] == ["nap float64", "fixed float64"]
-    for line, method in zip(lines, ("nap", "fixed"), strict=True):
-        errors = [float(row["error"]) for row in rows if row["method"] == method]
-        shown = unpacked(line["y"])
-        np.testing.assert_allclose(shown[[0, -1]], [errors[0], errors[-1]])
-    assert len(page.data["figures"]) == 3  # over iterations, bytes and seconds
-    assert ("table", {"class": "sortable"}) in page.tags
 
 
 @pytest.mark.parametrize("problem", ["least_squares", "ppca"])
@@ -288,6 +141,126 @@ def test_names_from_files_are_never_markup(tmp_path, problem):
     assert dots == 2 * (problem == "least_squares")  # of intervals, for both columns
 
 
+def themed(value):
+    """Return a figure with colours instead of their names, as `plots.js` does."""
+    if value == "@scale":
+        return [[0, LIGHT["paper"]], [1, LIGHT["blue"]]]
+    if isinstance(value, str) and value.startswith("@"):
+        return LIGHT[value[1:].partition("/")[0]]
+    if isinstance(value, dict):
+        return {key: themed(inner) for key, inner in value.items()}
+    return [themed(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_figures_are_those_of_the_rows_and_known_to_plotly(page_named):
+    found, page = page_named("nap")
+    figures = page.data["figures"]
+    assert len({figure["id"] for figure in figures}) == len(figures)
+    for figure in figures:
+        go.Figure(themed({k: figure[k] for k in ("data", "layout")}))  # or ValueError
+    for title, column in (
+        ("Disagreement / limit", "disagreement_over_limit"),
+        ("Angle to the true subspace (degrees)", "angle_to_truth"),
+    ):
+        figure = figure_of(page, title)
+        (line,) = named(figure)
+        assert_allclose(unpacked(line["y"]), np.median(found.column(column), axis=1))
+        assert figure["layout"]["yaxis"]["type"] == "log"
+
+
+@pytest.mark.parametrize("name", ["nap", "turns", "snap"])
+def test_the_network_has_both_directions_of_all_edges(page_named, name):
+    """An edge is silent that sends a header only, or out of its turn nothing."""
+    found, page = page_named(name)
+    (own,) = page.data["network"]["runs"]
+    rows = np.array(page.data["network"]["frames"]) - 1
+    ends = np.append(found.pairs, found.topology.reverse[found.pairs])
+    columns = {"eta": found.eta}
+    if name == "snap":
+        columns |= {k: found.edge_column(k) for k in ("used_up", "budget", "raised")}
+        columns["spent"] = np.minimum(found.edge_column("spent"), columns["budget"])
+        assert ("th", "raised") in page.texts
+    else:
+        columns["silent"] = found.edge_column("bytes") == {"nap": 16, "turns": 0}[name]
+    for column, values in columns.items():
+        assert values.any()
+        wanted = values[rows][:, ends].ravel()
+        assert_allclose(unpacked(own[column]), wanted, rtol=1e-6)
+    axis = figure_of(page, "Penalty η of the edges")["layout"]["yaxis"]
+    if "range" in axis:  # it is logarithmic
+        low, high = 10 ** np.array(axis["range"])
+        assert low < found.eta.min() < found.eta.max() < high
+    assert ("range" in axis) == (name != "snap")
+    wanted = found.column("disagreement")[rows].ravel()
+    assert_allclose(unpacked(own["nodes"]["disagreement"]), wanted, rtol=1e-6)
+
+
+def test_bytes_and_seconds_are_those_of_the_rows(page_named):
+    """Bytes by sender and receiver, if they differ; sums of seconds."""
+    found, page = page_named("star")
+    (shown,) = figure_of(page, "Bytes by directed edge")["data"]
+    wanted = np.full((6, 6), np.nan)
+    wanted[tuple(found.topology.edges.T)] = found.arrays["edge_bytes"]
+    assert_allclose(unpacked(shown["z"]), wanted, rtol=1e-6)
+    assert not np.array_equal(wanted, wanted.T, equal_nan=True)
+    for shown in figure_of(page, "Time by phase")["data"]:
+        wanted = found.column(f"{shown['name']}_seconds").sum(axis=0)
+        assert_allclose(unpacked(shown["y"]), wanted, rtol=1e-6)
+
+    found, page = page_named("bare")
+    (sent,) = set(found.arrays["edge_bytes"].tolist())
+    assert f"{sent:,.0f} bytes on each of 14 directed edges" in page.words
+
+
+def test_one_number_is_rounded_once(page_named):
+    """The tiles have what the run has printed."""
+    found, page = page_named("bare")
+    tiles = [text for tag, text in page.texts if tag == "b"]
+    (printed,) = [text for tag, text in page.texts if tag == "pre" and "agree" in text]
+    assert len(tiles) == 6
+    assert tiles[0] == str(found.summary["iterations"])
+    for value in tiles:
+        assert value.strip("°") in printed, value
+
+
+def test_several_runs_are_compared(run_named, tmp_path, capsys):
+    folders = [run_named(name) for name in ("nap", "vp", "bare")]
+    page = written(*folders, tmp_path / "a.html")
+    assert "nap, edge_sleep = 0.9" in page.words
+    assert len(page.data["network"]["runs"]) == 3
+    lines = named(page.data["figures"][0])
+    looks = [(own["line"]["color"], own["line"]["dash"]) for own in lines]
+    assert len(set(looks)) == len(looks) == 3
+    assert ("table", {"class": "sortable"}) in page.tags
+
+    make_run(tmp_path / "sweep" / "b")
+    shutil.copytree(tmp_path / "sweep" / "b", tmp_path / "sweep" / "c")
+    (tmp_path / "sweep" / "logs").mkdir()
+    capsys.readouterr()
+    assert report.main([str(tmp_path / "sweep")]) == 0  # stands for its runs
+    assert capsys.readouterr().out.endswith("sweep/b/compare-report.html\n")
+    assert "compare-report.html" in RunFolder.open(tmp_path / "sweep" / "b").names
+
+
+def test_compared_methods_have_a_page(tmp_path, capsys):
+    out = tmp_path / "out"
+    words = "--nodes 3 --n-samples 60 --dimension 6 --n-components 2 --seeds 1 --report"
+    words += f" --method nap --method fixed --network lan --out {out}"
+    assert compare.main(words.split()) == 0
+    assert capsys.readouterr().out.endswith(f"{(out / 'report.html').as_uri()}\n")
+    page = Parsed((out / "report.html").read_text("utf-8"))
+    rows = list(csv.DictReader((out / "curves.csv").open()))
+
+    for line, method in zip(
+        named(page.data["figures"][0]), ("nap", "fixed"), strict=True
+    ):
+        assert line["name"] == f"{method} float64"
+        errors = [float(row["error"]) for row in rows if row["method"] == method]
+        assert_allclose(unpacked(line["y"])[[0, -1]], [errors[0], errors[-1]])
+    assert len(page.data["figures"]) == 3  # over iterations, bytes and seconds
+    assert ("table", {"class": "sortable"}) in page.tags
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -299,7 +272,7 @@ def test_names_from_files_are_never_markup(tmp_path, problem):
     ],
 )
 def test_the_command_repeats_the_run(tmp_path, flags):
-    found = read(make_run(tmp_path / "it's a run", *flags))
+    found = read_run(make_run(tmp_path / "it's a run", *flags))
     words = shlex.split(command(found))
 
     assert words[:3] == ["python", "-m", "dadmm.run"]
@@ -308,13 +281,16 @@ def test_the_command_repeats_the_run(tmp_path, flags):
     assert again.to_toml() == replace(found.config, quiet=False, out=None).to_toml()
 
 
-def test_a_large_run_is_thinned_out_and_the_page_says_so(runs, tmp_path, monkeypatch):
+def test_a_large_run_is_thinned_out_and_the_page_says_so(
+    run_named, tmp_path, monkeypatch
+):
     monkeypatch.setattr(network, "MOST_EDGES", 5)
     monkeypatch.setattr(network, "MOST_FRAMES", 4)
     monkeypatch.setattr(panels, "MOST_NODES", 4)
     for name in ("nap", "bare"):
-        page = written(runs[name], tmp_path / "a.html")
-        assert (tmp_path / "a.html").stat().st_size - PLOTLY < 2e5
+        page = written(run_named(name), tmp_path / "a.html")
+        library = len(get_plotlyjs().encode())
+        assert (tmp_path / "a.html").stat().st_size - library < 2e5
         assert re.search("[45] of 7 edges", page.words)
         assert "4 of 6 nodes" in page.words
         assert "4 of 12 iterations" in page.words
@@ -322,3 +298,96 @@ def test_a_large_run_is_thinned_out_and_the_page_says_so(runs, tmp_path, monkeyp
         assert (len(frames), frames[0], frames[-1]) == (4, 1, 12)
         drawn = [a for _, a in page.tags if a.get("class", "").startswith("edge ")]
         assert 4 <= len(drawn) <= 5 + 7  # with the legend
+
+
+@pytest.fixture
+def going(run_named, tmp_path):
+    """A run after 7 iterations; the eighth is incomplete."""
+    folder = tmp_path / "going"
+    shutil.copytree(run_named("nap"), folder)
+    unfinish(folder, 6, 7, edges=True)
+    return folder
+
+
+def fewer_edges(parts, rows):
+    """Rows of edges end two iterations before those of nodes."""
+    (parts / "edges-00000.csv").write_text("".join(rows["edges"][: 5 * 14 - 1]))
+    return 4
+
+
+def several_processes(parts, rows):
+    """Each has one node, and they are not at the same iteration."""
+    for node in range(6):
+        own = [line for line in rows["history"] if line.split(",")[1] == str(node)]
+        text = "".join(own[: 5 if node == 3 else 7])
+        (parts / f"history-{node:05d}.csv").write_text(text)
+    return 5
+
+
+def resumed(parts, rows):
+    """Rows up to the resume are in history.csv, later ones in part files."""
+    for kind, n in (("history", 4 * 6), ("edges", 4 * 14)):
+        ended = [f"{line.rpartition(',')[0]}\n" for line in rows[kind][:n]]
+        (parts.parent / f"{kind}.csv").write_text(rows[f"{kind} head"] + "".join(ended))
+        (parts / f"{kind}-00000.csv").write_text("".join(rows[kind][n:]))
+    return 7
+
+
+@pytest.mark.parametrize(
+    "change", [lambda parts, rows: 7, fewer_edges, several_processes, resumed]
+)
+def test_rows_of_a_going_run_are_those_of_complete_iterations(run_named, going, change):
+    whole, rows = run_named("nap"), {}
+    for kind in ("history", "edges"):
+        rows[f"{kind} head"] = (whole / f"{kind}.csv").read_text().split("\n")[0] + "\n"
+        part = going / "parts" / f"{kind}-00000.csv"
+        rows[kind] = part.read_text().splitlines(keepends=True)
+    count = change(going / "parts", rows)
+    found, ended = read_run(going), read_run(whole)
+
+    assert found.is_going
+    assert found.n_iterations == count
+    assert found.topology == ended.topology
+    for name in ("history", "edge_history"):
+        ours, theirs = getattr(found, name), getattr(ended, name)
+        assert set(ours) == set(theirs)
+        for column, values in ours.items():
+            assert_array_equal(values, theirs[column][:count])
+
+
+def test_a_page_says_whether_the_run_is_going(run_named, going):
+    """And the page of before the end is replaced after it."""
+
+    def page() -> Parsed:
+        assert report.main([str(going)]) == 0
+        assert "report.html" in RunFolder.open(going).names
+        return Parsed((going / "report.html").read_text("utf-8"))
+
+    lock = RunFolder(going)
+    lock.lock(first=True)
+    try:
+        found = page()
+    finally:
+        lock.release()
+    assert "The run is still going (as of 2" in found.words
+    assert "7 of at most 12 iterations have been written" in found.words
+    assert found.data["network"]["frames"] == list(range(1, 8))
+    assert "The run is interrupted" in page().words
+    (going / ".lock").unlink()
+    assert "The run is not finished (as of" in page().words
+    for path in run_named("nap").iterdir():
+        if path.is_file():
+            shutil.copy(path, going)
+    shutil.rmtree(going / "parts")
+    assert "NOT converged" in page().words
+
+
+def test_a_graph_that_cannot_be_built_again_is_one_sentence(tmp_path, capsys):
+    edges = tmp_path / "own.edges"
+    edges.write_text("0 1\n1 2\n")
+    words = ("--topology", str(edges), "--nodes", "3", "--no-record-edges")
+    folder = make_run(tmp_path / "a", *words)
+    unfinish(folder, 3, 4, edges=False)
+    assert read_run(folder).n_iterations == 4
+    edges.unlink()
+    assert "graph" in sentence(capsys, folder)

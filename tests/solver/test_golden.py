@@ -9,7 +9,6 @@ are kept to the last bit::
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import dadmm
-from dadmm import Checkpoints, Sending, Topology, problems
+from dadmm import Sending, Topology, problems
 from tests.support.solving import solve as run_solve
 
 FILE = Path(__file__).with_name("golden.npz")
@@ -81,28 +80,18 @@ CASES = {
         {"scheme": "nap", "coupling": "own", "probe": "neighbour",
          "init": "independent", "stopping": "objective", "agreement": "global"} | RAW,
     ),
-    "resumed": ("ppca", "ring", {"scheme": "nap"} | RAW),
 }  # fmt: skip
 
 
-def solve(kind: str, graph: str, settings: dict, max_iter: int = 30) -> dadmm.Result:
+def solve(kind: str, graph: str, settings: dict) -> dadmm.Result:
     nodes = [problem(kind, i) for i in range(GRAPHS[graph].n_nodes)]
-    settings = {"max_iter": max_iter, "seed": 3, "init": "shared", **settings}
+    settings = {"max_iter": 30, "seed": 3, "init": "shared", **settings}
     return run_solve(nodes, GRAPHS[graph], **settings)
-
-
-def resumed(kind: str, graph: str, settings: dict) -> dadmm.Result:
-    """Run the first half, then the second from its checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        for max_iter, resume in ((15, False), (30, True)):
-            keep = Checkpoints(Path(folder) / "run", every=5, resume=resume)
-            result = solve(kind, graph, settings | {"checkpoints": keep}, max_iter)
-    return result
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:
     """Return what a case finds."""
-    result = (resumed if name == "resumed" else solve)(*CASES[name])
+    result = solve(*CASES[name])
     found = {"theta": result.theta, "eta": result.eta}
     found["sent"] = result.traffic.edge_bytes
     found |= {column: np.asarray(result.history[column][-1]) for column in COLUMNS}

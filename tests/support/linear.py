@@ -63,8 +63,7 @@ class Case(Pooled):
     def hessian(self, x):
         """Return the Hessian of all of f but its absolute values."""
         T = np.eye(len(x), dtype=LONG)
-        held, x = self.l2[:, None] * T, np.asarray(x, LONG)
-        return self._derivatives(T, self.X, held, x)[1].astype(float)
+        return self.derivatives(T, np.asarray(x, LONG))[1].astype(float)
 
     def unrest(self, x, centre, weight):
         """Return how far a point is from being the proximal one, and what is rounding.

@@ -1,6 +1,6 @@
 """The minimum of a linear problem over the rows of all nodes, in extended precision.
 
-It is found without the package, by Newton's method or an active set in orthonormal
+It is found without the package, by Newton's method or as a projection, in orthonormal
 coordinates. Bounds on its own error come from its optimality conditions. Where these
 are not small, `Pooled.minimum` raises `NotProved`.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog, nnls
 
 LONG = np.longdouble
 TINY = float(np.finfo(LONG).eps)  # 1e-19 on x86
 EPS = float(np.finfo(float).eps)
 OPEN, CLOSED = 1e-15, 1e-9  # relative singular values: of rounding, of data
+MOST = 11000  # logarithm of about the largest number
 
 
 class NotProved(Exception):
@@ -36,25 +37,15 @@ class Minimum(NamedTuple):
     others: tuple[np.ndarray, ...] = ()  # further minimisers
 
 
-NONE = Minimum(
-    False, np.empty(0), LONG(-np.inf), 0.0, np.empty(0), np.empty(0), False, 0
-)
+EMPTY = np.empty(0)
+NONE = Minimum(False, EMPTY, LONG(-np.inf), 0.0, EMPTY, EMPTY, False, 0)
 
 
 class Pooled:
     """f = sum of losses of rows + sum_k l1_k |x_k| + l2_k/2 x_k^2.
 
-    Parameters
-    ----------
-    loss : {"squared", "logistic", "huber", "poisson", "softmax"}
-    X : ndarray of shape (n, p)
-        With the column of ones, if there is an intercept. For softmax, `class_rows`:
-        a row for each logit.
-    y : ndarray of shape (n,)
-        For logistic, positive for one class. For softmax, the class of each row.
-    l1, l2 : ndarray of shape (p,)
-    delta : float
-        For huber.
+    The loss is squared, logistic (y is positive for one class), huber (with delta),
+    poisson, or softmax (y is the class, and X has `class_rows`: a row for each logit).
     """
 
     def __init__(self, loss, X, y, l1, l2, delta=np.inf):
@@ -67,30 +58,31 @@ class Pooled:
         if loss == "softmax":
             self.own = np.arange(len(self.X) // len(self.y)) == self.y[:, None]
             self.y = np.zeros(len(self.X), LONG)
-        self.targets = np.log(np.where(self.y > 0, self.y, 1))  # of Poisson's fits
-        if loss != "poisson":
-            self.targets = self.y
+        self.targets = self.y  # of the fits
+        if loss == "poisson":
+            self.targets = np.log(np.where(self.y > 0, self.y, 1))
 
     def objective(self, x):
         """Return f, in extended precision."""
         x = np.asarray(x, LONG)
-        off = self.X @ x - self.y
+        off = np.minimum(self.X @ x, MOST) - self.targets
         if self.loss == "logistic":
             losses = np.maximum(-off, 0) + np.log1p(np.exp(-np.abs(off)))
         elif self.loss == "poisson":
-            off = np.minimum(self.X @ x, 11000) - self.targets
             losses = np.where(self.y > 0, self.y * (np.expm1(off) - off), np.exp(off))
         elif self.loss == "softmax":
-            u = off.reshape(self.own.shape)
+            u = (self.X @ x).reshape(self.own.shape)
             v = u - u[self.own][:, None]
             peak = v.max(axis=1)
             rest = np.sum(np.exp(v - peak[:, None]), axis=1, where=~self.own)
-            losses = peak + np.log(np.exp(-peak) + rest)
-            losses = np.where(peak == 0, np.log1p(rest), losses)
-            losses = losses + u.mean(axis=1) ** 2 / 2
+            large = peak + np.log(np.exp(-peak) + rest)
+            losses = (
+                np.where(peak == 0, np.log1p(rest), large) + u.mean(axis=1) ** 2 / 2
+            )
         else:
-            near = np.minimum(np.abs(off), self.delta)
-            losses = near * (np.abs(off) - near / 2)
+            off = np.abs(self.X @ x - self.y)
+            near = np.minimum(off, self.delta)
+            losses = near * (off - near / 2)
         return losses.sum() + self.l1 @ np.abs(x) + self.l2 @ x**2 / 2
 
     def rounding(self, x):
@@ -107,25 +99,24 @@ class Pooled:
     def forces(self, fit):
         """Return the derivative of each row's loss."""
         if self.loss == "logistic":
-            return -1 / (1 + np.exp(np.clip(fit, -11000, 11000)))
+            return -1 / (1 + np.exp(np.clip(fit, -MOST, MOST)))
         if self.loss == "poisson":
-            off = np.minimum(fit, 11000) - self.targets
+            off = np.minimum(fit, MOST) - self.targets
             return np.where(self.y > 0, self.y * np.expm1(off), np.exp(off))
         if self.loss == "softmax":
             p = self.chances(fit)
             rest = np.sum(p, axis=1, where=~self.own)
-            u = fit.reshape(p.shape)
-            forces = np.where(self.own, -rest[:, None], p)
-            return (forces + u.mean(axis=1, keepdims=True) / p.shape[1]).ravel()
+            level = fit.reshape(p.shape).mean(axis=1, keepdims=True) / p.shape[1]
+            return (np.where(self.own, -rest[:, None], p) + level).ravel()
         return np.clip(fit - self.y, -self.delta, self.delta)
 
     def curvatures(self, fit):
-        """Return the second derivative of each row's loss."""
+        """Return the second derivative of each row's loss; not for softmax."""
         if self.loss == "logistic":
             force = self.forces(fit)
             return -force * (1 + force)
         if self.loss == "poisson":
-            return np.exp(np.minimum(fit, 11000))
+            return np.exp(np.minimum(fit, MOST))
         return (np.abs(fit - self.y) <= self.delta).astype(LONG)
 
     def chances(self, fit):
@@ -133,6 +124,21 @@ class Pooled:
         u = fit.reshape(self.own.shape)
         sizes = np.exp(u - u.max(axis=1, keepdims=True))
         return sizes / sizes.sum(axis=1, keepdims=True)
+
+    def derivatives(self, T, z):
+        """Return gradient and Hessian at x = T z, without absolute values."""
+        U, held = self.X @ T, self.l2[:, None] * T
+        fit = U @ z
+        if self.loss == "softmax":
+            p = self.chances(fit)
+            rows = U.reshape(*p.shape, -1)
+            mean = (p[:, :, None] * rows).sum(axis=1)
+            off = (rows - mean[:, None]).reshape(U.shape)
+            level = rows.mean(axis=1)
+            hessian = (off * p.reshape(-1, 1)).T @ off + level.T @ level
+        else:
+            hessian = (U * self.curvatures(fit)[:, None]).T @ U
+        return U.T @ self.forces(fit) + held.T @ (T @ z), hessian + T.T @ held
 
     def minimum(self) -> Minimum:
         """Return the minimum, or `NONE` if there is none.
@@ -153,77 +159,65 @@ class Pooled:
         return found
 
     def _smooth(self):
-        T, null = coordinates(self.X, self.l2)
-        U, held = self.X @ T, self.l2[:, None] * T
+        unit = lengths(self.X, self.l2)
+        s, V, null = factor(np.vstack([self.X, np.diag(np.sqrt(self.l2))]) / unit)
+        T = V / s / unit[:, None]  # orthonormal in the metric of X over the penalty
+        U = self.X @ T
         if self.loss in ("logistic", "poisson", "softmax") and self._separable(U):
             return NONE
-        z = U.T @ self.y  # minimum of squared losses without a penalty
-        if self.loss == "poisson":
-            z = 0 * z
-        if self.loss == "squared":
-            z = solve(U.T @ U + T.T @ held, z)
-        gradient, hessian = self._derivatives(T, U, held, z)
+        z = np.zeros(len(s), LONG)
+        if self.loss == "huber":  # squared losses with an outlier, in l1, for each row
+            F = np.vstack([U, np.sqrt(self.l2)[:, None] * T])
+            F = np.hstack([F, np.eye(len(F), len(U))])
+            l1 = np.repeat([0, self.delta], [len(z), len(U)])
+            z += lasso(F, np.append(self.y, 0 * self.l2), l1)[: len(z)]
         lowest, idle = LONG(np.inf), 0
         for _ in range(400):
-            step = -solve(hessian, gradient)
+            gradient, hessian = self.derivatives(T, z)
+            scale = np.sqrt(np.maximum(hessian.diagonal(), np.finfo(float).tiny))
+            double = (hessian / scale / scale[:, None]).astype(float)
+            bends, axes = np.linalg.eigh(double)
+            step = -axes @ (axes.T @ (gradient / scale) / np.maximum(bends, 1e-15))
+            step = step / scale
             decrement = -(gradient @ step)  # about twice what the step gains
-            size = self.objective(T @ z)
-            terms = self.terms(T @ z)
-            least = 1e-36 * size + 1e2 * TINY**2 * (terms @ terms)
+            size, terms = self.objective(T @ z), self.terms(T @ z)
             idle = 0 if decrement < lowest / 4 else idle + 1
             lowest = min(lowest, decrement)
-            if decrement <= least or (idle > 2 and decrement <= 1e-20 * size):
+            if decrement <= 1e-36 * size + 1e2 * TINY**2 * (terms @ terms) or (
+                idle > 2 and decrement <= 1e-20 * size
+            ):
                 break
-            z = z + self._length(T, U, held, z, step, decrement) * step
-            gradient, hessian = self._derivatives(T, U, held, z)
-        x, fit = T @ z, U @ z
-        size = np.sqrt(gradient @ gradient)
-        noise = np.abs(self.forces(fit)) @ np.abs(self.X) @ np.abs(T)
-        size += 2 * TINY * np.sqrt(noise @ noise)
+            z = z + self._length(T, z, step, decrement) * step
+        noise = np.abs(self.forces(U @ z)) @ np.abs(self.X) @ np.abs(T)
+        size = np.sqrt(gradient @ gradient) + 2 * TINY * np.sqrt(noise @ noise)
         if self.loss == "huber":
-            inside = np.abs(fit - self.y) <= (1 - 1e-6) * self.delta
-            hessian = (U * inside[:, None]).T @ U + T.T @ held
+            inside = np.abs(U @ z - self.y) <= (1 - 1e-6) * self.delta
+            hessian = (U * inside[:, None]).T @ U + T.T @ (self.l2[:, None] * T)
         mu = 0.5 * np.linalg.eigvalsh(hessian.astype(float)).min(initial=1.0)
         unique = bool(mu > 1e-12)
         reach = size / mu if unique else 100 * np.sqrt(z @ z + self.y @ self.y)
-        errors = np.sqrt(np.sum(T**2, axis=1)) * reach
-        value, gap = self.objective(x), float(size * reach)
-        return Minimum(
-            True, x, value, gap, errors.astype(float), undetermined(null), unique,
-            null.shape[1],
-        )  # fmt: skip
+        errors = (np.sqrt(np.sum(T**2, axis=1)) * reach).astype(float)
+        loose = np.abs(null).max(axis=1, initial=0) > 1e-9
+        value, gap = self.objective(T @ z), float(size * reach)
+        return Minimum(True, T @ z, value, gap, errors, loose, unique, null.shape[1])
 
-    def _derivatives(self, T, U, held, z):
-        fit = U @ z
-        gradient = U.T @ self.forces(fit) + held.T @ (T @ z)
-        if self.loss == "softmax":
-            p = self.chances(fit)
-            rows = U.reshape(*p.shape, -1)
-            mean = (p[:, :, None] * rows).sum(axis=1)
-            off = (rows - mean[:, None]).reshape(U.shape)
-            level = rows.mean(axis=1)
-            hessian = (off * p.reshape(-1, 1)).T @ off + level.T @ level
-        else:
-            hessian = (U * self.curvatures(fit)[:, None]).T @ U
-        return gradient, hessian + T.T @ held
-
-    def _length(self, T, U, held, z, step, decrement):
+    def _length(self, T, z, step, decrement):
         """Return where the slope along a step is zero."""
-        fit, move = U @ z, U @ step
-        x, turn = T @ z, held @ step
+        x, move = T @ z, T @ step
 
         def slope(t):
-            return self.forces(fit + t * move) @ move + (x + t * (T @ step)) @ turn
+            there = x + LONG(t) * move
+            rise = self.forces(self.X @ there) @ (self.X @ move)
+            return float((rise + there @ (self.l2 * move)) / decrement)
 
-        if abs(slope(1)) <= 1e-3 * decrement:
-            return LONG(1)
-        low, high = LONG(0), LONG(1)
+        high = 1.0
+        if abs(slope(1)) <= 1e-3:
+            return high
         while slope(high) < 0 and high < 1e12:
-            low, high = high, 2 * high
-        for _ in range(70):
-            middle = (low + high) / 2
-            low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-        return (low + high) / 2
+            high = 2 * high
+        if not slope(0) < 0 < slope(high):
+            return high
+        return brentq(slope, 0, high, xtol=1e-100, maxiter=1000)
 
     def _separable(self, U):
         """Return whether f has no minimum, by a linear programme.
@@ -239,18 +233,16 @@ class Pooled:
             logits = rows.reshape(*self.own.shape, -1)
             rows = (logits[self.own][:, None] - logits)[~self.own]
         if self.loss == "poisson":
-            fixed = rows[self.y > 0]
-            _, s, V = np.linalg.svd(fixed, full_matrices=True)
+            _, s, V = np.linalg.svd(rows[self.y > 0], full_matrices=True)
             s = np.append(s, np.zeros(len(V) - len(s)))
             rows = -rows[self.y == 0] @ V[s <= 1e-10 * s.max(initial=0)].T
         if not rows.size or not rows.any():
             return False
         n, r = rows.shape
         rows = rows / np.abs(rows).max()
-        limits = [(None, None)] * r + [(0, 1)] * n
         found = linprog(
             np.repeat([0.0, -1.0], [r, n]), np.hstack([-rows, np.eye(n)]), np.zeros(n),
-            bounds=limits,
+            bounds=[(None, None)] * r + [(0, 1)] * n,
         )  # fmt: skip
         if found.status:  # it is feasible and bounded
             raise NotProved(f"linear programme: {found.message}")
@@ -261,44 +253,44 @@ class Pooled:
         p = len(self.l1)
         unit = lengths(self.X, self.l2)
         X, l1, l2 = self.X / unit, self.l1 / unit, self.l2 / unit**2
-        b = active_set(X, self.y, l1, l2)
-        x = b / unit
+        F = np.vstack([X, np.diag(np.sqrt(l2))])
+        y = np.append(self.y, 0 * l2)
+        b = polished(F, y, l1, lasso(F, y, l1))
         force = X @ b - self.y
         gradient = force @ X + l2 * b
         least = np.where(
             b == 0, np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0),
             gradient + l1 * np.sign(b),
         )  # fmt: skip
-        s, V, null = factor(np.vstack([X, np.diag(np.sqrt(l2))]))
+        s, V, null = factor(F)
         along = V.T @ least / s
         rest = least - V @ (V.T @ least)
-        value = self.objective(x)
-        size = np.sqrt(along @ along) + 8 * TINY * np.sqrt(force @ force) / s.min(
-            initial=1
-        )
+        value = self.objective(b / unit)
+        size = np.sqrt(along @ along)
+        size += 8 * TINY * np.sqrt(force @ force) / s.min(initial=1)
         # l1' |b| is at most the value, at the optimum, too
         far = np.abs(b) + np.where(l1 > 0, value / l1, 100 * np.sqrt(self.y @ self.y))
         gap = min(size**2 / 2 + np.abs(rest) @ far, np.abs(least) @ far)
         # All minimisers have the same fits, so the same gradient. Those entries may
         # differ from zero whose gradient is on its boundary.
-        edge = np.flatnonzero((l1 == 0) | (np.abs(gradient) >= l1 * (1 - 1e-9)))
-        E = np.vstack([X[:, edge], np.diag(np.sqrt(l2))[:, edge]])
-        inside, Q, loose = factor(E)
+        bound = (l1 == 0) | (b != 0) | (np.abs(gradient) >= l1 * (1 - 1e-9))
+        edge = np.flatnonzero(bound)
+        inside, Q, loose = factor(F[:, edge])
         others, unbounded = [], np.zeros(p, bool)
-        for d in loose.T:
-            whole = np.zeros(p, LONG)
-            whole[edge] = np.where(np.abs(d) > 1e-9, d, 0)
-            for direction in (whole, -whole):
-                ends = stretch(b, direction, l1, -np.sign(gradient))
-                if np.isinf(ends):
-                    unbounded |= direction != 0
-                elif ends > 0:
-                    others.append((b + ends * direction) / unit)
+        for d in np.hstack([loose, -loose]).T:
+            way = np.zeros(p, LONG)
+            way[edge] = np.where(np.abs(d) > 1e-9, d, 0)
+            held = (l1 > 0) & (way * gradient > 0)  # until they are zero
+            end = (np.abs(b[held]) / np.abs(way[held])).min(initial=np.inf)
+            if np.isinf(end):
+                unbounded |= way != 0
+            elif end > 0:
+                others.append((b + end * way) / unit)
         errors = np.zeros(p, LONG)
         if len(inside):
             errors[edge] = np.sqrt(np.sum((Q / inside) ** 2, axis=1)) * size * 2
         return Minimum(
-            True, x, value, float(gap), (errors / unit).astype(float), unbounded,
+            True, b / unit, value, float(gap), (errors / unit).astype(float), unbounded,
             not loose.size, null.shape[1], tuple(others),
         )  # fmt: skip
 
@@ -308,29 +300,16 @@ def class_rows(X, n_classes, fit_intercept):
 
     theta has the coefficients of class 0, 1, and so on, and then the intercepts.
     """
-    n, d = X.shape
-    found = np.zeros((n, n_classes, n_classes * (d + fit_intercept)))
-    for k in range(n_classes):
-        found[:, k, k * d : (k + 1) * d] = X
-        if fit_intercept:
-            found[:, k, n_classes * d + k] = 1
-    return found.reshape(n * n_classes, -1)
+    eye = np.eye(n_classes)
+    found = [np.einsum("nd,kl->nkld", X, eye).reshape(len(X), n_classes, -1)]
+    found += [np.broadcast_to(eye, (len(X), *eye.shape))] * fit_intercept
+    return np.concatenate(found, axis=2).reshape(len(X) * n_classes, -1)
 
 
 def lengths(X, l2):
     """Return the length of each column over its penalty, 1 for a column of zeros."""
     unit = np.sqrt(np.sum(X**2, axis=0) + l2)
     return np.where(unit > 0, unit, 1)
-
-
-def coordinates(X, l2):
-    """Return T (p, r) and a basis (p, p - r) of the directions that are open.
-
-    T has orthonormal columns in the metric of X over the penalty.
-    """
-    unit = lengths(X, l2)
-    s, V, null = factor(np.vstack([X, np.diag(np.sqrt(l2))]) / unit)
-    return V / s / unit[:, None], null
 
 
 def factor(F):
@@ -349,100 +328,47 @@ def rotate(F):
     One-sided Jacobi rotations, in extended precision.
     """
     A, p = np.asarray(F, LONG).T.copy(), F.shape[1]
-    V = np.eye(p, dtype=LONG)
-    whole = np.sum(A**2)
+    V, whole, turned = np.eye(p, dtype=LONG), np.sum(A**2), True
     for _ in range(40):
         turned = False
-        for i in range(p):
-            for j in range(i + 1, p):
-                a, b, c = A[i] @ A[i], A[j] @ A[j], A[i] @ A[j]
-                if abs(c) <= 4 * TINY * np.sqrt(a * b) or abs(c) <= TINY**2 * whole:
-                    continue
-                turned = True
-                ratio = (b - a) / (2 * c)
-                t = (1 if ratio >= 0 else -1) / (abs(ratio) + np.sqrt(1 + ratio**2))
-                cosine = 1 / np.sqrt(1 + t**2)
-                turn = np.array([[cosine, -t * cosine], [t * cosine, cosine]])
-                A[[i, j]], V[[i, j]] = turn @ A[[i, j]], turn @ V[[i, j]]
+        for i, j in zip(*np.triu_indices(p, 1), strict=True):
+            a, b, c = A[i] @ A[i], A[j] @ A[j], A[i] @ A[j]
+            if abs(c) <= 4 * TINY * np.sqrt(a * b) or abs(c) <= TINY**2 * whole:
+                continue
+            turned = True
+            ratio = (b - a) / (2 * c)
+            t = (1 if ratio >= 0 else -1) / (abs(ratio) + np.sqrt(1 + ratio**2))
+            turn = np.array([[1, -t], [t, 1]]) / np.sqrt(1 + t**2)
+            A[[i, j]], V[[i, j]] = turn @ A[[i, j]], turn @ V[[i, j]]
         if not turned:
             break
     return np.sqrt(np.sum(A**2, axis=1)), V
 
 
-def undetermined(null):
-    """Return which entries (p,) differ along the open directions (p, k), in units."""
-    return np.abs(null).max(axis=1, initial=0) > 1e-9
+def lasso(F, y, l1):
+    """Return an argmin of 1/2 |F b - y|^2 + l1' |b|, in double precision.
 
-
-def solve(A, b):
-    """Return the solution of A x = b, A positive semidefinite, by Cholesky's method."""
-    p = len(b)
-    scale = np.sqrt(np.maximum(A.diagonal(), np.finfo(float).tiny))
-    L = A / scale / scale[:, None]
-    L = L + 1e-17 * np.eye(p, dtype=LONG)
-    x = b / scale
-    for k in range(p):
-        L[k, k] = np.sqrt(max(L[k, k], LONG(1e-17)))
-        L[k + 1 :, k] /= L[k, k]
-        L[k + 1 :, k + 1 :] -= np.outer(L[k + 1 :, k], L[k + 1 :, k])
-    for k in range(p):
-        x[k] = (x[k] - L[k, :k] @ x[:k]) / L[k, k]
-    for k in reversed(range(p)):
-        x[k] = (x[k] - L[k + 1 :, k] @ x[k + 1 :]) / L[k, k]
-    return x / scale
-
-
-def active_set(X, y, l1, l2):
-    """Return the argmin of 1/2 |X b - y|^2 + l1' |b| + 1/2 b' l2 b; X in unit columns.
-
-    Each step goes to the minimum for the present signs, or to where the first entry
-    becomes zero and leaves. At the minimum, the zero entry with the largest gain
-    enters.
+    Its misfit r is the nearest to y of those with |F' r| <= l1, a projection that
+    Lawson and Hanson reduce to non-negative least squares.
     """
-    p = len(l1)
-    b, free = np.zeros(p, LONG), l1 == 0
-    signs = np.where(free, LONG(1), LONG(0))
-    held = np.diag(np.sqrt(l2))
-    for _ in range(20 * p + 20):
-        inside = np.flatnonzero(signs)
-        F = np.vstack([X[:, inside], held[:, inside]])
-        s, V, null = factor(F)
-        goal, most = b[inside], LONG(1)
-        for _ in range(3):
-            now = b.copy()
-            now[inside] = goal
-            rest = -(X @ now - y) @ X[:, inside] - (l2 * now + l1 * signs)[inside]
-            goal = goal + V @ (V.T @ rest / s**2)
-        direction = goal - b[inside]
-        if null.size:
-            fall = null @ (null.T @ (l1 * signs)[inside])
-            if np.abs(fall).max() > 1e-15 * l1.max():
-                direction, most = -fall, LONG(np.inf)
-        ahead = np.where(
-            (direction * signs[inside] < 0) & ~free[inside],
-            -b[inside] / np.where(direction == 0, 1, direction), np.inf,
-        )  # fmt: skip
-        length = min(ahead.min(initial=np.inf), most)
-        if np.isinf(length):
-            raise NotProved("an l1 term without a minimum")
-        gone = inside[(ahead == length) & (length < most)]
-        b[inside] += length * direction
-        b[gone] = signs[gone] = 0
-        if len(gone):
-            continue
-        force = X @ b - y
-        gradient = force @ X + l2 * b
-        terms = np.sqrt(force @ force) + np.sqrt(y @ y) * 1e-3 + l1
-        gain = np.where(signs == 0, np.abs(gradient) - l1 - 1e-17 * terms, 0)
-        best = int(gain.argmax())
-        if gain[best] <= 0:
-            return b
-        signs[best] = -np.sign(gradient[best])
-    raise NotProved("the active set does not settle")
+    whole = max(np.sqrt(y @ y), l1.max())
+    pull = F.T @ (y / whole)
+    G = np.vstack([np.hstack([-F, F]), np.append(pull, -pull) - np.tile(l1 / whole, 2)])
+    goal = np.append(np.zeros(len(y)), 1.0)
+    try:
+        both, _ = nnls(G.astype(float), goal)
+    except RuntimeError as error:
+        raise NotProved(str(error)) from None
+    return whole * (np.array([1, -1]) @ both.reshape(2, -1)) / (1 - G[-1] @ both)
 
 
-def stretch(b, direction, l1, signs):
-    """Return how far b may go without leaving the orthant of these signs."""
-    held = (l1 > 0) & (direction * signs < 0)
-    room = np.abs(b[held]) / np.abs(direction[held])
-    return room.min(initial=np.inf)
+def polished(F, y, l1, b):
+    """Return the argmin of the same signs in extended precision; F in unit columns."""
+    signs = np.sign(np.where(np.abs(b) > 1e-14 * np.abs(b).max(), b, 0))
+    signs = np.where(l1 == 0, 1, signs)
+    inside, b = np.flatnonzero(signs), np.zeros(len(l1), LONG)
+    s, V, _ = factor(F[:, inside])
+    for _ in range(4):
+        rest = -(F @ b - y) @ F[:, inside] - (l1 * signs)[inside]
+        b[inside] += V @ (V.T @ rest / s**2)
+    return b

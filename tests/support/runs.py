@@ -21,6 +21,12 @@ def run_of(problems, topology, **settings):
     return runs[-1]
 
 
+def run_job(*words: object, out: str | Path = "run") -> Path:
+    """Run the main job in silence and return its folder."""
+    assert dadmm.run.main([*map(str, words), "--out", str(out), "--quiet"]) == 0
+    return Path(out)
+
+
 def summary_of(folder: str | Path) -> dict:
     return json.loads(Path(folder, "summary.json").read_text())
 

@@ -19,15 +19,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from tests.campaigns.faults import cases, fuzz, judge
-from tests.campaigns.faults.inputs import KINDS as INPUTS
 from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
-from tests.campaigns.faults.strikes import PRIVATE
+from tests.campaigns.faults.play import MOUNTS, PRIVATE, Play
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
@@ -35,6 +33,7 @@ COLUMNS = (
     "story",
 )  # fmt: skip
 FAILURES = (*judge.FAILURES, *fuzz.FAILURES)
+SKIPPED = "skipped"  # it cannot be tried here
 
 Row = dict[str, Any]
 
@@ -55,17 +54,15 @@ def parse_arguments() -> argparse.Namespace:
     add("--keep", action="store_true", help="keep the folders of all cases")
     add("--table", type=Path, help="print the table of this results.csv, and end")
     chosen = parser.parse_args()
-    known = [*(INPUTS if chosen.inputs else cases.KINDS)]
+    known = [*(fuzz.KINDS if chosen.inputs else cases.KINDS)]
     kinds = chosen.kinds.split(",") if chosen.kinds else known
-    first, each = chosen.seed * 100_000, 1
+    seeds = [chosen.seed * 100_000 + k for k in range(chosen.cases)]
     if chosen.inputs:
-        first, each = chosen.seed, len(kinds)
-    names = [
-        f"{kinds[k % len(kinds)]}:{first + k // each}" for k in range(chosen.cases)
-    ]
+        seeds = [chosen.seed + k // len(kinds) for k in range(chosen.cases)]
+    names = [f"{kinds[k % len(kinds)]}:{seed}" for k, seed in enumerate(seeds)]
     names = chosen.only.split(",") if chosen.only else names
     chosen.pairs = [tuple(name.split(":")) for name in names]
-    if unknown := {kind for kind, _ in chosen.pairs} - {*INPUTS, *cases.KINDS}:
+    if unknown := {kind for kind, _ in chosen.pairs} - {*fuzz.KINDS, *cases.KINDS}:
         parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(known)}")
     return chosen
 
@@ -76,7 +73,7 @@ def play(work: tuple[str, int, argparse.Namespace]) -> Row:
     began, folder = time.monotonic(), chosen.out / "cases" / f"{kind}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    if kind in INPUTS:
+    if kind in fuzz.KINDS:
         row = fuzz.play(kind, seed, folder, chosen.out / "templates")
     else:
         row = play_fault(cases.draw(kind, seed, chosen.per_rank), folder, chosen)
@@ -93,33 +90,19 @@ def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Ro
     if mpi is None:
         place = f"DADMM_MPIEXEC, beside {sys.executable}, in DADMM_{name.upper()}"
         why = f"no {name} in {place} or in .venv-{name}"
-    elif case.kind in ("full_disk", "readonly") and not os.environ.get(PRIVATE):
+    elif case.kind in MOUNTS and not os.environ.get(PRIVATE):
         why = "no mount namespace of our own: unshare --mount is not allowed"
-    verdict = judge.Verdict(judge.SKIPPED, story=why)
-    if mpi is not None and not why:
-        verdict = judge.Play(case, mpi, folder, NAME, chosen.pace).verdict()
-    most, saving = f"{case.max_iter} iterations at most", " ".join(case.saving)
-    run = f"{case.nodes} nodes, {case.words}, {most}, {saving}"
-    return verdict._asdict() | {"mpi": name, "ranks": case.ranks, "run": run}
+    row: Row = {"outcome": SKIPPED, "story": why}
+    if not why:
+        row = judge.Judge(Play(case, mpi, folder, NAME, chosen.pace)).verdict()
+    run = f"{case.nodes} nodes, {case.settings} {case.saving}"
+    return row | {"mpi": name, "ranks": case.ranks, "run": run}
 
 
 def obey_the_pool() -> None:
     """Let the pool, which sends TERM, be the only one to end its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
-
-
-def play_all(
-    due: list[tuple[str, int, argparse.Namespace]], jobs: int
-) -> Iterator[Row]:
-    """Play cases, several at a time if asked; yield their rows as they come."""
-    if jobs == 1:
-        yield from map(play, due)
-        return
-    with get_context("fork").Pool(jobs, obey_the_pool) as pool:
-        yield from pool.imap_unordered(play, due)
-        pool.close()  # a worker that is terminated may keep the lock of the queue
-        pool.join()
 
 
 def read(path: Path) -> list[Row]:
@@ -131,12 +114,22 @@ def read(path: Path) -> list[Row]:
 
 
 def append(path: Path, row: Row) -> None:
-    fresh = not path.exists()
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if fresh:
+        if file.tell() == 0:
             writer.writeheader()
         writer.writerow(row)
+
+
+def report(row: Row, mpi: str) -> str:
+    """Return what is printed of a case; nothing of a good one of bad inputs."""
+    line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
+    if row["outcome"] in FAILURES:
+        again = f"again: --mpi {mpi} --only {row['kind']}:{row['seed']} --keep"
+        return f"{line}: {row['run']}: {row['story']}\n    {again}"
+    if row["outcome"] == SKIPPED:
+        return f"{line}: {row['story']}"
+    return "" if row["kind"] in fuzz.KINDS else line
 
 
 def table(rows: list[Row]) -> str:
@@ -145,12 +138,10 @@ def table(rows: list[Row]) -> str:
     for row in rows:
         counts.setdefault((row["mpi"], row["kind"]), Counter())[row["outcome"]] += 1
     total: Counter[str] = sum(counts.values(), Counter())
-    of_inputs = any(kind in INPUTS for _, kind in counts)
+    of_inputs = any(kind in fuzz.KINDS for _, kind in counts)
     shown = fuzz.OUTCOMES if of_inputs else judge.OUTCOMES
-    lines = [
-        ("MPI", "case", "tried", *shown),
-        ("---", "---", *["---:"] * (1 + len(shown))),
-    ]
+    right = ["---:"] * (1 + len(shown))
+    lines = [("MPI", "case", "tried", *shown), ("---", "---", *right)]
     for (mpi, kind), found in [*counts.items(), (("", "all"), total)]:
         numbers = [found[outcome] for outcome in shown]
         cells = map(str, [sum(numbers), *numbers])
@@ -167,32 +158,28 @@ def main() -> int:
         return 0
     chosen.out = Path(chosen.out or tempfile.mkdtemp(prefix="dadmm-faults-")).resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    results = chosen.out / "results.csv"
+    results, broken = chosen.out / "results.csv", 0
     known = {(row["kind"], row["seed"]) for row in read(results)}
-    due = [(kind, int(seed), chosen) for kind, seed in chosen.pairs
-           if (kind, seed) not in known]  # fmt: skip
-    if any(kind in INPUTS for kind, _, _ in due):
+    pairs = [pair for pair in chosen.pairs if pair not in known]
+    due = [(kind, int(seed), chosen) for kind, seed in pairs]
+    if any(kind in fuzz.KINDS for kind, _ in pairs):
         fuzz.prepare(chosen.out)
-    broken = 0
     try:
-        for k, row in enumerate(play_all(due, chosen.jobs), start=1):
-            append(results, row)
-            name, bad = f"{row['kind']}:{row['seed']}", row["outcome"] in FAILURES
-            broken += bad
-            line = f"{k}/{len(due)} {name} {row['outcome']} ({row['seconds']} s)"
-            if bad or row["outcome"] == judge.SKIPPED:
-                line += f": {row['run']}: {row['story']}"
-            if bad:
-                line += f"\n    again: --mpi {chosen.mpi} --only {name} --keep"
-            if bad or row["kind"] not in INPUTS:
-                print(line, flush=True)
+        with get_context("fork").Pool(chosen.jobs, obey_the_pool) as pool:
+            for k, row in enumerate(pool.imap_unordered(play, due), start=1):
+                append(results, row)
+                broken += row["outcome"] in FAILURES
+                if text := report(row, chosen.mpi):
+                    print(f"{k}/{len(due)} {text}", flush=True)
+            pool.close()  # a worker that is terminated may keep the lock of the queue
+            pool.join()
     except KeyboardInterrupt:
         print("ended; the same command goes on", file=sys.stderr)
         return 130
     finally:
         sweep(NAME)
     print(f"\n{table(read(results))}\n\nall cases: {results}")
-    return 1 if broken else 0
+    return int(broken > 0)
 
 
 def go_private() -> None:
@@ -201,12 +188,11 @@ def go_private() -> None:
         return
     command = ["unshare", "--mount", "--propagation", "private"]
     command += [] if os.geteuid() == 0 else ["--map-root-user"]
-    probe = "mount -t tmpfs -o size=1m faults /mnt && umount /mnt"
-    tried = subprocess.run(
-        [*command, "sh", "-c", probe], capture_output=True, timeout=60, check=False
-    )
-    os.environ[PRIVATE] = "" if tried.returncode else "1"
-    if tried.returncode == 0:
+    probe = ["sh", "-c", "mount -t tmpfs -o size=1m faults /mnt && umount /mnt"]
+    options = {"capture_output": True, "timeout": 60, "check": False}
+    allowed = subprocess.run([*command, *probe], **options).returncode == 0
+    os.environ[PRIVATE] = "1" if allowed else ""
+    if allowed:
         again = [sys.executable, "-m", "tests.campaigns.faults", *sys.argv[1:]]
         os.execvp(command[0], [*command, *again])
 

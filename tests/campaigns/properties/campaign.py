@@ -20,22 +20,24 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import dadmm
-from tests.campaigns.properties import hard, ppca, statements
-from tests.campaigns.properties.cases import COUNTED, draw
-from tests.campaigns.properties.statements import false_statements, is_right, of_result
+from tests.campaigns.properties import cases, hard, ppca, statements
+from tests.campaigns.properties.cases import COUNTED
 from tests.support.pooled import NotProved
 
 COMMANDS = 10  # one case of so many is also run on the command line
 WARM_STARTS = 7  # and one of so many is solved again from its result
 GOOD = ("certified", "stationary, merged")
+Found = tuple[str, bool, dict[str, str]]  # status, if it is right, what is false
 
 
 class Verdict(NamedTuple):
@@ -44,8 +46,8 @@ class Verdict(NamedTuple):
     case: str
     status: str  # of the run, or why there is none
     right: bool = False
-    iterations: int = 0
     false: dict[str, str] = {}  # noqa: RUF012 (false statements; never changed)
+    iterations: int = 0
 
     def __str__(self) -> str:
         said = [f"FALSE ({name}): {text}" for name, text in self.false.items()]
@@ -54,74 +56,63 @@ class Verdict(NamedTuple):
 
 
 def judged(
-    case: Any, flag: str, check: Callable[[dadmm.Result], tuple[str, bool, dict]]
+    case: Any, flag: str, check: Callable[[Any, dadmm.Result], Found]
 ) -> Verdict:
-    """Solve a case; ``check`` returns its status, if it is right, what is false."""
+    """Solve a case, and check what the run states."""
     again = f"python -m tests.campaigns.properties.campaign --only {case.seed}{flag}"
-    words = f"{case}\n    repeat: {again}"
+    shown = {k: v for k, v in vars(case).items() if not isinstance(v, np.ndarray)}
+    words = f"rows {case.X.shape}, {shown}\n    repeat: {again}"
     try:
         result = case.solve()
-        status, right, false = check(result)
+        return Verdict(words, *check(case, result), result.iterations)
     except NotProved:
         return Verdict(words, "no reference")
     except dadmm.DadmmError as error:  # a sentence instead of a result
         return Verdict(f"{words}\n    {error}", "refused")
-    return Verdict(words, status, right, result.iterations, false)
+
+
+def check_convex(case: cases.Case, result: dadmm.Result) -> Found:
+    pooled = case.pooled()
+    best = pooled.minimum()
+    false = statements.false_statements(result, pooled, best)
+    if case.seed % WARM_STARTS == 0:
+        with suppress(dadmm.DadmmError):  # a sentence instead of a result
+            again = case.solve(warm_start=result)
+            found = statements.false_statements(again, pooled, best)
+            false |= {f"warm start: {name}": text for name, text in found.items()}
+    if case.seed % COMMANDS == 0 and statements.accepts(case):
+        with tempfile.TemporaryDirectory() as folder:
+            false |= statements.false_summary(case, Path(folder), pooled, best)
+    return result.status, statements.is_right(result, pooled, best), false
+
+
+def check_ppca(case: ppca.PPCACase, result: dadmm.Result) -> Found:
+    found = ppca.compare(case, result)
+    false = ppca.false_statements(case, result, found)
+    if case.seed % COMMANDS == 0 and case.coordinates == "auto":
+        with tempfile.TemporaryDirectory() as folder:
+            false |= ppca.false_summary(case, Path(folder), found)
+    status = f"{result.status}, {result.ending.init}"
+    return status, ppca.is_right(case, found), false
+
+
+def check_hard(case: hard.Hard, result: dadmm.Result) -> Found:
+    false = hard.false_statements(case, result)
+    return result.status, result.status == "certified" and not false, false
 
 
 def judge(seed: int, max_iter: int = 1000) -> Verdict:
-    """Solve a case, and check what the run states."""
-    case = draw(seed, max_iter)
-
-    def check(result: dadmm.Result) -> tuple[str, bool, dict[str, str]]:
-        pooled = case.pooled()
-        best, said = pooled.minimum(), of_result(result)
-        false = false_statements(said, pooled, best)
-        if seed % WARM_STARTS == 0:
-            with suppress(dadmm.DadmmError):  # a sentence instead of a result
-                again = of_result(case.solve(warm_start=result))
-                found = false_statements(again, pooled, best)
-                false |= {f"warm start: {name}": text for name, text in found.items()}
-        if seed % COMMANDS == 0 and statements.accepts(case):
-            with tempfile.TemporaryDirectory() as folder:
-                report = statements.run(statements.arguments(case, Path(folder)))
-                summary = statements.of_run(Path(folder, "run"))
-            found = false_statements(summary, pooled, best)
-            false |= {f"summary: {name}": text for name, text in found.items()}
-            false |= statements.false_lines(report, summary, pooled, best)
-        return said.status, is_right(said, pooled, best), false
-
-    return judged(case, "", check)
+    return judged(cases.draw(seed, max_iter), "", check_convex)
 
 
 def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
-    """Solve a case of PPCA, and check what the run states."""
-    case = ppca.draw(seed, max_iter)
-
-    def check(result: dadmm.Result) -> tuple[str, bool, dict[str, str]]:
-        found = ppca.compare(case, result)
-        false = ppca.false_statements(case, result, found)
-        if seed % COMMANDS == 0 and case.coordinates == "auto":
-            with tempfile.TemporaryDirectory() as folder:
-                report = statements.run(ppca.arguments(case, Path(folder)))
-                false |= ppca.false_lines(case, report, Path(folder, "run"), found)
-        status = f"{result.status}, {result.ending.init}"
-        return status, ppca.is_right(case, found), false
-
-    return judged(case, " --ppca", check)
+    return judged(ppca.draw(seed, max_iter), " --ppca", check_ppca)
 
 
 def judge_hard(seed: int, max_iter: int = 1000) -> Verdict:
-    """Solve a case at the edge of double precision, and check what the run states."""
-    case = hard.draw(seed)
-
-    def check(result: dadmm.Result) -> tuple[str, bool, dict[str, str]]:
-        false = hard.false_statements(case, result)
-        return result.status, result.status == "certified" and not false, false
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of overflow
-        return judged(case, " --hard", check)
+        return judged(hard.draw(seed), " --hard", check_hard)
 
 
 JUDGES = {"convex": judge, "ppca": judge_ppca, "hard": judge_hard}
@@ -150,7 +141,7 @@ def main() -> int:
         add(f"--{name}", dest="kind", action="store_const", const=name, help=what)
     parser.set_defaults(kind="convex")
     chosen = parser.parse_args()
-    seeds: Sequence[int] = range(chosen.first, chosen.first + chosen.cases)
+    seeds = [*range(chosen.first, chosen.first + chosen.cases)]
     if chosen.first < COUNTED and chosen.kind == "convex":
         more = chosen.cases // 5  # a fifth are the last two problems
         seeds = [*seeds[: len(seeds) - more], *(COUNTED + k for k in seeds[:more])]

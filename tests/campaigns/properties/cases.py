@@ -9,20 +9,19 @@ import numpy as np
 
 import dadmm
 from dadmm import problems
+from tests.campaigns.draw import Draw
 from tests.support.pooled import Pooled, class_rows
 from tests.support.problems import random_graph
 
 KINDS = {
-    "least_squares": problems.LeastSquares,
-    "ridge": problems.Ridge,
-    "lasso": problems.Lasso,
-    "elastic_net": problems.ElasticNet,
-    "logistic": problems.LogisticRegression,
-    "huber": problems.Huber,
-    "multinomial": problems.MultinomialLogistic,
-    "poisson": problems.PoissonRegression,
-}
+    "least_squares": problems.LeastSquares, "ridge": problems.Ridge,
+    "lasso": problems.Lasso, "elastic_net": problems.ElasticNet,
+    "logistic": problems.LogisticRegression, "huber": problems.Huber,
+    "multinomial": problems.MultinomialLogistic, "poisson": problems.PoissonRegression,
+}  # fmt: skip
 COUNTED = 10**6  # first seed of the last two kinds; the others have seeds below
+LOSSES = {"logistic": "logistic", "huber": "huber", "poisson": "poisson",
+          "multinomial": "softmax"}  # fmt: skip
 GRAPHS = ("chain", "ring", "star", "grid", "complete", "random")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance")
 SENDING: tuple[dict[str, Any], ...] = (
@@ -30,38 +29,6 @@ SENDING: tuple[dict[str, Any], ...] = (
     {"payload": "float32"}, {"payload": "float16"}, {"censor": 1e-2},
     {"send_every": 3}, {"edge_sleep": 0.2},
 )  # fmt: skip
-
-
-class Draw:
-    """Random choices, and words for them."""
-
-    def __init__(self, *seed: int) -> None:
-        self.rng, self.words = np.random.default_rng(seed), list[str]()
-        self.note = self.words.append
-
-    def pick(self, options: Any) -> Any:
-        return options[int(self.rng.integers(len(options)))]
-
-    def chance(self, probability: float) -> bool:
-        return bool(self.rng.random() < probability)
-
-    def power(self, least: float, most: float) -> float:
-        """Return a number between powers of ten."""
-        return float(10.0 ** self.rng.uniform(least, most))
-
-    def graph(self) -> dadmm.Topology:
-        n = 1 if self.chance(0.05) else int(self.rng.integers(2, 13))
-        name = self.pick(GRAPHS)
-        self.note(name)
-        if name == "random":
-            return random_graph(self.rng, n)
-        found: dadmm.Topology = getattr(dadmm.Topology, name)(n)
-        return found
-
-    def tolerance(self, probability: float, most: float) -> float:
-        return (
-            float(f"{self.power(-6, most):.2g}") if self.chance(probability) else 1e-3
-        )
 
 
 @dataclass
@@ -77,23 +44,10 @@ class Settings:
     max_iter: int
     sending: dict[str, Any]
     coordinates: str
-    words: list[str]
-
-    def __str__(self) -> str:
-        n, d = self.X.shape
-        sending = [f"{k}={v}" for k, v in self.sending.items()]
-        words = [f"case {self.seed}: {n} rows, {d} columns", *self.words]
-        words += [f"{self.topology.n_nodes} nodes", self.scheme, *sending]
-        words += [f"tolerance {self.tolerance:g}", f"max_iter {self.max_iter}"]
-        return ", ".join([*words, f"coordinates {self.coordinates}"])
 
     def own(self, rows: np.ndarray) -> list[np.ndarray]:
         """Return the rows of each node."""
         return [rows[self.nodes == i] for i in range(self.topology.n_nodes)]
-
-    def problems(self) -> list[Any]:
-        """Return the problem of each node."""
-        raise NotImplementedError
 
     def solve(self, **more: Any) -> dadmm.Result:
         """Solve the case in one process."""
@@ -135,185 +89,162 @@ class Case(Settings):
             X = np.column_stack([X, np.ones(len(X))])
             penalised = np.append(penalised, 0.0)
         alpha = n_nodes * np.longdouble(self.alpha / n_nodes)  # as the nodes have it
+        alpha = alpha * penalised * (self.kind != "least_squares")
         share = self.settings.get("l1_ratio", float(self.kind == "lasso"))
-        if self.kind == "least_squares":
-            alpha = alpha * 0
-        own = {kind: kind for kind in ("logistic", "huber", "poisson")}
-        loss = (own | {"multinomial": "softmax"}).get(self.kind, "squared")
-        return Pooled(
-            loss, X, self.y, alpha * share * penalised, alpha * (1 - share) * penalised,
+        loss, delta = (
+            LOSSES.get(self.kind, "squared"),
             self.settings.get("delta", np.inf),
-        )  # fmt: skip
+        )
+        return Pooled(loss, X, self.y, alpha * share, alpha * (1 - share), delta)
 
 
 def draw(seed: int, max_iter: int = 1000) -> Case:
     """Return the case of a seed."""
     by = Draw(16, seed)
     rng = by.rng
-    kind, d = by.pick(tuple(KINDS)[:-2]), int(rng.integers(1, 7))
+    kind, d = by.pick(tuple(KINDS)[:-2]), by.integer(1, 6)
     if seed >= COUNTED:
         kind, d = tuple(KINDS)[-2:][seed % 2], 1 + d % 4
-    by.note(kind)
-    topology = by.graph()
-    X, nodes = rows(by, d, topology.n_nodes)
+    topology = draw_graph(by)
+    clean, nodes = draw_rows(by, d, topology.n_nodes)
     own: dict[str, Any] = {"fit_intercept": by.chance(0.8)}
-    X = collinear(by, X)
-    clean = X.copy()
-    if by.chance(0.4):
-        most = 6.0 if by.chance(0.1) else 4.0
-        X = X + rng.choice([-1, 1], d) * np.round(10.0 ** rng.uniform(0, most, d))
-        by.note(f"columns shifted by up to 1e+0{most:g}")
-    exact = any("exactly" in word for word in by.words)
-    if by.chance(0.6):
-        powers = rng.uniform(-6, 6, d)
-        X = X * (2.0 ** np.round(3 * powers) if exact else 10.0**powers)
-        by.note("columns in mixed units")
-    elif by.chance(0.3):
-        X = X * (2.0 ** by.pick((-20, 20)) if exact else by.power(-6, 6))
-        by.note("columns in another unit")
+    clean, exact = make_collinear(by, clean)
+    X = change_units(by, clean, exact)
 
     signal = clean @ (rng.normal(size=d) * (rng.random(d) < 0.7))
     if kind == "multinomial":
-        y, own["n_classes"] = several_classes(by, clean)
+        y, own["n_classes"] = draw_classes(by, clean)
     else:
-        y = {"poisson": counts, "logistic": classes}.get(kind, targets)(by, signal)
+        targets = {"poisson": draw_counts, "logistic": draw_labels}
+        y = targets.get(kind, draw_targets)(by, signal)
     if by.chance(0.3):  # nodes differ
         order = np.argsort(y if by.chance(0.5) else clean[:, 0], kind="stable")
         X, y = X[order], y[order]
-        by.note("sorted rows")
-    alpha, share = penalty(by, kind, X, y)
+    alpha, share = draw_penalty(by, kind, X, y)
     spread = (float(np.std(y)) if np.ptp(y) else 1.0) * by.power(-1.5, 1)
     delta = 1.35 if by.chance(0.2) else float(f"{spread:.3g}")
     own |= {"elastic_net": {"l1_ratio": share}, "huber": {"delta": delta}}.get(kind, {})
-    by.note(f"alpha {alpha:.3g}, {own}")
     return Case(
         seed, X, nodes, topology,
         scheme="snap" if by.chance(0.85) else by.pick(SCHEMES),
-        tolerance=by.tolerance(0.5, -2),
-        max_iter=int(rng.integers(1, 40)) if by.chance(0.15) else max_iter,
+        tolerance=draw_tolerance(by, 0.5, -2),
+        max_iter=by.integer(1, 39) if by.chance(0.15) else max_iter,
         sending=by.pick(SENDING) if by.chance(0.15) else {},
         coordinates="raw" if by.chance(0.08) else "auto",
-        words=by.words, kind=kind, y=y, alpha=alpha, settings=own,
+        kind=kind, y=y, alpha=alpha, settings=own,
     )  # fmt: skip
 
 
-def rows(by: Draw, d: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_graph(by: Draw) -> dadmm.Topology:
+    n = 1 if by.chance(0.05) else by.integer(2, 12)
+    name = by.pick(GRAPHS)
+    if name == "random":
+        return random_graph(by.rng, n)
+    return getattr(dadmm.Topology, name)(n)
+
+
+def draw_tolerance(by: Draw, probability: float, most: float) -> float:
+    return float(f"{by.power(-6, most):.2g}") if by.chance(probability) else 1e-3
+
+
+def draw_rows(by: Draw, d: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows (n, d) and the node of each; every node has a row."""
     rng, choice = by.rng, by.rng.random()
     if choice < 0.7:
         sizes = rng.integers(d + 1, 5 * d + 10, n_nodes)
     elif choice < 0.85:
-        by.note("at most d rows at each node")
         sizes = rng.integers(1, d + 1, n_nodes)
     else:
-        by.note("one row at each node")
         sizes = np.ones(n_nodes, int)
     if by.chance(0.15):
-        by.note("one row at node 0")
         sizes[0] = 1
     X = rng.normal(size=(int(sizes.sum()), d))
     if d > 1 and by.chance(0.3):
         X = X @ rng.normal(size=(d, d))
-        by.note("correlated")
-    if by.chance(0.2):
-        X = np.round(X)
-        by.note("integers")
+    X = np.round(X) if by.chance(0.2) else X
     return X, np.repeat(np.arange(n_nodes), sizes)
 
 
-def collinear(by: Draw, X: np.ndarray) -> np.ndarray:
-    """Make a column depend on others, sometimes; exactly, or nearly."""
+def make_collinear(by: Draw, X: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Make a column depend on others, sometimes; return also if it does exactly."""
     rng, d, choice = by.rng, X.shape[1], by.rng.random()
     k, j = rng.permutation(d)[:2] if d > 1 else (0, 0)
     X = np.round(X * 2.0**12) / 2.0**12  # sums and shifts are exact
     if choice < 0.06:
         X[:, k] = 0.0
-        by.note("a column of zeros exactly")
     elif choice < 0.12:
         X[:, k] = float(rng.choice([1.0, -3.0, 0.5, 1024.0]))
-        by.note("a constant column exactly")
     elif d > 1 and choice < 0.2:
         X[:, k] = 2.0 ** rng.integers(-2, 3) * X[:, j]
-        by.note("a duplicate column exactly")
     elif d > 2 and choice < 0.26:
         X[:, k] = X.sum(axis=1) - X[:, k]
-        by.note("a column exactly the sum of the others")
     elif d > 1 and choice < 0.36:
-        size = by.power(-5, -1)
-        X[:, k] = X[:, j] + size * rng.normal(size=len(X))
-        by.note(f"a column within {size:.0e} of another")
+        X[:, k] = X[:, j] + by.power(-5, -1) * rng.normal(size=len(X))
+        return X, False
+    else:
+        return X, False
+    return X, True
+
+
+def change_units(by: Draw, X: np.ndarray, exact: bool) -> np.ndarray:
+    """Shift columns and give them other units, sometimes."""
+    rng, d = by.rng, X.shape[1]
+    if by.chance(0.4):
+        most = 6.0 if by.chance(0.1) else 4.0
+        X = X + rng.choice([-1, 1], d) * np.round(10.0 ** rng.uniform(0, most, d))
+    if by.chance(0.6):
+        powers = rng.uniform(-6, 6, d)
+        return X * (2.0 ** np.round(3 * powers) if exact else 10.0**powers)
+    if by.chance(0.3):
+        return X * (2.0 ** by.pick((-20, 20)) if exact else by.power(-6, 6))
     return X
 
 
-def targets(by: Draw, signal: np.ndarray) -> np.ndarray:
+def draw_targets(by: Draw, signal: np.ndarray) -> np.ndarray:
     rng, n, choice = by.rng, len(signal), by.rng.random()
     if choice < 0.04:
-        by.note("y = 0")
         return np.zeros(n)
     if choice < 0.08:
-        by.note("constant y")
         return np.full(n, float(f"{by.power(-6, 6):.3g}"))
     noise = rng.standard_t(2, n) if by.chance(0.3) else rng.normal(size=n)
-    level = 0.0 if by.chance(0.05) else by.power(-5, 1)
-    by.note(f"noise {level:.0e}")
-    y = signal + level * noise
+    y = signal + (0.0 if by.chance(0.05) else by.power(-5, 1)) * noise
     if by.chance(0.3):
         y = y + by.power(0, 4)
-        by.note("shifted y")
-    if by.chance(0.6):
-        unit = by.power(-6, 6)
-        y = unit * y
-        by.note(f"y in units of {unit:.0e}")
-    return np.asarray(y)
+    return by.power(-6, 6) * y if by.chance(0.6) else y
 
 
-def classes(by: Draw, signal: np.ndarray) -> np.ndarray:
+def draw_labels(by: Draw, signal: np.ndarray) -> np.ndarray:
     choice, noise = by.rng.random(), by.rng.logistic(size=len(signal))
     if choice < 0.08:
-        by.note("one class")
         return np.full(len(signal), float(by.rng.integers(2)))
-    if choice < 0.25:
-        by.note("classes by a plane")
-        noise = 0.0 * noise
+    noise = noise * (choice >= 0.25)  # else they are separable
     return (by.power(-1, 0.7) * signal + noise > 0).astype(float)
 
 
-def several_classes(by: Draw, clean: np.ndarray) -> tuple[np.ndarray, int]:
+def draw_classes(by: Draw, clean: np.ndarray) -> tuple[np.ndarray, int]:
     """Return classes (n,), and how many there are; some may have no rows."""
-    rng, n_classes = by.rng, int(by.rng.integers(2, 5))
+    rng, n_classes = by.rng, by.integer(2, 4)
     choice, noise = rng.random(), rng.gumbel(size=(len(clean), n_classes))
     if choice < 0.08:
-        by.note("one class only")
         return np.full(len(clean), float(rng.integers(n_classes))), n_classes
-    if choice < 0.2:
-        by.note("classes by planes")
-        noise = 0.0 * noise
     slopes = rng.normal(size=(clean.shape[1], n_classes)) * by.power(-1, 0.5)
-    levels = rng.normal(size=n_classes)
-    return (clean @ slopes + levels + noise).argmax(axis=1).astype(float), n_classes
+    logits = clean @ slopes + rng.normal(size=n_classes) + noise * (choice >= 0.2)
+    return logits.argmax(axis=1).astype(float), n_classes
 
 
-def counts(by: Draw, signal: np.ndarray) -> np.ndarray:
+def draw_counts(by: Draw, signal: np.ndarray) -> np.ndarray:
     choice = by.rng.random()
     if choice < 0.05:
-        by.note("y = 0")
         return np.zeros(len(signal))
-    level = by.rng.uniform(-2, 6)
-    by.note(f"counts of about {np.exp(level):.1g}")
-    spread = np.abs(signal).max() or 1.0
+    level, spread = by.rng.uniform(-2, 6), np.abs(signal).max() or 1.0
     mean = np.exp(level + signal / spread * by.power(-1, 0.7))
     if choice < 0.1:
-        by.note("no noise")
         return np.asarray(mean)
     y = by.rng.poisson(mean).astype(float)
-    if choice < 0.3:
-        unit = by.power(-6, 6)
-        by.note(f"in units of {unit:.0e}")
-        y *= unit
-    return np.asarray(y)
+    return y * by.power(-6, 6) if choice < 0.3 else y
 
 
-def penalty(by: Draw, kind: str, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+def draw_penalty(by: Draw, kind: str, X: np.ndarray, y: np.ndarray) -> tuple:
     """Return alpha and the share of absolute values; in natural units mostly."""
     share = float(by.rng.choice([0.0, 0.1, 0.5, 0.9, 1.0]))
     few = ("least_squares", "ridge", "lasso", "elastic_net")
@@ -325,11 +256,7 @@ def penalty(by: Draw, kind: str, X: np.ndarray, y: np.ndarray) -> tuple[float, f
     natural = natural[natural > 0] if natural.any() else np.ones(1)
     unit, choice = float(by.rng.choice(natural)), by.rng.random()
     if choice < 0.1:
-        alpha = 1.0
-    elif choice < 0.2:
-        alpha = unit * by.power(-9, -5)  # tiny
-    elif choice < 0.3:
-        alpha = unit * by.power(2, 6)  # huge
-    else:
-        alpha = unit * by.power(-3, 0.2)
-    return float(f"{alpha:.3g}"), share
+        return 1.0, share
+    tiny, huge, usual = (-9, -5), (2, 6), (-3, 0.2)
+    powers = tiny if choice < 0.2 else huge if choice < 0.3 else usual
+    return float(f"{unit * by.power(*powers):.3g}"), share

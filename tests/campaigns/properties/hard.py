@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ FAMILIES = (
 )  # fmt: skip
 EPS = float(np.finfo(float).eps)
 PART = 1e-2  # of a gap, by which the objective may be off
+exactly = np.vectorize(Fraction, otypes=[object])  # of floats
 
 
 @dataclass
@@ -38,28 +38,20 @@ class Hard:
     n_nodes: int
     dependent: int | None = None  # a column that others determine, up to rounding
 
-    def __str__(self) -> str:
-        n, p = self.X.shape
-        return (
-            f"hard case {self.seed}: {self.family}, {n} rows, {p} columns, "
-            f"{self.n_nodes} nodes, alpha {self.alpha:.0e}"
-        )
-
     def solve(self) -> dadmm.Result:
         """Solve the case in one process."""
-        parts = [np.arange(i, len(self.y), self.n_nodes) for i in range(self.n_nodes)]
-        free: dict[str, Any] = {"fit_intercept": False}
-
-        def problem(i: np.ndarray) -> Any:
+        own, free = [], {"fit_intercept": False}
+        for i in range(self.n_nodes):
+            X, y, weights = (
+                a[i :: self.n_nodes] for a in (self.X, self.y, self.weights)
+            )
             if self.family == "nearly separable":
-                return problems.LogisticRegression(
-                    self.X[i], self.y[i], self.alpha, **free
-                )
-            free["sample_weight"] = self.weights[i]
-            return problems.Ridge(self.X[i], self.y[i], self.alpha, **free)
-
+                own.append(problems.LogisticRegression(X, y, self.alpha, **free))
+            else:
+                more = free | {"sample_weight": weights}
+                own.append(problems.Ridge(X, y, self.alpha, **more))
         graph = dadmm.Topology.ring if self.n_nodes > 2 else dadmm.Topology.chain
-        return dadmm.solve(list(map(problem, parts)), graph(self.n_nodes), record=False)
+        return dadmm.solve(own, graph(self.n_nodes), record=False)
 
 
 def draw(seed: int) -> Hard:
@@ -87,8 +79,7 @@ def draw(seed: int) -> Hard:
         dependent = 0
     elif family == "more columns than rows":
         n = int(rng.integers(2, p + 1))
-        X, weights = X[:n], weights[:n]
-        n_nodes = min(n_nodes, n)
+        X, weights, n_nodes = X[:n], weights[:n], min(n_nodes, n)
     y = X @ rng.normal(size=X.shape[1]) * rng.integers(2)
     y = y + 10.0 ** rng.uniform(-6, 1) * rng.normal(size=n)
     if family == "heavy rows":
@@ -111,12 +102,9 @@ def draw(seed: int) -> Hard:
 
 
 def false_statements(case: Hard, result: dadmm.Result) -> dict[str, str]:
-    """Return the false statements of a run, by name; raise `NotProved` without truth.
+    """Return the false statements of a run, by name.
 
-    Raises
-    ------
-    NotProved
-        If it is not known which directions are open but for rounding.
+    `NotProved` is raised if it is not known which directions are open but for rounding.
     """
     false, found = {}, result.certificate
     certified = result.status == "certified"
@@ -124,7 +112,7 @@ def false_statements(case: Hard, result: dadmm.Result) -> dict[str, str]:
         false["status"] = f"the status is {result.status!r}"
     if found is None or not np.isfinite(result.solution).all():
         return {"certificate": "certified, without one"} if certified else false
-    value, least, noise, exact = _truth(case, result)
+    value, least, noise, exact = find_truth(case, result.solution)
     if not abs(result.objective - value) <= PART * found.gap + 1e-9 * value + noise:
         false["objective"] = f"objective {result.objective:.9g}, it is {value:.9g}"
     if not value - least <= found.gap + noise:
@@ -134,36 +122,41 @@ def false_statements(case: Hard, result: dadmm.Result) -> dict[str, str]:
     return false
 
 
-def _truth(case: Hard, result: dadmm.Result) -> tuple[float, float, float, bool]:
+def find_truth(case: Hard, solution: np.ndarray) -> tuple[float, float, float, bool]:
     """Return the objective, its minimum, its rounding, and whether all rows fit."""
     if case.family == "nearly separable":
         l2 = np.full(case.X.shape[1], case.n_nodes * LONG(case.alpha))
         pooled = Pooled("logistic", case.X, case.y, 0 * l2, l2)
-        best, x = pooled.minimum(), result.solution
+        best = pooled.minimum()
         least = float(best.value) if best.exists else -np.inf
-        return float(pooled.objective(x)), least, pooled.rounding(x), False
-    rows = np.array([[Fraction(v) for v in row] for row in case.X.tolist()])
-    y = np.array([Fraction(v) for v in case.y.tolist()])
-    weights = np.array([Fraction(v) for v in case.weights.tolist()])
+        return (
+            float(pooled.objective(solution)),
+            least,
+            pooled.rounding(solution),
+            False,
+        )
+    rows, y, weights, x = map(exactly, (case.X, case.y, case.weights, solution))
     alpha = case.n_nodes * Fraction(case.alpha)
 
     def value(rows: np.ndarray, x: np.ndarray) -> Fraction:
         off = rows @ x - y
         return Fraction((weights * off) @ off + alpha * (x @ x)) / 2
 
-    x = np.array([Fraction(v) for v in result.solution.tolist()])
-    terms = np.abs(rows) @ np.abs(x) + np.abs(y)
-    off = np.abs(rows @ x - y)
+    terms, off = np.abs(rows) @ np.abs(x) + np.abs(y), np.abs(rows @ x - y)
     slack = 4 * Fraction(EPS) * terms
-    noise = Fraction(weights @ (slack * (off + slack)))
     exact = bool((off <= Fraction(1, 10**6) * terms).all())
-    kept = rows[:, _determined(case)]
-    best = _solution(kept.T @ (weights[:, None] * kept), kept.T @ (weights * y), alpha)
-    found = value(rows, x), value(kept, best), noise
+    kept = rows[:, determined(case)]
+    gram = kept.T @ (weights[:, None] * kept) + alpha * np.eye(kept.shape[1], dtype=int)
+    best = solve_exactly(gram, kept.T @ (weights * y))
+    found = (
+        value(rows, x),
+        value(kept, best),
+        Fraction(weights @ (slack * (off + slack))),
+    )
     return *(float(v) if v < 10**300 else np.inf for v in found), exact
 
 
-def _determined(case: Hard) -> np.ndarray:
+def determined(case: Hard) -> np.ndarray:
     """Return which columns differ from sums of the others by more than rounding."""
     p = case.X.shape[1]
     every = np.ones(p, bool)
@@ -178,21 +171,18 @@ def _determined(case: Hard) -> np.ndarray:
     return every
 
 
-def _solution(gram: np.ndarray, pull: np.ndarray, alpha: Fraction) -> np.ndarray:
-    """Return a solution of (gram + alpha) x = pull, by exact elimination."""
-    p, rank, places = len(gram), 0, []
-    M = np.column_stack([gram + alpha * np.eye(p, dtype=int), pull])
-    for k in range(p):
-        pivots = [i for i in range(rank, p) if M[i, k] != 0]
-        if not pivots:
-            continue
-        M[[rank, pivots[0]]] = M[[pivots[0], rank]]
-        M[rank] = M[rank] / M[rank, k]
-        for i in range(p):
-            if i != rank and M[i, k] != 0:
-                M[i] = M[i] - M[i, k] * M[rank]
-        places.append(k)
-        rank += 1
-    x = np.array([Fraction(0)] * p)
-    x[places] = M[:rank, -1]
+def solve_exactly(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a solution of A x = b, by elimination; A may be singular."""
+    M, places = np.column_stack([A, b]), []
+    for k in range(len(A)):
+        rank = len(places)
+        pivots = np.flatnonzero(M[rank:, k])
+        if len(pivots):
+            M[[rank, rank + pivots[0]]] = M[[rank + pivots[0], rank]]
+            M[rank] = M[rank] / M[rank, k]
+            others = np.arange(len(A)) != rank
+            M[others] -= M[others, k : k + 1] * M[rank]
+            places.append(k)
+    x = np.array([Fraction(0)] * len(A))
+    x[places] = M[: len(places), -1]
     return x

@@ -1,8 +1,8 @@
 """Run the main job and let something happen to one rank in its seventh iteration.
 
 Usage: failing_rank.py RANK EVENT [arguments of dadmm.run], where EVENT is "raise",
-"diverge", or the name of a signal, after which "+full" fills the disk of the others
-when they write their results.
+"exit", "interrupt", "diverge", or the name of a signal, after which "+full" fills the
+disk of the others when they write their results.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from dadmm.runs import folder
 
 def befall(event: str) -> None:
     """Let it happen."""
-    if event == "raise":
-        raise RuntimeError("this was to be expected")
-    if event == "diverge":
-        raise ProblemError("there is no minimum")
+    errors = {
+        "raise": RuntimeError("this was to be expected"),
+        "exit": SystemExit(0),
+        "interrupt": KeyboardInterrupt(),
+        "diverge": ProblemError("there is no minimum"),
+    }
+    if event in errors:
+        raise errors[event]
     os.kill(os.getpid(), getattr(signal, event))
 
 

@@ -1,17 +1,18 @@
 """Runs with any number of nodes per rank give the bits of a run in one process.
 
 Usage: hosted.py FOLDER [STEP]. Seven ranks take part; runs are on the first 1, 2, 3, 4
-or 7 of them, and nodes are placed at random: with 7 ranks, each has one. Every run of
-parity.py and sending.py is on 7 ranks. A STEP of 1 does every run on every number of
-ranks, and resumes each from each number to each other; a larger STEP does one out of
-STEP. No ranks stand for a run in one process without MPI.
+or 7 of them, and nodes are placed at random: with 7 ranks, each has one. A STEP of 1
+does every run on every number of ranks, and resumes each from each number to each
+other; a larger STEP does one out of STEP, and every run on 7 ranks. No ranks stand for
+a run in one process without MPI.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import permutations, product
+from functools import cache
+from itertools import cycle, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +21,166 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import Checkpoints, Schedule, datasets, shard
+from dadmm import Checkpoints, Schedule, Sending, datasets, shard
+from dadmm.admm.rule import RULES
+from dadmm.admm.stopping import AGREEMENTS
 from dadmm.graphs import topology
-from dadmm.problems import PPCA, StructureFromMotion
+from dadmm.penalty import SCHEMES
+from dadmm.penalty.schemes import COUPLINGS
+from dadmm.problems import PPCA, LogisticRegression, StructureFromMotion
 from tests.support.problems import blocks
-from tests.support.programs import parity, sending
 from tests.support.solving import solve
 from tests.support.tables import KINDS, table
 
 NODES, SIZES = 7, (1, 2, 3, 4, 7)
 GRAPHS = ("ring", "cluster", "star", "grid", "complete", "random-geometric", "chain")
-TRACKS = shard.split_frames(datasets.turntable(n_frames=4 * NODES)[0], NODES)
-MIXED = zip(table("ridge", NODES), table("huber", NODES), strict=True)
-PROBLEMS = {
-    "even": parity.build(NODES, uneven=False), "uneven": parity.build(NODES),
-    "logistic": parity.logistic(NODES),
-    "merged": [PPCA(own, 2) for own in blocks(NODES)],
-    "gaps": [PPCA(own, 2) for own in blocks(NODES, gaps=True)],
-    "cameras": [StructureFromMotion(own) for own in TRACKS],
-    "mixed": [pair[i % 2] for i, pair in enumerate(MIXED)],
-    **{f"table {kind}": table(kind, NODES) for kind in KINDS},
-}  # fmt: skip
+# short budgets and an early reset, so that each scheme goes through all its phases
+SHORT = {"tolerance": 0.0, "max_iter": 16, "t_max": 9, "budget0": 0.6}
+EDGES = {"record_edges": True, **SHORT}
+RAW, DRAWN = {"init": "shared", "coordinates": "raw"}, {"init": "independent"}
+LOOSE = {"optimality": 50.0, "residuals": 0.3, "objective": 0.3}  # rules stop the runs
+FEW = {"payload": "quantised:3", "censor": 0.2, "edge_sleep": 0.7, "send_every": 2}
+SENT = (
+    {"payload": "float32"}, {"payload": "float16"}, {"payload": "quantised:5"}, FEW,
+    {"censor": 0.3, "censor_decay": 0.9}, {"send_every": 3}, {"edge_sleep": 0.7},
+)  # fmt: skip
+WAYS = cycle([("snap", DRAWN), ("nap", RAW), ("snap", RAW)])
+STOPPED = {"tolerance": LOOSE["optimality"], "max_iter": 60}
+JOINT = {"agreement": "global", "stopping": "objective", "max_iter": 60}
+LOSSY = {"scheme": "fixed", "sending": Sending(drop_probability=0.2)}
+# most graphs have nodes of different degrees: rows are in order of degree
+RESUMED = (
+    ("ring", {"scheme": "snap", **SHORT}),
+    ("star", {"scheme": "nap", "schedule": True, **SHORT}),
+    ("grid", {"scheme": "snap", **STOPPED}),
+    ("grid", {"scheme": "vp_nap", **SHORT}),
+    ("cluster", {"sending": Sending(**FEW), "schedule": True, **SHORT}),
+    ("cluster", {"sending": Sending(edge_sleep=0.7, censor=0.1), **STOPPED}),
+    ("chain", {**LOSSY, **SHORT}),
+    ("complete", {"scheme": "global_balance", "tolerance": 0.3, **JOINT}),
+)
+
+
+def build(n_nodes: int, uneven: bool = True) -> list[PPCA]:
+    """Return shards of 15 samples in 7 dimensions, or of 4 to 15."""
+    samples, _ = datasets.synthetic(15 * n_nodes, 7, 2, seed=5)
+    shards = shard.split(samples, n_nodes)
+    return [PPCA(x[: 4 + i % 12 if uneven else 15], 2) for i, x in enumerate(shards)]
+
+
+@cache
+def problems(kind: str) -> list[Any]:
+    """Return the problems of all nodes."""
+    if kind in KINDS:
+        return table(kind, NODES)
+    if kind in ("even", "uneven"):
+        return build(NODES, kind == "uneven")
+    if kind in ("merged", "gaps"):
+        return [PPCA(own, 2) for own in blocks(NODES, gaps=kind == "gaps")]
+    if kind == "cameras":
+        tracks = datasets.turntable(n_frames=4 * NODES)[0]
+        return list(map(StructureFromMotion, shard.split_frames(tracks, NODES)))
+    if kind == "mixed":
+        both = problems("ridge"), problems("huber")
+        return [both[i % 2][i] for i in range(NODES)]
+    samples, _ = datasets.synthetic(20 * NODES, 4, 2, seed=5)  # "changing" metric
+    return [LogisticRegression(own[:, 1:], own[:, 0] > 1.0, 0.1)
+            for own in shard.split(samples, NODES)]  # fmt: skip
 
 
 def cases() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield problems, graph and settings of each run."""
-    for k, (kind, chosen) in enumerate(parity.EVERY + parity.RULED):
-        yield kind, topology.build(GRAPHS[k % len(GRAPHS)], NODES), chosen
-    for graph, turns, chosen in sending.cases(NODES):
-        yield "uneven", graph, {"schedule": turns, **chosen}
-    for kind in PROBLEMS:
+    graphs = cycle(topology.build(name, NODES) for name in GRAPHS)
+    for scheme, coupling in product(SCHEMES, COUPLINGS):
+        # a symmetric scheme makes the same run with both couplings
+        if coupling == "symmetric" or not SCHEMES[scheme].is_symmetric:
+            chosen = {"scheme": scheme, "coupling": coupling, "coordinates": "raw"}
+            yield "even", next(graphs), {**chosen, **EDGES}
+    for scheme in ("snap", "vp_nap"):
+        yield "even", next(graphs), {"scheme": scheme, **DRAWN, **EDGES}  # units
+        metric = {"scheme": scheme, **EDGES, "max_iter": 30}
+        yield "changing", next(graphs), metric
+    for rule, agreement in product(RULES, AGREEMENTS):
+        chosen = {"scheme": "nap", "stopping": rule, "agreement": agreement, **RAW}
+        yield "uneven", next(graphs), {**chosen, **STOPPED, "tolerance": LOOSE[rule]}
+    for chosen in (
+        {"scheme": "global_balance", "agreement": "global", **STOPPED, **RAW},
+        {"scheme": "vp_nap", "relaxation": 1.6, **SHORT, **RAW},
+        {"scheme": "nap", "probe": "neighbour", **DRAWN, "seed": 3, **SHORT},
+        {"wait": "block", "scheme": "vp_nap", **SHORT, "max_iter": 6},
+        {"wait": "poll", "scheme": "vp_nap", **SHORT, "max_iter": 6},
+    ):
+        yield "uneven", next(graphs), chosen
+    cluster, several = next(graphs), Schedule.build(["ring", "star"], NODES)
+    turns = ((cluster, None), (cluster, Schedule.matchings(cluster)),
+             (several.union, several))  # fmt: skip
+    for (graph, schedule), sent in (
+        *((turns[0], sent) for sent in SENT),
+        *product(turns[1:], ({}, FEW)),
+    ):
+        scheme, how = next(WAYS)
+        chosen = {"scheme": scheme, "schedule": schedule, **EDGES, "max_iter": 24}
+        yield "uneven", graph, {**chosen, **how, "sending": Sending(**sent)}
+    late = {"sending": Sending(**FEW), "record_edges": True, **STOPPED, "max_iter": 80}
+    for (graph, schedule), chosen in (
+        *product(turns, ({**LOSSY, **SHORT}, late)),
+        (turns[1], {**late, "agreement": "global"}),
+    ):
+        yield "uneven", graph, {**chosen, "schedule": schedule}
+    for kind in ("merged", "gaps", "cameras", "mixed", *KINDS):
         yield kind, topology.build("ring", NODES), {}
     for init in ("shared", "independent"):
         yield "merged", topology.build("star", NODES), {"init": init, "max_iter": 20}
 
 
-def place(size: int, seed: int) -> np.ndarray:
-    """Return a rank for each node, at random; every rank has at least one."""
-    rng = np.random.default_rng(seed)
-    more = rng.integers(size, size=NODES - size)
-    return rng.permutation(np.concatenate([np.arange(size), more]))
+def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
+    """Assert that two results are the same, but for seconds.
+
+    The first has rows since this iteration.
+    """
+    assert ours.ending.summary() == alone.ending.summary()
+    assert len(ours.history) == ours.iterations - since
+    for mine, other in zip(facts(ours), facts(alone), strict=True):
+        assert_array_equal(mine, other)
+    for i, duals in ours.duals.items():
+        assert_array_equal(duals, alone.duals[i])
+    theirs = alone.traffic._asdict()
+    for name, mine in ours.traffic._asdict().items():
+        # the wire is of the ranks, and the set-up of the first session
+        if name != "wire" and not (since and name.startswith("tree_")):
+            assert_array_equal(mine, theirs[name], err_msg=name)
+    for mine, other in (
+        (ours.history, alone.history),
+        (ours.history.edges, alone.history.edges),
+    ):
+        assert (mine is None) == (other is None)
+        for column in () if mine is None else mine.columns:
+            if not column.endswith("seconds"):
+                assert_array_equal(mine[column], other[column][since:], err_msg=column)
+
+
+def facts(result: dadmm.Result) -> list[Any]:
+    """Return what a result states, but for its history and traffic."""
+    names = ("iterations", "reason", "status", "coordinates", "theta", "eta",
+             "objectives", "solution", "objective")  # fmt: skip
+    found = [getattr(result, name) for name in names]
+    found += [result.ending.trail, *(result.penalties or ()), *result.residuals]
+    if result.certificate is not None:
+        names = ("gap", "radius", "limit", "coefficients", "gradient", "slack")
+        found += [getattr(result.certificate, name) for name in names]
+    if result.ending.init == "merged":
+        found += [result.start.angle, result.start.rounds]
+        found += list(result.subspace_bound or ())
+    return found
+
+
+def check_wire(result: dadmm.Result) -> None:
+    """Look at the bytes that ranks sent to each other."""
+    wire, whole = result.traffic.wire, result.traffic
+    assert len(np.unique(wire[:, :2], axis=0)) == len(wire)
+    assert wire[:, 3].sum() <= whole.bytes
+    if len(wire) == len(result.topology.edges):  # a pair of ranks for each edge
+        assert_array_equal(np.sort(wire[:, 3]), np.sort(whole.edge_bytes))
 
 
 class Spread:
@@ -74,42 +195,15 @@ class Spread:
     def __call__(
         self, size: int, seed: int, kind: str, graph: Any, /, **chosen: Any
     ) -> dadmm.Result | None:
-        found, rank = None, self.comm.rank
+        rank, rng = self.comm.rank, np.random.default_rng(seed)
         if not size and rank == seed % self.comm.size:
-            found = solve(PROBLEMS[kind], graph, **chosen)
-        elif rank < size:
-            nodes = np.flatnonzero(place(size, seed) == rank).tolist()
-            own = {i: PROBLEMS[kind][i] for i in nodes}
-            found = solve(own, graph, comm=self.parts[size], **chosen)
-        return found
-
-
-def facts(result: dadmm.Result) -> list[Any]:
-    """Return what a result states, beside what `parity.compare` compares."""
-    found = [result.solution, result.objective, result.coordinates]
-    if result.certificate is not None:
-        names = ("gap", "radius", "limit", "coefficients", "gradient", "slack")
-        found += [getattr(result.certificate, name) for name in names]
-    if result.ending.init == "merged":
-        found += [result.start.angle, result.start.rounds]
-        found += list(result.subspace_bound or ())
-    return found
-
-
-def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
-    """Assert that two results have the same bits, and what the wire carries."""
-    parity.compare(ours, alone)
-    for mine, other in zip(ours.residuals, alone.residuals, strict=True):
-        assert_array_equal(mine, other)
-    for mine, other in zip(facts(ours), facts(alone), strict=True):
-        assert_array_equal(mine, other)
-    for i, duals in ours.duals.items():
-        assert_array_equal(duals, alone.duals[i])
-    wire, whole = ours.traffic.wire, ours.traffic
-    assert len(np.unique(wire[:, :2], axis=0)) == len(wire)
-    assert wire[:, 3].sum() <= whole.bytes
-    if len(wire) == len(ours.topology.edges):  # a pair of ranks for each edge
-        assert_array_equal(np.sort(wire[:, 3]), np.sort(whole.edge_bytes))
+            return solve(problems(kind), graph, **chosen)
+        if rank >= size:
+            return None
+        more = rng.integers(size, size=NODES - size)  # every rank has at least one
+        place = rng.permutation(np.concatenate([np.arange(size), more]))
+        own = {i: problems(kind)[i] for i in np.flatnonzero(place == rank).tolist()}
+        return solve(own, graph, comm=self.parts[size], **chosen)
 
 
 def check_runs(spread: Spread, step: int) -> np.ndarray:
@@ -123,40 +217,34 @@ def check_runs(spread: Spread, step: int) -> np.ndarray:
         sizes = [n for j, n in enumerate(SIZES) if (k + j) % step == 0 or n == NODES]
         found = [spread(size, k, kind, graph, **chosen) for size in sizes]
         if comm.rank == k % min(sizes):
-            alone = solve(PROBLEMS[kind], graph, **chosen)
+            alone = solve(problems(kind), graph, **chosen)
             for result in found:
                 compare(result, alone)
-        last = found[-1]
-        silent, lost = last.traffic.silent > 0, last.traffic.lost > 0
-        seen += len(sizes), last.converged, silent, lost
+                check_wire(result)
+        traffic = found[-1].traffic
+        quiet = traffic.silent > 0, traffic.lost > 0
+        seen += len(sizes), found[-1].converged, *quiet
     return seen
 
 
 def check_resumed(spread: Spread, folder: Path, step: int) -> int:
     """Compare runs that move between numbers of ranks with whole ones."""
-    comm, done = spread.comm, 0
-    pairs = list(permutations((0, *SIZES), 2))
-    for k, ((name, chosen), (first, then)) in enumerate(
-        product(sending.RESUMED, pairs)
-    ):
-        if k % step:
-            continue
+    pairs = list(product(RESUMED, permutations((0, *SIZES), 2)))[::step]
+    for k, ((name, chosen), (first, then)) in enumerate(pairs):
         graph, chosen = topology.build(name, NODES), {"record_edges": True, **chosen}
         if chosen.pop("schedule", False):
             chosen["schedule"] = Schedule.matchings(graph)
-        whole = solve(PROBLEMS["uneven"], graph, **chosen)  # on every rank
+        whole = solve(problems("uneven"), graph, **chosen)  # on every rank
         at = whole.iterations - 3  # between a verdict and the stop, if there is one
-        place = folder / str(k)
-        saved = Checkpoints(place, seconds=0)
+        saved = Checkpoints(folder / str(k), seconds=0)
         part = {**chosen, "max_iter": at, "checkpoints": saved}
         spread(first, k, "uneven", graph, **part)
-        comm.Barrier()
-        again = Checkpoints(place, resume=True, seconds=0)
+        spread.comm.Barrier()
+        again = Checkpoints(folder / str(k), resume=True, seconds=0)
         found = spread(then, k + 1, "uneven", graph, **chosen, checkpoints=again)
         if found is not None:
-            parity.compare(found, whole, at)
-        done += 1
-    return done
+            compare(found, whole, at)
+    return len(pairs)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,30 @@
-"""What a library user sees who passes a communicator: four ranks."""
+"""What a library user sees who passes a communicator: four ranks.
+
+Also what `dadmm.comm` promises: texts, checked steps and sums of all ranks.
+"""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import Topology
-from tests.support.programs.parity import build, compare
+from dadmm.comm.tree import TreeReduction
+from dadmm.comm.world import Checks, World, from_rank_0
+from dadmm.core.errors import ConfigError, DadmmError, ShardError
+from dadmm.graphs import topology
+from tests.support.programs.hosted import build, compare
 from tests.support.solving import solve
 
 COMM = MPI.COMM_WORLD
-PROBLEMS = build(COMM.size)
-OWN, RING = PROBLEMS[COMM.rank], Topology.ring(COMM.size)
+RANK, SIZE = COMM.rank, COMM.size
+PROBLEMS = build(SIZE)
+OWN, RING = PROBLEMS[RANK], Topology.ring(SIZE)
 
 
 def same_everywhere(value: object) -> bool:
@@ -32,71 +41,70 @@ def check_every_rank_has_the_whole_result() -> None:
     arrays += [ours.history.edges.rows, *ours.traffic[:2]]
     digest = hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest()
     assert same_everywhere((digest, ours.iterations, ours.reason))
-    assert ours.theta.shape == (COMM.size, OWN.layout.size)
+    assert ours.theta.shape == (SIZE, OWN.layout.size)
     assert ours.traffic.messages == len(RING.edges) * (ours.iterations + 1)
     assert_array_equal(ours.history["size"][-1], np.abs(ours.theta).sum(axis=1))
 
 
-def refusal(kind: type[Exception], *call: object, **settings: object) -> str:
-    """Return the one sentence with which all ranks are refused."""
-    try:
+def refused(kind, culprit, *call, begins="", **settings) -> None:
+    """Assert that all ranks are refused by the same sentence, which names this."""
+    with pytest.raises(kind) as raised:
         solve(*call, comm=COMM, **settings)
-    except kind as error:
-        said = str(error)
-        assert "\n" not in said
-        assert same_everywhere(said)
-        return said
-    raise AssertionError(f"{call} and {settings} are accepted")
+    said = str(raised.value)
+    assert "\n" not in said
+    assert culprit in said, said
+    assert said.startswith(begins), said
+    assert same_everywhere(said)
 
 
 def check_mistakes_are_told_on_every_rank() -> None:
     """And the communicator can be used afterwards."""
-    width = 7 if COMM.rank == 2 else 6
-    samples = np.random.default_rng(0).standard_normal((9, width))
+    samples = np.random.default_rng(0).standard_normal((9, 7 if RANK == 2 else 6))
     wider = dadmm.problems.PPCA(samples, 2)
     line = dadmm.problems.LeastSquares(samples[:, :3], samples[:, 3])  # has set-up sums
-    refusal(dadmm.ProblemError, PROBLEMS, RING)
-    assert "rank 2" in refusal(dadmm.ProblemError, wider, RING)
-    for own, n in ((OWN, 5), (line, 3)):
-        assert f"{n} nodes" in refusal(dadmm.TopologyError, own, Topology.ring(n))
-    one, me = {COMM.rank: OWN}, COMM.rank
-    other = one if me != 1 else {1: OWN, 4: wider}
-    for kind, words, given, n in (
-        (dadmm.ConfigError, "4 ranks", {me % 3: OWN}, 3),
+    one = {RANK: OWN}
+    for kind, culprit, given, n in (
+        (dadmm.ProblemError, "", PROBLEMS, 4),
+        (dadmm.ProblemError, "rank 2", wider, 4),
+        (dadmm.TopologyError, "5 nodes", OWN, 5),
+        (dadmm.TopologyError, "3 nodes", line, 3),
+        (dadmm.ConfigError, "4 ranks", {RANK % 3: OWN}, 3),
         (dadmm.ConfigError, "node 4", one, 5),
         (dadmm.ConfigError, "node 2", one | {2: OWN}, 4),
         (dadmm.ProblemError, "4", one | {4: OWN}, 4),
-        (dadmm.ProblemError, "rank 3", one if me < 3 else {}, 4),
-        (dadmm.ProblemError, "node 4", other, 5),
-        (dadmm.ProblemError, "rank 2", one if me != 2 else OWN, 4),
+        (dadmm.ProblemError, "rank 3", one if RANK < 3 else {}, 4),
+        (dadmm.ProblemError, "node 4", one if RANK != 1 else {1: OWN, 4: wider}, 5),
+        (dadmm.ProblemError, "rank 2", one if RANK != 2 else OWN, 4),
         (dadmm.ProblemError, "'a'", {"a": OWN}, 4),
     ):
-        assert words in refusal(kind, given, Topology.ring(n))
-    compare(*both(scheme="vp", max_iter=5))
+        refused(kind, culprit, given, Topology.ring(n))
+    settings = {"scheme": "vp", "max_iter": 5}
+    ours = solve(OWN, RING, comm=COMM, **settings)
+    compare(ours, solve(PROBLEMS, RING, **settings))
 
 
 def check_ranks_that_do_not_belong_together_are_told() -> None:
     """Instead of waiting for ever, or of solving something that nobody asked for."""
-    odd, even = COMM.rank == 2, COMM.rank % 2 == 0
-    for name, value, usual in (
-        ("scheme", "nap", "snap"), ("max_iter", 9, 8), ("wait", "poll", "auto"),
-        ("scheme", "npa", "snap"),  # which is not a scheme
-        ("sending", dadmm.Sending("float32"), dadmm.Sending("quantised:8")),
-        ("init", np.zeros((COMM.size, OWN.layout.size)), "shared"),
-        ("observe", {"a": np.sum}, {}),
-    ):  # fmt: skip
+    odd = RANK == 2
+    for name, value, usual, culprit in (
+        ("scheme", "nap", "snap", "scheme"),
+        ("scheme", "npa", "snap", "scheme"),  # which is not a scheme
+        ("max_iter", 9, 8, "max_iter"),
+        ("wait", "poll", "auto", "wait"),
+        ("sending", dadmm.Sending("float32"), dadmm.Sending("quantised:8"), "payload"),
+        ("init", np.zeros((SIZE, OWN.layout.size)), "shared", "init"),
+        ("observe", {"a": np.sum}, {}, "observe"),
+    ):
         chosen = {name: value if odd else usual}
-        said = refusal(dadmm.ConfigError, OWN, RING, **chosen)
-        assert said.startswith("rank 2")
-        assert ("payload" if name == "sending" else name) in said
-    said = refusal(dadmm.ConfigError, OWN, RING, max_iter=8 if even else 9)
-    assert said.startswith("ranks 1 and 3 have")
-    turns = {"schedule": dadmm.Schedule.matchings(RING) if odd else None}
-    star = Topology.star(COMM.size) if odd else RING
-    for graph, chosen in ((star, {}), (RING, turns)):
-        assert "rank 2" in refusal(dadmm.TopologyError, OWN, graph, **chosen)
+        refused(dadmm.ConfigError, culprit, OWN, RING, begins="rank 2", **chosen)
+    own = {"begins": "ranks 1 and 3 have", "max_iter": 8 + RANK % 2}
+    refused(dadmm.ConfigError, "max_iter", OWN, RING, **own)
+    star = Topology.star(SIZE) if odd else RING
+    refused(dadmm.TopologyError, "rank 2", OWN, star)
+    turns = dadmm.Schedule.matchings(RING) if odd else None
+    refused(dadmm.TopologyError, "rank 2", OWN, RING, schedule=turns)
     like = {"eta0": 10 if odd else 10.0, "max_iter": np.int64(5) if odd else 5}
-    solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
+    solve(OWN, RING, comm=COMM, max_seconds=60 + RANK, **like)
     named = {"scheme": "nap", "stopping": "residuals", "sending": "float32"}
     objects = {
         "scheme": dadmm.penalty.NAP(), "stopping": dadmm.Stopping("residuals"),
@@ -107,61 +115,131 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
 
 def check_any_communicator_serves() -> None:
     """Two pairs of ranks, counted backwards, solve two problems at the same time."""
-    pair = COMM.Split(COMM.rank % 2, key=-COMM.rank)
-    graph, offset = Topology.chain(2), COMM.rank % 2
-    problems = PROBLEMS[offset : offset + 2]
+    pair = COMM.Split(RANK % 2, key=-RANK)
+    graph, problems = Topology.chain(2), PROBLEMS[RANK % 2 : RANK % 2 + 2]
     ours = solve(problems[pair.rank], graph, comm=pair, max_iter=9)
-
     compare(ours, solve(problems, graph, max_iter=9))
     pair.Free()
 
 
 def check_one_rank_stops_all() -> None:
-    """A request of rank 3 at t = 5 is fulfilled by all at the end of the next round."""
-    chain = Topology.chain(COMM.size)
-    request = {"tolerance": 0.0, "max_iter": 50}
-    mine = [lambda t, run: "signal" if t == 5 else None] * (COMM.rank == 3)
-    ours = solve(OWN, chain, comm=COMM, callbacks=mine, **request)
-
-    assert (ours.iterations, ours.reason) == (3 * chain.diameter, "signal")
-    deadline = 1e-9 if COMM.rank == 1 else None
-    ours = solve(OWN, chain, comm=COMM, max_seconds=deadline, **request)
-    assert (ours.iterations, ours.reason) == (2 * chain.diameter, "max_seconds")
+    """A request of one rank is fulfilled by all at the end of the next round."""
+    chain = Topology.chain(SIZE)
+    callback = [lambda t, run: "signal" if t == 5 else None] * (RANK == 3)
+    for rounds, reason, mine in (
+        (3, "signal", {"callbacks": callback}),
+        (2, "max_seconds", {"max_seconds": 1e-9 if RANK == 1 else None}),
+    ):
+        ours = solve(OWN, chain, comm=COMM, tolerance=0.0, max_iter=50, **mine)
+        assert (ours.iterations, ours.reason) == (rounds * chain.diameter, reason)
 
 
 def check_results_stay_where_they_are_asked_to() -> None:
     """On rank 0 alone, or with each node; the degrees of a star differ."""
-    star = Topology.star(COMM.size)
-    whole = solve(OWN, star, comm=COMM, max_iter=8, record_edges=True)
-    mine_of = star.edges[:, 0] == COMM.rank
+    star, settings = Topology.star(SIZE), {"max_iter": 8, "record_edges": True}
+    whole = solve(OWN, star, comm=COMM, **settings)
+    mine_of = star.edges[:, 0] == RANK
     for gather in ("root", "none"):
-        settings = {"max_iter": 8, "record_edges": True, "gather": gather}
-        found = solve(OWN, star, comm=COMM, **settings)
-        if gather == "root" and COMM.rank == 0:
+        found = solve(OWN, star, comm=COMM, gather=gather, **settings)
+        if gather == "root" and RANK == 0:
             compare(found, whole)
             continue
-        assert found.nodes.tolist() == [COMM.rank]
+        assert found.nodes.tolist() == [RANK]
         assert found.iterations == whole.iterations
         rows, edges = found.history["primal"], found.history.edges["eta"]
         for mine, theirs in (
-            (found.theta, whole.theta[[COMM.rank]]),
+            (found.theta, whole.theta[[RANK]]),
             (found.eta, whole.eta[mine_of]),
             (found.traffic.edge_bytes, whole.traffic.edge_bytes[mine_of]),
-            (rows[:, 0], whole.history["primal"][:, COMM.rank]),
+            (rows[:, 0], whole.history["primal"][:, RANK]),
             (edges, whole.history.edges["eta"][:, mine_of]),
         ):
             assert_array_equal(mine, theirs)
 
 
-def both(graph: Topology = RING, **settings) -> tuple[dadmm.Result, dadmm.Result]:
-    """Return the same run over MPI and in this process."""
-    ours = solve(OWN, graph, comm=COMM, **settings)
-    return ours, solve(PROBLEMS, graph, **settings)
+def check_texts_of_all_ranks() -> None:
+    """Of any length, in bytes of more than one to a letter."""
+    world, lengths = World(COMM), (0, 1, 55, 56, 57, 5000)
+    for own in lengths:
+        for longest in lengths:
+            mine = "é" * (own // 2) if RANK else "x" * longest
+            assert world.told(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
+            assert world.share(mine) == "x" * longest
+    records = Checks(world).gather(number=RANK, long="y" * 300 * RANK)
+    assert [record["number"] for record in records] == [0, 1, 2, 3]
+
+
+def check_the_first_step_that_fails_is_named_on_all_ranks() -> None:
+    """Of several ranks the lowest; facts are compared in their turn."""
+
+    def fails_on(ranks, error=None):
+        def step():
+            if RANK in ranks:
+                raise error or ShardError(f"step of {RANK}")
+
+        return step
+
+    world = World(COMM)
+    for kind, culprit, steps in (
+        (ShardError, "rank 2", [fails_on([2, 3]), fails_on([0])]),
+        (ConfigError, "rank 3", [{"seed": str(RANK // 3)}, fails_on([0])]),
+        (ShardError, "rank 1", [fails_on([1]), {"seed": str(RANK)}]),
+        (ConfigError, "rank 0", [fails_on([0], ConfigError("of rank 0"))]),
+    ):
+        checks = Checks(world)
+        for step in steps:
+            if isinstance(step, dict):
+                checks.compare(lambda fact=step: fact)
+            else:
+                checks.run(step)
+        with pytest.raises(kind) as raised:
+            checks.gather()
+        assert culprit in str(raised.value)
+        assert same_everywhere(str(raised.value))
+    checks = Checks(world)
+    checks.run(fails_on([]))
+    checks.compare(lambda: {"seed": "1"})
+    checks.gather()
+    assert from_rank_0(world, lambda: f"text of {RANK}") == "text of 0"
+    with pytest.raises(DadmmError, match="step of 0"):
+        from_rank_0(world, fails_on([0, 1]))
+
+
+def check_sums_along_a_tree_have_the_bits_of_one_process() -> None:
+    """One node per rank, and several, in blocks and at random; bytes by edge too."""
+    draw, merged = np.random.default_rng(0), lambda mine, other: f"({mine} {other})"
+    values = (
+        (lambda i: draws(i) * 10.0 ** (i % 5), np.add),  # depends on the order
+        (lambda i: np.float64(0.1 * i), np.add),
+        (lambda i: np.full((i % 3, 2), i, np.int32), lambda *a: np.concatenate(a)),
+        (str, merged),
+        (lambda i: {str(i): [0.1 * i, None]}, lambda mine, other: mine | other),
+        (lambda i: np.full(100_000, 0.1 * i), np.add),  # too long to be sent eagerly
+    )
+    for name in topology.GRAPHS:
+        blocks = np.repeat(np.arange(SIZE), 3)
+        for hosts in (np.arange(SIZE), blocks, draw.permutation(blocks)):
+            graph = topology.build(name, len(hosts))
+            over, alone = (
+                TreeReduction(graph, COMM, hosts.tolist()),
+                TreeReduction(graph),
+            )
+            mine = np.flatnonzero(hosts == RANK).tolist()
+            for value, merge in values:
+                found = over.reduce({i: value(i) for i in mine}, merge)
+                wanted = alone.reduce({i: value(i) for i in range(len(hosts))}, merge)
+                assert type(found) is type(wanted)
+                assert_array_equal(found, wanted)
+            assert_array_equal(COMM.allreduce(over.sent), alone.sent)
+
+
+def draws(i: int) -> np.ndarray:
+    return np.random.default_rng(i).standard_normal((3, 2))
 
 
 if __name__ == "__main__":
     for name, check in list(globals().items()):
         if name.startswith("check_"):
             check()
-            if COMM.rank == 0:
-                print(name)
+            if RANK == 0:
+                print(name, flush=True)

@@ -2,8 +2,7 @@
 
 Usage: placed.py FOLDER [STEP]. Four ranks take part; runs are on the first 1 to 4 of
 them, or in one process without MPI. A STEP of 1 does every case on every number of
-ranks, and resumes each from each number to each other; a larger STEP does one out of
-STEP.
+ranks, and resumes some from one number to another; a larger STEP does one out of STEP.
 """
 
 from __future__ import annotations
@@ -17,20 +16,16 @@ from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
+from scipy import sparse
 
 from dadmm.cli.job import Job
 from dadmm.cli.progress import Signals
 from dadmm.comm.world import World
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import datasets
-from tests.support.runs import (
-    SINCE_RESUME,
-    assert_same_arrays,
-    history_of,
-    summary_of,
-)
+from tests.support.runs import SINCE_RESUME, assert_same_arrays, history_of, summary_of
 
-SIZES, NODES = (0, 1, 2, 3, 4), 6
+COMM, SIZES, NODES = MPI.COMM_WORLD, (0, 1, 2, 3, 4), 6
 # of the ranks, the time and the machine; outside_* depends on where values go
 OWN = {"ranks", "seconds", "outside_calls", "outside_bytes", "mpi_library", "hosts",
        "resumed_after", "versions"}  # fmt: skip
@@ -38,59 +33,46 @@ LINEAR = "--problem least_squares --target price --record-edges"
 CASES = (  # with the most iterations, and the iteration after which to resume
     ("--topology ring --tolerance 0 --record-angle", 14, 9),
     (f"{LINEAR} --data houses.csv --topology star --standardise", 100, 4),
-    (f"{LINEAR} --data houses.npz --topology grid --placement FILE", 100, 4),
+    (f"{LINEAR} --data houses.npz --topology grid --placement FILE --weight w", 100, 4),
     (f"{LINEAR} --data part-{{node}}.csv --topology chain --on-missing mean", 100, 4),
     ("--data holed.npy --n-components 2 --topology random-geometric --placement blocks "
      "--tolerance 0 --record-edges", 14, 8),
     ("--problem sfm --tolerance 0", 14, 6),
     ("--problem logistic --agreement global --schedule matchings", 30, 5),
+    ("--problem ridge --data sparse.npz --topology ring", 100, 4),
 )  # fmt: skip
 
 
-def write_files(n_ranks: int) -> None:
-    """Write tables with a column of text, rows with gaps, and a placement."""
+def write_files() -> None:
+    """Write tables with a column of text, rows with gaps, and placements."""
     X, y, _ = datasets.regression(90, 3, seed=4)
-    towns = np.array(["Ulm", "Bonn", "Kiel"])[np.arange(90) % 3]
-    lines = [
-        f"{a!r},{b!r},{town},{v!r}"
-        for (a, b, _), town, v in zip(X.tolist(), towns, y.tolist(), strict=True)
-    ]
-    header = "size,rooms,town,price"
-    Path("houses.csv").write_text("\n".join([header, *lines, ""]))
-    np.savez("houses.npz", X=X, price=y)
+    towns = ("Ulm", "Bonn", "Kiel")
+    lines = [f"{a!r},{b!r},{towns[k % 3]},{v!r}\n"
+             for k, (a, b, _, v) in enumerate(np.c_[X, y].tolist())]  # fmt: skip
+    header = "size,rooms,town,price\n"
+    Path("houses.csv").write_text(header + "".join(lines))
+    np.savez("houses.npz", X=X, price=y, w=np.abs(y))
+    sparse.save_npz("sparse.npz", sparse.csr_array(np.c_[X, y]))
     for i in range(NODES):
-        own = [",".join(["", *lines[i].split(",")[1:]]), *lines[i + NODES :: NODES]]
-        Path(f"part-{i}.csv").write_text("\n".join([header, *own, ""]))
+        own = [lines[i][lines[i].index(",") :], *lines[i + NODES :: NODES]]
+        Path(f"part-{i}.csv").write_text(header + "".join(own))
     rows, _ = datasets.synthetic(90, 5, 2, seed=3)
     rows[np.arange(5) == np.arange(90)[:, None] % 9] = np.nan
     np.save("holed.npy", rows)
-    for n in range(1, n_ranks + 1):
-        pairs = [f"{i},{(5 * i + 1) % n}" for i in reversed(range(NODES))]
-        Path(f"place-{n}.csv").write_text("\n".join(["node,rank", *pairs, ""]))
+    for n in SIZES[1:]:
+        pairs = [f"{i},{(5 * i + 1) % n}\n" for i in reversed(range(NODES))]
+        Path(f"place-{n}.csv").write_text("node,rank\n" + "".join(pairs))
 
 
-class Jobs:
-    """Runs the command line on some of the ranks."""
-
-    def __init__(self, comm: MPI.Comm) -> None:
-        self.comm = comm
-        self.parts = [
-            comm.Split(0 if comm.rank < size else MPI.UNDEFINED)
-            for size in range(comm.size + 1)
-        ]
-
-    def __call__(self, size: int, words: str, out: str) -> None:
-        world = None
-        if not size and self.comm.rank == 0:
-            world = World()
-        elif self.comm.rank < size:
-            world = World(self.parts[size])
-        if world is not None:
-            argv = words.replace("FILE", f"place-{size or 1}.csv").split()
-            with closing(Signals()) as signals, one_blas_thread():
-                code = Job(world, signals).run([*argv, "--quiet", *out.split()])
-            assert code == 0
-        self.comm.Barrier()
+def run(size: int, words: str) -> None:
+    """Run the command line on the first ranks; without MPI, if the size is 0."""
+    part = COMM.Split(0 if COMM.rank < max(size, 1) else MPI.UNDEFINED)
+    if part != MPI.COMM_NULL:
+        argv = words.replace("FILE", f"place-{size or 1}.csv").split()
+        world = World(part) if size else World()
+        with closing(Signals()) as signals, one_blas_thread():
+            assert Job(world, signals).run([*argv, "--quiet"]) == 0
+    COMM.Barrier()
 
 
 def compare(one: str, other: str) -> None:
@@ -106,46 +88,40 @@ def compare(one: str, other: str) -> None:
             assert history_of(one, name) == history_of(other, name), name
         elif name == "model.json":
             assert files[0].read_bytes() == files[1].read_bytes()
-    own = OWN | {"tree_bytes"} if resumed else OWN
-    told = [
-        {k: v for k, v in summary_of(each).items() if k not in own}
-        for each in (one, other)
-    ]
-    for key in told[0]:
+    told = summary_of(one), summary_of(other)
+    for key in told[0].keys() - (OWN | {"tree_bytes"} if resumed else OWN):
         mine, theirs = (json.dumps(each[key], sort_keys=True) for each in told)
         assert mine == theirs, (key, mine, theirs)
 
 
-def check(jobs: Jobs, step: int) -> tuple[int, int]:
+def check(step: int) -> list[int]:
     """Return the number of runs that agree, and of those that were resumed."""
-    root, done, moved = jobs.comm.rank == 0, 0, 0
+    done = [0, 0]
     for k, (words, last, at) in enumerate(CASES):
         words, most = f"{words} --nodes {NODES}", f"--max-iter {last}"
-        jobs(0, f"{words} {most}", f"--out {k}-whole")
-        for size in SIZES[1:]:
-            if (k + size) % step == 0:
-                jobs(size, f"{words} {most}", f"--out {k}-{size}")
-                done += 1
-                if root:
-                    compare(f"{k}-whole", f"{k}-{size}")
-        for j, (first, then) in enumerate(permutations(SIZES, 2)):
-            if (k + j) % (2 * step) == 0:
-                out = f"{k}-{first}-{then}"
-                jobs(first, f"{words} --max-iter {at}", f"--out {out}")
+        run(0, f"{words} {most} --out {k}-whole")
+        sizes = [(size, size) for size in SIZES[1:] if (k + size) % step == 0]
+        moves = list(permutations(SIZES, 2))[-k % (3 * step) :: 3 * step]
+        for first, then in sizes + moves:
+            out = f"{k}-{first}-{then}"
+            if first == then:
+                run(first, f"{words} {most} --out {out}")
+            else:
+                run(first, f"{words} --max-iter {at} --out {out}")
                 placed = "--placement FILE" if "FILE" in words else ""
-                jobs(then, f"--resume {out} {most} {placed}", "")
-                moved += 1
-                if root:
-                    compare(f"{k}-whole", out)
-    return done, moved
+                run(then, f"--resume {out} {most} {placed}")
+            if COMM.rank == 0:
+                compare(f"{k}-whole", out)
+            done[first != then] += 1
+    return done
 
 
 if __name__ == "__main__":
-    everyone, (place, *more) = MPI.COMM_WORLD, sys.argv[1:]
+    place, *more = sys.argv[1:]
     os.chdir(place)
-    if everyone.rank == 0:
-        write_files(everyone.size)
-    everyone.Barrier()
-    found = check(Jobs(everyone), int(more[0]) if more else 1)
-    if everyone.rank == 0:
+    if COMM.rank == 0:
+        write_files()
+    COMM.Barrier()
+    found = check(int(more[0]) if more else 1)
+    if COMM.rank == 0:
         print("{} runs agree, {} resumed".format(*found))

@@ -1,4 +1,4 @@
-"""Ranks die, and the others go on; on five ranks.
+"""Ranks die, and the others go on; on five ranks of an MPI that tolerates it.
 
 Usage: survivors.py SEED [opening]. Ranks die at random iterations. The first rank of
 each part that is left says what its nodes found: they must be at the optimum of their
@@ -9,6 +9,8 @@ the one before it, before the others have met again.
 Usage: survivors.py KIND [T]. Rank 3 dies after iteration T in a run that chooses its
 coordinates, or in the middle of its first review if T is left out. The others must be
 certified, or have a true bound if KIND is "merged".
+
+Usage: survivors.py tree. The last rank dies in a sum; the others build a new tree.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Checkpoints, Schedule, Sending, Topology
 from dadmm.admm.state import State
+from dadmm.comm import mpi_library
+from dadmm.comm.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
@@ -31,50 +35,47 @@ from dadmm.solver import recovery
 from dadmm.solver.metric import MetricKind
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import KINDS
-from tests.support.problems import (
-    blocks,
-    distance,
-    optimum,
-    quadratics,
-    random_graph,
-)
+from tests.support.problems import blocks, distance, optimum, quadratics, random_graph
 from tests.support.solving import solve
 from tests.support.subspaces import largest_angle, principal_axes
 from tests.support.tables import table
 
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
 WAYS = (
     Sending(), Sending(payload="float32"), Sending(payload="quantised:8"),
     Sending(censor=1e-3), Sending(send_every=2, edge_sleep=0.1),
 )  # fmt: skip
 
 
-class Death:
-    """A callback that ends its own process, and notes losses.
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    That is after an iteration, or at the first loss of somebody else.
-    """
+
+class Death:
+    """Ends its process after an iteration or at the first loss; notes losses."""
 
     def __init__(self, t: int | None = None, at_loss: bool = False) -> None:
         self.t, self.at_loss, self.losses = t, at_loss, []
 
     def __call__(self, t, run):
         if t == self.t:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     def rewind(self, loss):
         self.losses.append(loss)
         if self.at_loss:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
 
 class Given(Checkpoints):
     """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
-    found = rows = coordinates = None
+    coordinates = None
 
     def __init__(self, start=0, given=None):
         super().__init__("")
-        self.start, self.given = start, given
+        self.start, self.given, self.found = start, given, {}
 
     def open(self, *arguments):
         """Read nothing."""
@@ -84,66 +85,55 @@ class Given(Checkpoints):
 
     def __call__(self, t, run):
         if run.due == "max_iter":
-            self.found = run.snapshot()
-            self.rows = run.names.tolist(), run.incidence
+            whole = run.snapshot()
+            for row, i in enumerate(run.names.tolist()):
+                self.found[i] = whole.choose([row], run.incidence.edges_of(row))
 
 
 def alone(problems, graph, schedule, losses, settings):
     """Return the run of one part in one process, which drops nodes as was done."""
     names, since, states = list(range(len(graph))), 0, None
     for loss in losses:
+        own = [problems[i] for i in names]
         if loss.t > since:  # else nothing was done between two losses
             keeper = Given(since, states)
-            solve(
-                [problems[i] for i in names], graph, schedule=schedule,
-                checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
-            )  # fmt: skip
-            rows, incidence = keeper.rows
-            states = {
-                i: keeper.found.choose([row], incidence.edges_of(row))
-                for row, i in enumerate(rows)
-            }
-        part = [names.index(i) for i in loss.component]
-        layout, left = problems[0].layout, {}
+            part = {**settings, "tolerance": 0, "max_iter": loss.t}
+            solve(own, graph, schedule=schedule, checkpoints=keeper, **part)
+            states = keeper.found
+        part, layout, left = [names.index(i) for i in loss.component], own[0].layout, {}
         for k, i in enumerate(part):
             kept = np.isin(graph.neighbours[i], part)
             degrees = Incidence(np.array([kept.sum()]))
             left[k] = recovery.reopened(states[i].choose(edge=kept), degrees, layout)
-        states = left
         graph, schedule = recovery.restrict(graph, schedule, part)
-        names, since = list(loss.component), loss.t
-    return solve(
-        [problems[i] for i in names], graph, schedule=schedule,
-        checkpoints=Given(since, states), **settings,
-    )  # fmt: skip
+        names, since, states = list(loss.component), loss.t, left
+    own, given = [problems[i] for i in names], Given(since, states)
+    return solve(own, graph, schedule=schedule, checkpoints=given, **settings)
 
 
-def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
+def check(seed: int, opening: bool) -> None:
     """Run, lose some, and say what became of the rest."""
     rng = np.random.default_rng(seed)
-    graph = random_graph(rng, comm.size) if seed % 2 else Topology.ring(comm.size)
+    graph = random_graph(rng, SIZE) if seed % 2 else Topology.ring(SIZE)
     schedule = Schedule.matchings(graph) if rng.random() < 0.3 else None
     agreement = "global" if rng.random() < 0.2 else "neighbours"
-    scheme = list(SCHEMES)[seed % len(SCHEMES)]
     settings = {
-        "scheme": scheme, "sending": WAYS[rng.integers(len(WAYS))],
-        "agreement": agreement, "tolerance": 1e-11, "absolute_tolerance": 1e-12,
-        "max_iter": 4000,
+        "scheme": list(SCHEMES)[seed % len(SCHEMES)], "agreement": agreement,
+        "sending": WAYS[rng.integers(len(WAYS))], "tolerance": 1e-11,
+        "absolute_tolerance": 1e-12, "max_iter": 4000,
     }  # fmt: skip
-    dead = rng.choice(comm.size, size=int(rng.integers(1, 3)), replace=False)
-    times = rng.integers(6, 30, size=len(dead))
-    problems, death = quadratics(comm.size, seed=seed), Death()
+    dead = rng.choice(SIZE, size=int(rng.integers(1, 3)), replace=False)
+    times = dict(zip(dead.tolist(), rng.integers(6, 30, len(dead)), strict=True))
+    death = Death(times.get(RANK))
     if opening:
-        graph, schedule = Topology.chain(comm.size), None
-        dead = np.array([comm.size - 2, comm.size - 1])
-        death.at_loss = comm.rank == comm.size - 2
-        times[-1:] = 8
-    if comm.rank in dead and not death.at_loss:
-        death.t = int(times[dead.tolist().index(comm.rank) - len(dead)])
+        graph, schedule, times = Topology.chain(SIZE), None, {SIZE - 2: None}
+        times[SIZE - 1] = 8
+        death = Death(times.get(RANK), at_loss=RANK == SIZE - 2)
+    problems, how = quadratics(SIZE, seed=seed), {"on_failure": "continue"}
 
     ours = solve(
-        problems[comm.rank], graph, comm=comm, schedule=schedule, callbacks=[death],
-        on_failure="continue", **settings,
+        problems[RANK], graph, comm=COMM, schedule=schedule, callbacks=[death], **how,
+        **settings,
     )  # fmt: skip
 
     if ours.comm.rank:
@@ -156,8 +146,7 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     best = optimum([problems[i] for i in ours.nodes])
     found = {
         "nodes": ours.nodes.tolist(), "lost": list(ours.lost), "reason": ours.reason,
-        "error": distance(ours.theta, best),
-        "scheme": scheme, "dead": sorted(dead.tolist()),
+        "error": distance(ours.theta, best), "dead": sorted(times),
         "back": [loss.t for loss in death.losses],
     }  # fmt: skip
     print(json.dumps(found), flush=True)
@@ -168,23 +157,18 @@ class Dying(MetricKind):
 
     def verdict(self, t, run):
         self.mean(run)
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
 
 
-def check_bound(comm: MPI.Comm, kind: str, *times: str) -> None:
+def check_bound(kind: str, *times: str) -> None:
     """Lose rank 3, and print whether what the others state of their rows is true."""
-    if kind == "merged":
-        rows = blocks(comm.size)
-        problems = [PPCA(own, 2) for own in rows]
-    else:
-        problems = table(kind, comm.size)
-    death = Death(int(times[0]) if times and comm.rank == 3 else None)
-    if not times and comm.rank == 3:
+    rows = blocks(SIZE)
+    problems = [PPCA(x, 2) for x in rows] if kind == "merged" else table(kind, SIZE)
+    death = Death(int(times[0]) if times and RANK == 3 else None)
+    if not times and RANK == 3:
         KINDS[Kind.METRIC] = Dying
-    graph = Topology.complete(comm.size)
-    ours = solve(
-        problems[comm.rank], graph, comm=comm, callbacks=[death], on_failure="continue"
-    )
+    graph, how = Topology.complete(SIZE), {"on_failure": "continue"}
+    ours = solve(problems[RANK], graph, comm=COMM, callbacks=[death], **how)
     if ours.comm.rank:
         return
     if kind == "merged":
@@ -201,9 +185,32 @@ def check_bound(comm: MPI.Comm, kind: str, *times: str) -> None:
     print(ours.status, alone.status, ours.lost, bool((off <= bound).all()), soon)
 
 
+def check_tree() -> None:
+    """Lose the last rank during a reduction; print the order of the others."""
+    COMM.Set_errhandler(MPI.ERRORS_RETURN)
+    graph, whole = Topology.ring(SIZE), True
+    if RANK == SIZE - 1:
+        die()
+    try:
+        TreeReduction(graph, COMM).reduce({RANK: 1})
+    except MPI.Exception:
+        COMM.Revoke()
+        whole = False
+    assert not mpi_library.agree(COMM, whole)
+    left = COMM.Shrink()
+    alive = mpi_library.ranks_in(left.Get_group(), COMM)
+    tree = TreeReduction(recovery.restrict(graph, None, alive)[0], left)
+    said = tree.reduce({left.rank: str(RANK)}, lambda mine, other: f"({mine} {other})")
+    if RANK == 0:
+        print(said, flush=True)
+    mpi_library.leave(0)
+
+
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
-    if first.isdecimal():
-        check(MPI.COMM_WORLD, int(first), others == ["opening"])
+    if first == "tree":
+        check_tree()
+    elif first.isdecimal():
+        check(int(first), others == ["opening"])
     else:
-        check_bound(MPI.COMM_WORLD, first, *others)
+        check_bound(first, *others)

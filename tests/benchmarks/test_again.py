@@ -1,0 +1,236 @@
+"""A slice of each benchmark, run again and compared with its stored rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from benchmarks import bench_scaling, draw_dynamic, paper_synthetic, paper_tracks
+from benchmarks.peers import authors, compare, dadmm_ring, problem, rows, tuning
+from benchmarks.shared import experiment
+from dadmm.graphs.topology import GRAPHS
+from dadmm.runs.stored import StoredRun
+from dadmm.timing.network import Network
+from tests.benchmarks.test_stored_rows import PEERS, stored
+from tests.support.processes import ROOT, find_mpiexec, mpiexec, python
+from tests.support.runs import arrays_of, summary_of
+from tests.support.solving import solve
+
+SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
+CHECKOUT = os.environ.get("DADMM_AUTHORS", "")
+TRANSPORTS = ("dadmm", "persistent", "nonblocking", "Ineighbor_alltoallv")
+CELL = {"setting": "printed", "graph": "complete", "n_nodes": 12, "start": 0}
+
+
+def row_of(name: str, **wanted: object) -> dict[str, str]:
+    """Return the one stored row that has these values."""
+    (row,) = [
+        row for row in stored(name) if all(row[k] == str(v) for k, v in wanted.items())
+    ]
+    return row
+
+
+def entry(program: str, method: str) -> compare.Entry:
+    return next(e for e in compare.ENTRIES if e[:2] == (program, method))
+
+
+def assert_same(row: dict[str, str], again: dict) -> None:
+    """Compare a stored row with a new outcome; another BLAS may round otherwise."""
+    for column in ("iterations", "both_rules"):
+        assert abs(int(row[column]) - again[column]) <= 1, column
+    for column in row:
+        if column.startswith("angle_") and column.endswith("ised"):
+            assert float(row[column]) == pytest.approx(again[column], rel=0.02), column
+
+
+@pytest.mark.parametrize("setting", experiment.SETTINGS)
+@pytest.mark.parametrize("scheme", ["fixed", "vp", "nap"])
+def test_synthetic_rows_can_be_had_again(setting, scheme):
+    row = row_of("synthetic", **CELL | {"setting": setting, "scheme": scheme})
+
+    assert_same(row, paper_synthetic.outcome(experiment.case_of(row)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["caltech", "hopkins"])
+@pytest.mark.parametrize("scheme", ["fixed", "vp_ap"])
+def test_rows_of_real_tracks_can_be_had_again(name, scheme):
+    folder = SHARED / name
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; set DADMM_SHARED to the folder that holds data/")
+    wanted = {"data": "004", "setting": "printed", "graph": "complete", "t_max": 50}
+    row = row_of(name, **wanted, scheme=scheme, start=0)
+
+    case, patient = experiment.case_of(row), name == "caltech"
+    assert_same(row, paper_tracks.outcome(case, folder, 300, patient))
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
+    """12 ranks with the preset as-printed: the bits of one process, the stored row."""
+    words = ("-m", "dadmm.run", "--out", "cell", "--config", "as-printed")
+
+    ended = mpiexec(12, *words, cwd=tmp_path)
+
+    assert ended.code == 0, ended.err
+    samples, _ = paper_synthetic.samples_and_truth("seed0")
+    problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
+    settings = {"scheme": "nap", "seed": 0, **experiment.SETTINGS["printed"]}
+    alone = solve(problems, dadmm.Topology.complete(12), **settings)
+    arrays = arrays_of(tmp_path / "cell")
+    for part, values in alone.layout.views(alone.theta)._asdict().items():
+        assert_array_equal(arrays[part], values)
+    assert summary_of(tmp_path / "cell")["iterations"] == alone.iterations
+    row = row_of("synthetic", **CELL, scheme="nap")
+    assert abs(int(row["iterations"]) - alone.iterations) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_tiny_run_of_the_exchange_leaves_rows_and_a_network(tmp_path):
+    """Three ranks on a ring, two sizes; every transport with either wait."""
+    if find_mpiexec() is None:
+        pytest.skip("no mpiexec beside this Python, and no DADMM_MPIEXEC")
+    words = "--rounds 2 --ranks 3 --graphs ring --sizes 64 4096 --csv rows.csv"
+    bench = ("-m", "benchmarks.bench_exchange", "--network", "net.toml")
+    ended = python(*bench, *words.split(), cwd=tmp_path).end()
+
+    assert ended.code == 0, ended.err
+    found = experiment.read_rows(tmp_path / "rows.csv")
+    both = {(name, wait) for name in TRANSPORTS for wait in ("block", "poll")}
+    both |= {("Neighbor_alltoall", "block")}
+    for size in ("64", "4096"):
+        own = [row for row in found if row["graph"] and row["bytes"] == size]
+        assert sorted((row["transport"], row["wait"]) for row in own) == sorted(both)
+        assert all(row["degree"] == "2" and float(row["dadmm_over"]) > 0 for row in own)
+    echoes = [row for row in found if row["transport"] == "ping-pong"]
+    assert [row["class"] for row in echoes] == ["host"] * 2
+    assert list(Network.read(tmp_path / "net.toml").links) == ["host"]
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_measure_an_iteration_and_its_floor():
+    job = ("-m", "benchmarks.bench_iteration", "--on-ranks", "--quick")
+    ended = mpiexec(3, *job, cwd=ROOT)
+
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    graphs = [row["what"].partition(",")[0] for row in found]
+    assert graphs == ["ring", "ring", "complete", "complete"]
+    assert {"bare block, us", "bare poll, us"} <= found[0].keys()
+
+
+def test_a_case_of_a_large_network_can_be_measured():
+    assert bench_scaling.measure("grid", 30, None)["iterations"] == 50
+
+
+def test_the_picture_of_a_network_whose_penalties_change(tmp_path, monkeypatch):
+    """NAP's penalty is eta0 exactly if the budget is spent, or if tau is zero."""
+    pytest.importorskip("matplotlib")
+    stories = []
+    for words in (
+        "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40",
+        "--nodes 6 --max-iter 30 --overwrite",
+    ):
+        dadmm.run.main([*words.split(), "--quiet", "--out", str(tmp_path / "run")])
+        stories.append(draw_dynamic.story(StoredRun.read(tmp_path / "run")))
+    printed, told = stories
+
+    assert printed.used_up.any()
+    assert not printed.used_up[0].any()
+    assert_array_equal(printed.eta == 10.0, printed.used_up)
+    assert told.updates[:2] == [1, 3]
+    assert (told.spent[-1] > 0).all()
+    assert (np.diff(told.spent, axis=0) >= 0).all()
+    assert (told.spent <= told.budget).all()
+    words = ["x", "--run", str(tmp_path / "run"), "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    draw_dynamic.main()
+    for name in ("network.gif", "network.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("scheme", "column"), [("fixed", 3), ("snap", 4)])
+def test_dadmm_solves_the_ring_as_the_page_says(scheme, column):
+    """With the stored number of iterations, and every one of them counted."""
+    row = dadmm_ring.run(scheme, entry("dadmm", scheme).setting, 150, count=True)
+
+    assert row["iterations"] == len(row["errors"]) == 150
+    lines = [x for x in PEERS.splitlines() if x.startswith("| to an error of 1e-6")]
+    told = int(lines[0].split(" | ")[column].strip(" |"))
+    assert abs(rows.first(row["errors"], 1e-6) - told) <= 1
+    assert row["bytes"] > row["messages"] * 8 * problem.UNKNOWNS
+    block = {"seconds": 1.0, "iterations": 150, "others_share": 0.0}
+    assert rows.row_of("here", [block], row, None).keys() == stored("peers")[0].keys()
+
+
+@pytest.mark.mpi
+def test_ranks_and_one_process_print_the_same_errors():
+    words = ("-m", "benchmarks.peers.turns", "--count", "dadmm:snap::12")
+    ended = mpiexec(3, "-m", "mpi4py", *words, cwd=ROOT, timeout=60)
+
+    assert ended.code == 0, ended.err
+    row = json.loads(ended.out)
+    alone = dadmm_ring.run("snap", iterations=12, nodes=3, count=True)
+    for name in ("errors", "messages", "bytes", "iterations"):
+        assert row[name] == alone[name], name
+
+
+@pytest.mark.parametrize(
+    ("program", "method", "model"),
+    [
+        ("disropt", "admm", tuning.admm),
+        ("disropt", "tracking", tuning.tracking),
+        ("mpi-sppy", "ph", tuning.hedging),
+    ],
+)
+def test_peers_have_their_best_settings(program, method, model):
+    """In a model that has the stored errors of the program itself."""
+    best = entry(program, method).setting
+    found = [tuning.iterations(model, best * factor) for factor in (0.5, 1.0, 2.0)]
+    assert all(n is None or n > found[1] for n in (found[0], found[2]))
+
+    both = [*stored("peers"), *stored("peers_busy")]
+    row = next(r for r in both if r["method"] == method and "20" in r["where"])
+    assert found[1] == int(row["iterations_to_1e-06"])
+    *_, last = islice(model(float(row["setting"])), rows.ITERATIONS)
+    error = float(row[f"error_after_{rows.ITERATIONS}_iterations"])
+    off = problem.error(last, problem.optimum())
+    assert_allclose(off, error, rtol=1e-3, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_stored_rows_of_snap_beside_the_authors_can_be_had_again():
+    """And they are those of the page; another BLAS may round otherwise."""
+    known = {(row["graph"], row["scheme"]): row for row in stored("peers_authors")}
+    told, work = {}, authors.Work()
+    for row in [
+        row for name in authors.NETWORKS for row in authors.snap_rows(work, name)
+    ]:
+        old = known[row["graph"], row["scheme"]]
+        assert abs(row["stop"] - int(old["stop"])) <= 0.02 * row["stop"]
+        words = f"{old['stop']} ({float(old['stop_angle']):.1g})"
+        told.setdefault(row["scheme"], []).append(words)
+
+    for cells in told.values():
+        assert f" | {' | '.join(cells)} |\n" in PEERS
+
+
+@pytest.mark.skipif(
+    shutil.which("octave-cli") is None or not CHECKOUT,
+    reason="needs octave-cli, and DADMM_AUTHORS: a checkout of the authors' program",
+)
+@pytest.mark.parametrize("scheme", authors.NAMES)
+def test_the_program_of_the_authors_itself_agrees(scheme):
+    ring, folder = GRAPHS["ring"](authors.NODES, 0), authors.checked(Path(CHECKOUT))
+    assert authors.block(folder, authors.Work(), ring, scheme)["apart"] < 1e-10
