@@ -100,9 +100,11 @@ def raise_difference(everyone: Sequence[Facts]) -> None:
         ranks = [str(rank) for rank, value in enumerate(values, 1) if value != mine]
         if ranks:
             theirs = values[int(ranks[0]) - 1]
-            others = f" (and {len(ranks) - 1} others)" if len(ranks) > 1 else ""
+            if len(ranks) > 4:
+                ranks = [*ranks[:3], f"{len(ranks) - 3} others"]
+            who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
+            who = who if len(ranks) > 1 else f"rank {ranks[0]} has"
             raise KINDS.get(name, ConfigError)(
-                f"rank {ranks[0]}{others} has {name} = {theirs}, but rank 0 has "
-                f"{mine}; start all ranks with the same versions, settings, graph and "
-                "kind of data"
+                f"{who} {name} = {theirs}, but rank 0 has {mine}; start all ranks with "
+                "the same versions, settings, graph and kind of data"
             )
