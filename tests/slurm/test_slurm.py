@@ -147,11 +147,11 @@ def expected(tmp_path_factory):
 def test_ranks_span_both_nodes(slurm, expected, launcher):
     if launcher == "srun" and "Open" in version_text(find_mpiexec()):
         pytest.skip("Open MPI needs PMIx, which this Slurm has not")
-    arguments, out = ["--topology", "ring", "--max-iter", "50"], f"runs/{launcher}"
+    arguments, out = ["--topology", "ring", "--max-iter", "20"], f"runs/{launcher}"
     words = [*arguments, "--out", out]
     job = slurm.submit("-N2", "-n", 6, job=words, DADMM_LAUNCHER=launcher)
     last = slurm.end(job).splitlines()[-1]
-    assert f"after 50 iterations; results in {out}" in last
+    assert f"after 20 iterations; results in {out}" in last
     second = (slurm.cluster.folder / "slurmd.n2.log").read_text()
     assert f"StepId={job}." in second
     assert_same_arrays(slurm.folder / out / "result.npz", expected(6, *arguments))
