@@ -64,10 +64,7 @@ def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path):
 def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
     tmp_path, first, second, code, log
 ):
-    """A signal to a process and then to its group, as of timeout(1), counts once.
-
-    A job that ignores TERM is killed.
-    """
+    """A signal to a process and then to its group, as of timeout(1), counts once."""
     on_term = "" if second == "deaf" else "echo TERM; exit 9"
     script = f"""exec >>log
         trap 'echo INT' INT
@@ -92,10 +89,7 @@ def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
 
 
 def test_output_passes_unchanged_and_at_once(tmp_path):
-    """Each stream by itself, with its carriage returns, while the job runs.
-
-    More of it than a pipe holds, or unread as in `./launch/local | head`.
-    """
+    """Each stream by itself, also more than a pipe holds, or unread as by `head`."""
     wait = "for i in $(seq 6000); do test -e go && break; sleep 0.01; done"
     script = f"printf 'a\\r\\0\\377'; printf 'b\\r' >&2; {wait}; seq 100000 >&2"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -130,18 +124,14 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(tmp_path):
 def test_an_mpiexec_that_hangs_after_the_end_of_a_rank_is_ended(
     tmp_path, begun, tolerant
 ):
-    """As Intel MPI's, if MPI had not started in the rank; even if it ignores TERM.
-
-    With ULFM, the other ranks of a run go on, but not those of one that has not begun.
-    """
+    """Even if it ignores TERM; with ULFM, a run that has begun goes on."""
     facts = {"folder": str(write_run(tmp_path / "run"))} if begun else {}
-    goes_on = begun and tolerant
-    script = f"trap '' TERM; {as_rank(2, **facts)}; sleep 2; echo on"
+    last = "" if begun and tolerant else "sleep 60"
+    script = f"trap '' TERM; {as_rank(2, **facts)}; sleep 2; echo on; {last}"
     words = ["--with-ft"] * tolerant
-    script += "" if goes_on else "; sleep 60"
     ended = start(script, tmp_path, *words, patience=0.2, grace=1).end()
 
-    if goes_on:
+    if not last:
         assert ended.out == "on\n"
     else:
         assert ended.code == 128 + signal.SIGKILL
@@ -164,10 +154,7 @@ def test_ranks_without_mpiexec_are_killed(tmp_path):
 
 
 def test_the_folder_of_a_failed_run_is_found(tmp_path):
-    """Rank 0 reports it, or it is that of the arguments, unless it is an earlier one.
-
-    A run without results has failed: Open MPI ends with 0 when it has lost a host.
-    """
+    """Rank 0 reports it, or it is that of the arguments, if it is not older."""
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 9, range(4))
     ended = start(as_rank(0, folder=str(folder)), tmp_path).end()
