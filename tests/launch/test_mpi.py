@@ -24,31 +24,27 @@ def made(monkeypatch):
     return environments
 
 
-@pytest.mark.parametrize(
-    ("arguments", "ranks", "others"),
-    [
-        ([], "20", []),
-        (["--scheme", "vp", "-np", "4"], "4", ["--scheme", "vp"]),
-        (["--out=a b", "-n=2", "--nodes", "2"], "2", ["--out=a b", "--nodes", "2"]),
-        (["--mpi", "openmpi", "--quiet"], "20", ["--quiet"]),
-    ],
-)
-def test_other_arguments_are_those_of_the_run(monkeypatch, arguments, ranks, others):
+def test_other_arguments_are_those_of_the_run(monkeypatch):
     """Ranks know the command that resumes it."""
     started, fake = [], mpi.Runtime(sys.executable, "mpiexec", {})
 
     def run_job(command, variables, resume, passed, *_):
-        started.append((command, passed, variables["DADMM_RESUME_COMMAND"]))
+        again = variables["DADMM_RESUME_COMMAND"]
+        started.append((" ".join(command[:3]), command[7:], passed, again))
         return 0, Path("a run")
 
     monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
     monkeypatch.setattr(commands, "run_job", run_job)
     monkeypatch.chdir(PROJECT)
-    assert commands.local(arguments) == 0
-    rank = [sys.executable, "-P", "-m", "dadmm.run", *others]
-    chosen = [f"-n {ranks} "] if ranks != "20" else ["--mpi openmpi "] * len(others)
-    again = f"./launch/local {''.join(chosen)}--resume"
-    assert started == [(["mpiexec", "-n", ranks, *rank], others, again)]
+    for arguments, ranks, others, chosen in (
+        ([], 20, [], ""),
+        (["--scheme", "vp", "-np", "4"], 4, ["--scheme", "vp"], "-n 4 "),
+        (["--out=a b", "-n=2"], 2, ["--out=a b"], "-n 2 "),
+        (["--mpi", "openmpi", "--quiet"], 20, ["--quiet"], "--mpi openmpi "),
+    ):
+        assert commands.local(arguments) == 0
+        start, again = f"mpiexec -n {ranks}", f"./launch/local {chosen}--resume"
+        assert started.pop() == (start, others, others, again)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
