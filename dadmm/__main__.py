@@ -99,7 +99,7 @@ def _refuse(name: str) -> int:
         return report_error(error)
     if world.rank == 0:
         report_error(wrong)
-    world.texts("")  # no rank ends before the first one has printed
+    world.told("")  # no rank ends before the first one has printed
     return BAD_INPUT
 
 

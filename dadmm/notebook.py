@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dadmm.core.classes import place_of
+from dadmm.core.classes import place_of, require
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.schema import choice
 from dadmm.solver.options import MOST_RECORDED
@@ -35,10 +35,9 @@ FRAMES = ("history", "edges", "traffic")
 def to_frame(result: Result, what: str) -> Any:
     """Return rows as a data frame of pandas."""
     choice(FRAMES).check("what", what)
-    try:
-        import pandas as pd  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ModuleNotFoundError:
-        raise ConfigError("to_frame needs pandas; pip install pandas") from None
+    require("pandas", "to_frame", "notebook")
+    import pandas as pd  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
     graph, history = result.topology, result.history
     nodes = np.array(graph.names) if graph.names else result.nodes
     ends = dict(zip(("i", "j"), nodes[graph.edges].T, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dadmm.comm.tree import TreeReduction
+from dadmm.comm.world import World
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.data.agreement import Choice, agree
@@ -103,20 +103,14 @@ def encode(
         categories=categories, max_categories=max_categories, on_missing=on_missing,
         unknown=unknown, standardise=standardise, intercept=fit_intercept,
     )  # fmt: skip
-    if comm is None:
-        frames = {i: [Frame.of(table)] for i, table in enumerate(tables)}
-        n_given = len(frames)
-    else:
-        frames, n_given = {comm.rank: [Frame.of(tables)]}, comm.size
+    world, given = World(comm), tables if comm is None else [tables]
+    frames = {i: [Frame.of(table)] for i, table in enumerate(given, world.rank)}
+    n_given = len(frames) if comm is None else world.size
     if n_given != topology.n_nodes:
         raise ConfigError(
             f"there are {n_given} tables for {topology.n_nodes} nodes; give one for "
             "each node"
         )
-    own = None if comm is None else comm.Dup()  # the caller's may have other messages
-    try:
-        encoding = agree(TreeReduction(topology, own).reduce, frames, choice)
-    finally:
-        if own is not None:
-            own.Free()
+    with world.tree(topology) as tree:
+        encoding = agree(tree.reduce, frames, choice)
     return encoding, [encoding.encode_all(own) for own in frames.values()]

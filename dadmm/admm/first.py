@@ -10,6 +10,7 @@ import numpy as np
 from dadmm.admm.local import BREAKDOWNS, Block, as_numbers
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Matrix, Vector
+from dadmm.core.linalg import row_lengths
 from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Topology
 
@@ -88,15 +89,20 @@ def _curvatures(problem: Any, theta: Array) -> Vector:
     found = np.full(n, np.nan)
     for k in range(2, STEPS + 1):
         off, its = start - before, start - end
-        size = np.maximum(_norms(start), np.maximum(_norms(before), _norms(end)))
-        way = _norms(end - before)
-        turn = _norms(its * weight[:, None] - off * last[:, None])
+        size = np.maximum(
+            row_lengths(start), np.maximum(row_lengths(before), row_lengths(end))
+        )
+        way = row_lengths(end - before)
+        turn = row_lengths(its * weight[:, None] - off * last[:, None])
         fine = (way > FINE * size) & (turn > ROUNDING * (weight + last) * size)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where(fine, turn / way, found)
         if k == STEPS:
             break
-        moved, its_moved = _norms(off) > FINE * size, _norms(its) > FINE * size
+        moved, its_moved = (
+            row_lengths(off) > FINE * size,
+            row_lengths(its) > FINE * size,
+        )
         keep = ~fine & moved & ~its_moved
         other = np.where(moved & its_moved, STIFFER, FLATTER) * weight
         other = np.where(keep, LIGHTER * last, other)
@@ -106,7 +112,3 @@ def _curvatures(problem: Any, theta: Array) -> Vector:
         weight = np.where(fine, LIGHT * found * (1.0 + k % 2), other)
         end = end_of_step(weight)
     return found
-
-
-def _norms(rows: Matrix) -> Vector:
-    return np.asarray(np.sqrt(np.vecdot(rows, rows)))

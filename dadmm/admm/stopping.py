@@ -206,13 +206,6 @@ class NeighbourStopping:
         self._last[...] = self.work.numbers
         self._t, self._samples = 0, []
 
-    @staticmethod
-    def without_agreement(saved: Matrix) -> Matrix:
-        """Return what was saved, without votes and with ``held`` 0, after a failure."""
-        saved = saved[:, : rules.SAVED].copy()
-        saved[:, 0] = 0.0  # `CriteriaLog.held`
-        return saved
-
 
 def _factors(verdict: Verdict) -> np.ndarray:
     """Return the multiples of the limits, (3, ..., n); -inf if not used."""

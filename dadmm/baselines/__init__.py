@@ -16,9 +16,4 @@ Examples
 from dadmm.baselines.algorithms import ALGORITHMS, Algorithm
 from dadmm.baselines.run import BaselineRun, solve
 
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "BaselineRun",
-    "solve",
-]
+__all__ = ["ALGORITHMS", "Algorithm", "BaselineRun", "solve"]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from dadmm.baselines import Algorithm
 from dadmm.baselines.run import check_suited
 from dadmm.cli.comparison import write_comparison
-from dadmm.cli.job import OK, Job, check_report, run_job
+from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.methods import Method, parse_method, parse_sending
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import (
@@ -38,7 +38,8 @@ from dadmm.cli.trials import (
 from dadmm.comm import identity
 from dadmm.comm.sending import check_drop
 from dadmm.comm.world import collectively, from_rank_0
-from dadmm.core.arguments import Parser, print_out, program
+from dadmm.core.arguments import Parser, print_out
+from dadmm.core.classes import require
 from dadmm.core.documents import Table, writing
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
@@ -50,17 +51,17 @@ from dadmm.timing.network import Network
 CELLS = "cells.jsonl"  # finished runs, one a line
 TUNING = (1001, 1002)  # seeds on which settings are found
 TARGETS = {True: 1.0, False: 1e-6}  # degrees for a subspace, else a relative distance
+ABOUT = (
+    "Compare methods on one problem by iterations, bytes and modelled seconds. The "
+    "settings of dadmm run are allowed, too: --problem, --data, --nodes, "
+    "--coordinates, --max-iter, --report and others."
+)
 OWN = {"--scheme": "--method", "--seed": "--seeds", "--data-seed": "--seeds"}
 
 
 def make_parser() -> Parser:
     """Return the parser of the flags that `dadmm run` does not have."""
-    parser = Parser(
-        prog=program("compare"), allow_abbrev=False,
-        description="Compare methods on one problem by iterations, bytes and modelled "
-        "seconds. The settings of dadmm run are allowed, too: --problem, --data, "
-        "--nodes, --coordinates, --max-iter, --report and others.",
-    )  # fmt: skip
+    parser = Parser("compare", ABOUT, allow_abbrev=False)
     add = parser.add_argument
     several: dict[str, Any] = {"action": "append", "default": []}
     add("--method", metavar="NAME", **several, help="a scheme (snap, nap, ...), extra, "
@@ -106,7 +107,7 @@ class Comparison(Job):
             collectively(self.world, self._read, list(argv))
         except SystemExit:  # --help
             return OK
-        given, done = self.given, json.loads(from_rank_0(self.world, self._done))
+        given, done = self.given, from_rank_0(self.world, self._done)
         cells = [
             Cell(*parts)
             for parts in product(
@@ -123,14 +124,12 @@ class Comparison(Job):
             if self.world.rank == 0 and bar.due():
                 bar.show(k + 1)
         about, names = self._sentence(), list(self.networks)
-        print_out(
-            from_rank_0(
-                self.world,
-                lambda: write_comparison(
-                    Path(given.out), rows, about, names, self.config.report
-                ),
-            )
-        )
+        folder, report = Path(given.out), self.config.report
+
+        def write() -> str:
+            return write_comparison(folder, rows, about, names, report)
+
+        print_out(from_rank_0(self.world, write))
         return OK
 
     def _read(self, argv: list[str]) -> None:
@@ -153,7 +152,7 @@ class Comparison(Job):
         if not 0.0 <= given.work < 1e9:
             raise ConfigError(f"--work must be from 0 to 1e9, got {given.work:g}")
         if config.report:
-            check_report()
+            require(*REPORT)
         self.given, self.config = given, config
         self.machines = [""] * self.world.size
         self.methods = [parse_method(text) for text in given.method or ["snap"]]
@@ -230,7 +229,7 @@ class Comparison(Job):
                 return last
 
             start = 1.0
-            if cell.method.is_scheme:
+            if issubclass(cell.method.make, Scheme):
                 self._prepare(cell._replace(seed=TUNING[0]))
                 start = usual_penalty(self.world, self._setting, self.graph)
             self._keep(done, key, find_best(latest, start, self.config.max_iter))
@@ -288,9 +287,9 @@ class Comparison(Job):
             said += f" Tuned on other seeds: {', '.join(tuned)}."
         return said
 
-    def _done(self) -> str:
+    def _done(self) -> Table:
         """Return the finished runs of the folder, on rank 0."""
-        folder, done = Path(self.given.out), {}
+        folder, done = Path(self.given.out), Table()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with open(folder / CELLS, "a+", encoding="utf-8") as file:
@@ -299,7 +298,7 @@ class Comparison(Job):
                     with suppress(ValueError):  # the job was ended while it wrote this
                         key, done[key] = json.loads(line)
                 file.write("\n")
-        return json.dumps(done)
+        return done
 
     def _keep(self, done: Table, key: str, found: object) -> None:
         """Note a finished run, and append it to the folder, on rank 0."""

@@ -11,15 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm.core.documents import write_text
-from dadmm.show.comparison import (
-    CURVES,
-    TABLE,
-    WHAT,
-    Row,
-    draw,
-    groups,
-    write_page,
-)
+from dadmm.show.comparison import CURVES, TABLE, WHAT, Row, draw, groups, write_page
 
 COLUMNS = {  # of the table: entry of a row, form, unit, and whether with quartiles
     "first": ("first", "{:.0f}", 1.0, True),

@@ -30,6 +30,7 @@ from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
+from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
@@ -47,6 +48,7 @@ from dadmm.solver.solve import run_plan
 from dadmm.solver.subspace import n_axes
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
+REPORT = ("plotly", "the report", "report")  # what --report needs
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 GATHERS = (
     "--compare-centralised: rank 0 gathers each node's number of rows, column means "
@@ -132,7 +134,7 @@ class Job:
             self.preview()
             return OK
         if self.config.report:
-            from_rank_0(self.world, check_report)
+            collectively(self.world, require, *REPORT)
         self.build_graph()
         self.load_data()
         try:
@@ -268,7 +270,7 @@ class Job:
         All checks come before the first change in an existing folder.
         """
         world = self.world
-        path, run = json.loads(from_rank_0(world, self._enter))
+        path, run = from_rank_0(world, self._enter)
         if world.rank:
             self.folder = RunFolder(Path(path), self.graph.n_nodes, run=run)
         self.checkpoints = self._make_checkpoints()
@@ -277,7 +279,7 @@ class Job:
         self.rows = collectively(world, self._join)
         self.checkpoints.sync = self.rows.sync
 
-    def _enter(self) -> str:
+    def _enter(self) -> list[str]:
         """Lock the folder, on rank 0; return its path, and the identity of the run."""
         config = self.config
         if self.resume is None:
@@ -292,7 +294,7 @@ class Job:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return json.dumps([str(self.folder.path), self.folder.run])
+        return [str(self.folder.path), self.folder.run]
 
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
@@ -454,14 +456,6 @@ class Job:
         collectively(world, write_all)
         if world.rank == 0 and not config.quiet:
             print_out(f"{laid_out(summary.text(config, home))}\n")
-
-
-def check_report() -> str:
-    """Raise if a page cannot be written, before the run begins."""
-    from dadmm.show.report import check_plotly  # only where a page is asked for
-
-    check_plotly()
-    return ""
 
 
 def _report(folder: Path) -> str:

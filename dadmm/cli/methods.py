@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dadmm import penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
 from dadmm.comm.sending import Sending
-from dadmm.core.classes import import_class
+from dadmm.core.classes import check_name, import_class
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import from_text
 from dadmm.penalty import Scheme
@@ -28,11 +28,6 @@ class Method(NamedTuple):
     text: str
     make: type[Any]
     settings: Mapping[str, Value]
-
-    @property
-    def is_scheme(self) -> bool:
-        """Whether it is ADMM."""
-        return issubclass(self.make, Scheme)
 
     @property
     def tuned(self) -> str:
@@ -54,14 +49,11 @@ def parse_method(text: str) -> Method:
     known: dict[str, type] = {**penalty.SCHEMES, **ALGORITHMS}
     if name in known:
         make = known[name]
-    elif rest:
-        path, _, rest = rest.partition(":")
-        make = import_class("method", f"{name}:{path}", (Scheme, Algorithm))
     else:
-        raise ConfigError(
-            f"unknown method {shown(text)}; choose one of {', '.join(known)}, or a "
-            "class of your own as package.module:Class"
-        )
+        path, _, rest = rest.partition(":")
+        place = f"{name}:{path}" if path else name
+        check_name("method", place, known)
+        make = import_class("method", place, (Scheme, Algorithm))
     settings = _parse_settings(f"method {shown(text)}", rest, make)
     tunable = "eta0" if issubclass(make, Scheme) else "step"
     if BEST in settings.values() and settings.get(tunable) != BEST:

@@ -16,9 +16,9 @@ from typing import Any
 
 from dadmm.cli.progress import Bar
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, program, report_error
+from dadmm.core.arguments import Parser, print_out, reports_errors
 from dadmm.core.documents import writing
-from dadmm.core.errors import DadmmError, OutputError, ShardError
+from dadmm.core.errors import OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import READERS, extent, open_blocks
@@ -33,10 +33,10 @@ FORMAT = ("separator", "decimal", "encoding")  # of text files, as in the main j
 BLOCK = 50_000  # rows that are encoded and predicted at once
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict the rows of a command line and return its exit code."""
-    about = "Predict new rows by the model of a run."
-    parser = Parser(prog=program("predict"), description=about)
+    parser = Parser("predict", "Predict new rows by the model of a run.")
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run, or a model.json")
     add("table", metavar="FILE", help=f"rows: {', '.join(READERS)}")
@@ -54,14 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         facts = setting.metadata
         choices = facts["choices"] or None
         add(f"--{name}", default=setting.default, choices=choices, help=facts["help"])
-    try:
-        with one_blas_thread():
-            print_out(predict(parser.parse_args(argv)))
-        return 0
-    except DadmmError as error:
-        return report_error(error)
-    except MemoryError:
-        return report_error("there is not enough memory; predict fewer rows at once")
+    with one_blas_thread():
+        print_out(predict(parser.parse_args(argv)))
+    return 0
 
 
 def predict(given: Namespace) -> str:

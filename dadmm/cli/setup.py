@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,14 +42,14 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
         checks.gather()
         return built
 
-    def read() -> str:
+    def read() -> list[Any]:
         graph, schedule = build_graph(config, count)
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
         places = None if graph.positions is None else graph.positions.tolist()
-        return json.dumps([len(graph), edges.tolist(), graph.names, places, rounds])
+        return [len(graph), edges.tolist(), graph.names, places, rounds]
 
-    n_nodes, edges, names, places, rounds = json.loads(from_rank_0(world, read))
+    n_nodes, edges, names, places, rounds = from_rank_0(world, read)
     positions = None if places is None else np.array(places)
     graph = Topology.from_edges(n_nodes, edges, names, positions)
     return graph, None if rounds is None else Schedule(n_nodes, rounds)
@@ -108,8 +108,8 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
             return []
         return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
-    blocks = collectively(world, load_tracks)
-    return Shards(dict(zip(hosted, map(Rows, world.scatter(blocks)), strict=True)))
+    blocks = world.scatter([[own] for own in collectively(world, load_tracks)])
+    return Shards({i: Rows(X) for i, (X,) in zip(hosted, blocks, strict=True)})
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:

@@ -27,9 +27,9 @@ from pathlib import Path
 from types import FrameType
 
 from dadmm.core import files, schema
-from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.arguments import Parser, program, reports_errors
 from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
 from dadmm.runs.config import RunConfig, check_harmless
@@ -60,10 +60,10 @@ GRID.toml, for 12 runs:
 
 
 def make_parser() -> Parser:
+    kind = RawDescriptionHelpFormatter
     parser = Parser(
-        prog=program("sweep"), description=ABOUT, epilog=EXAMPLE, allow_abbrev=False,
-        formatter_class=RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        "sweep", ABOUT, epilog=EXAMPLE, allow_abbrev=False, formatter_class=kind
+    )
     add = parser.add_argument
     add("grid", metavar="GRID.toml", help="the settings, or the folder of a sweep")
     add("--out", metavar="DIR", help="folder of the sweep")
@@ -77,25 +77,23 @@ def make_parser() -> Parser:
     return parser
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sweep, or write its table; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
-    try:
-        given = make_parser().parse_args(words[:end])
-        if os.path.isdir(given.grid):
-            return Sweep(Path(given.grid)).collect()
-        if given.out is None or (given.at_most or 1) < 1:
-            raise ConfigError("give --out DIR, and an --at-most of at least 1")
-        sweep = Sweep(Path(given.out), given.trust)
-        sweep.plan(given.grid, given.ranks)
-        if given.dry_run:
-            for name in sweep.chosen:
-                print(f"{read_progress(sweep.folder / name).label:<14}{name}")
-            return 0
-        return sweep.run(given.at_most, given.sbatch, words[end + 1 :])
-    except DadmmError as error:
-        return report_error(error)
+    given = make_parser().parse_args(words[:end])
+    if os.path.isdir(given.grid):
+        return Sweep(Path(given.grid)).collect()
+    if given.out is None or (given.at_most or 1) < 1:
+        raise ConfigError("give --out DIR, and an --at-most of at least 1")
+    sweep = Sweep(Path(given.out), given.trust)
+    sweep.plan(given.grid, given.ranks)
+    if given.dry_run:
+        for name in sweep.chosen:
+            print(f"{read_progress(sweep.folder / name).label:<14}{name}")
+        return 0
+    return sweep.run(given.at_most, given.sbatch, words[end + 1 :])
 
 
 def say(sentence: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from glob import escape, glob
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -182,41 +182,26 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
 
 def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
     """Return the data of the hosted nodes, which are on rank 0."""
-    every, text = list(whole.rows.values()), ""
-    if whole.encoding is not None:
-        sparse = not isinstance(every[0].X, np.ndarray)
-        text = json.dumps([whole.encoding.to_json(), sparse])
-    described, sparse = json.loads(world.share(text))
-    encoding = Encoding.from_json(described)
+    given = whole.encoding
+    encoding = Encoding.from_json(world.share(given and given.to_json()))
 
-    def scatter(arrays: Iterable[Array | None]) -> list[Array | None]:
-        """Return the vectors of the hosted nodes."""
-        blocks = world.scatter([np.array([own], float) for own in arrays])
-        return [block[0] for block in blocks]
+    def flat(rows: Rows) -> list[Array]:
+        X = rows.X
+        parts = [X] if isinstance(X, np.ndarray) else [X.data, X.indices, X.indptr]
+        return [*parts, *(own for own in (rows.y, rows.weight) if own is not None)]
 
-    hosted = world.hosted(n_nodes)
-    y: list[Array | None] = [None] * len(hosted)
-    weight = y
-    if encoding.target is not None:
-        y = scatter(rows.y for rows in every)
-    if encoding.weight is not None:
-        weight = scatter(rows.weight for rows in every)
-    if sparse:
-        from scipy.sparse import csr_array
+    blocks, found = world.scatter([*map(flat, whole.rows.values())]), {}
+    for i, parts in zip(world.hosted(n_nodes), blocks, strict=True):
+        weight = None if encoding.weight is None else parts.pop()
+        y = None if encoding.target is None else parts.pop()
+        X = parts[0]
+        if len(parts) > 1:
+            from scipy.sparse import csr_array
 
-        parts = [
-            scatter(getattr(rows.X, part) for rows in every)
-            for part in ("data", "indices", "indptr")
-        ]
-        width = len(encoding.feature_names)
-        X = [
-            csr_array((x, j.astype(int), k.astype(int)), shape=(len(k) - 1, width))
-            for x, j, k in zip(*parts, strict=True)
-        ]
-    else:
-        X = list(world.scatter([rows.X for rows in every]))
-    own = dict(zip(hosted, map(Rows, X, y, weight), strict=True))
-    return Shards(own, None, encoding, whole.gaps)
+            shape = len(parts[-1]) - 1, len(encoding.feature_names)
+            X = csr_array(tuple(parts), shape=shape)
+        found[i] = Rows(X, y, weight)
+    return Shards(found, None, encoding, whole.gaps)
 
 
 def shared_names(config: RunConfig) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 
 from dadmm.comm.traffic import Counter, count, counter
-from dadmm.comm.tree import Finish, Merge, Stacked, TreeReduction, Value
+from dadmm.comm.tree import TreeReduction, Value
 from dadmm.comm.wire import Box
 from dadmm.core.layout import Matrix
 from dadmm.graphs.incidence import Incidence
@@ -159,12 +159,10 @@ class Hosted:
         exchange = self.exchange
         return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
-    def total(
-        self,
-        rows: Iterable[Value],
-        merge: Merge | Stacked = np.add,
-        finish: Finish | None = None,
-    ) -> Value:
-        """Return the sum over all nodes of one value for each row of this process."""
+    def total(self, rows: Iterable[Value], *how: Value) -> Value:
+        """Return the values of all nodes merged, given one for each row here.
+
+        ``how`` are the other arguments of `TreeReduction.reduce`.
+        """
         values = dict(zip(self.nodes.tolist(), rows, strict=True))
-        return self.tree.reduce(values, merge, finish)
+        return self.tree.reduce(values, *how)

@@ -132,14 +132,14 @@ class TreeReduction:
         """
         found = self._merge_up(values, merge)
         if self._source < 0:
-            data = _pack(found[0] if finish is None else finish(_as_array(found[0])))
+            data = pack(found[0] if finish is None else finish(_as_array(found[0])))
         else:
             data = self._receive(self._source)
         for rank in self._targets:
             self._send(data, rank)
         self.sent[self._down] += 1, len(data)
         self._complete()
-        (whole,) = _unpack(data)
+        (whole,) = unpack(data)
         return whole
 
     def subtotals(
@@ -178,16 +178,16 @@ class TreeReduction:
                 for i, j in zip(parents.tolist(), children.tolist(), strict=True):
                     rows[i] = _as_array(join(rows[i], _as_received(rows[j])))
             elif what == RECEIVE:
-                arrived = _unpack(self._receive(rank))
+                arrived = unpack(self._receive(rank))
                 for j, value in zip(children.tolist(), arrived, strict=True):
                     rows[j] = value
             else:
-                parts = [_pack(rows[j]) for j in children.tolist()]
+                parts = [pack(rows[j]) for j in children.tolist()]
                 self._send(b"".join(parts), rank)
         below = rows[int(self._source < 0) : len(own)]
         some = below[:1] if stacks else below  # all have the same length
         self.sent[self._up, 0] += 1
-        self.sent[self._up, 1] += np.array([len(_pack(value)) for value in some], int)
+        self.sent[self._up, 1] += np.array([len(pack(value)) for value in some], int)
         return rows  # type: ignore[no-any-return]
 
     def _send(self, data: bytes, rank: int) -> None:
@@ -195,17 +195,8 @@ class TreeReduction:
         self._pending.append((self._comm.Isend(data, rank, TAG), data))
 
     def _receive(self, rank: int) -> bytes:
-        """Return the next message of a rank."""
-        from dadmm.comm.mpi_library import MPI
-
         assert self._comm is not None
-        status, pause = MPI.Status(), SHORTEST_SLEEP
-        while (message := self._comm.Improbe(rank, TAG, status)) is None:
-            time.sleep(pause)
-            pause = min(2.0 * pause, LONGEST_SLEEP)
-        data = bytearray(status.Get_count(MPI.BYTE))
-        message.Recv(data)
-        return bytes(data)
+        return receive(self._comm, rank)
 
     def _complete(self) -> None:
         """Wait until all messages of this process are sent, and count them."""
@@ -217,6 +208,19 @@ class TreeReduction:
             poll([request for request, _ in self._pending])
         count_outside(sum(len(data) for _, data in self._pending))
         self._pending.clear()
+
+
+def receive(comm: MPI.Comm, rank: int) -> bytes:
+    """Return the next message of a rank."""
+    from dadmm.comm.mpi_library import MPI
+
+    status, pause = MPI.Status(), SHORTEST_SLEEP
+    while (message := comm.Improbe(rank, TAG, status)) is None:
+        time.sleep(pause)
+        pause = min(2.0 * pause, LONGEST_SLEEP)
+    data = bytearray(status.Get_count(MPI.BYTE))
+    message.Recv(data)
+    return bytes(data)
 
 
 def _as_array(value: Value) -> Value:
@@ -241,7 +245,7 @@ def _as_received(value: Value) -> Value:
     return value if _is_numeric(value) else json.loads(json.dumps(value))
 
 
-def _pack(value: Value) -> bytes:
+def pack(value: Value) -> bytes:
     """Return the bytes of a value.
 
     An array has its type (7 bytes), number of axes (1 byte), shape and entries; another
@@ -255,7 +259,7 @@ def _pack(value: Value) -> bytes:
     return len(text).to_bytes(7, "little") + bytes([_JSON]) + text
 
 
-def _unpack(data: bytes) -> list[Value]:
+def unpack(data: bytes) -> list[Value]:
     """Return the values of a message."""
     values, at = [], 0
     while at < len(data):
@@ -266,8 +270,8 @@ def _unpack(data: bytes) -> list[Value]:
         else:
             shape = np.frombuffer(data, np.int64, ndim, at)
             dtype, at = np.dtype(kind.rstrip(b"\0").decode()), at + 8 * ndim
-            end = at + int(shape.prod()) * dtype.itemsize
-            entries = np.frombuffer(bytearray(data[at:end]), dtype)
+            entries = np.frombuffer(data, dtype, int(shape.prod()), at).copy()
+            end = at + entries.nbytes
             values.append(entries.reshape(shape))
         at = end
     return values

@@ -14,10 +14,10 @@ import numpy as np
 
 from dadmm.comm import identity, traffic
 from dadmm.comm.launch_link import wait_until_read
-from dadmm.comm.tree import TreeReduction, Value
+from dadmm.comm.tree import TAG, TreeReduction, Value, pack, receive, unpack
 from dadmm.core import errors
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Array, Matrix
 from dadmm.core.ranks import rank_and_size
 from dadmm.graphs.placement import hosts_of
 from dadmm.graphs.topology import Integers, Topology
@@ -66,19 +66,17 @@ class World:
         """Return the one-dimensional array of rank 0; all ranks pass the same type."""
         return array if self.comm is None else self._mpi.broadcast(self.comm, array)
 
-    def share(self, text: str) -> str:
-        """Return the text of rank 0 on every rank."""
-        data = np.frombuffer(text.encode(), dtype=np.uint8)
-        return self.share_array(data).tobytes().decode()
+    def share(self, value: Any) -> Any:
+        """Return what rank 0 passes, as JSON can hold it, on every rank."""
+        return json.loads(self.share_array(_as_json(value)).tobytes())
 
-    def texts(self, text: str, everywhere: bool = True) -> list[str]:
-        """Return the texts of all ranks, in order, on every rank, or on rank 0."""
-        own = np.frombuffer(text.encode(), dtype=np.uint8)
-        data, lengths = self.joined(own, everywhere)
+    def told(self, value: Any, everywhere: bool = True) -> list[Any]:
+        """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
+        data, lengths = self.joined(_as_json(value), everywhere)
         if self.rank and not everywhere:
             return []
         parts = np.split(data, lengths.cumsum()[:-1])
-        return [part.tobytes().decode() for part in parts]
+        return [json.loads(part.tobytes()) for part in parts]
 
     def gather(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
@@ -96,26 +94,26 @@ class World:
         owner = np.argsort(self.hosts, kind="stable")  # of each block
         return rows[np.argsort(np.repeat(owner, sizes), kind="stable")]
 
-    def scatter(self, blocks: Sequence[Matrix]) -> list[Matrix]:
-        """Return the blocks of the nodes of this process; rank 0 passes all blocks."""
-        comm = self.comm
-        if comm is None:
-            return [*blocks]
-        self._mpi.wait_sleeping(comm.Ibarrier())
+    def scatter(self, blocks: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Return the arrays of each node of this process; rank 0 passes those of all.
+
+        All nodes have equally many.
+        """
         hosts = np.arange(self.size) if self.hosts is None else self.hosts
+        comm, own = self.comm, np.flatnonzero(hosts == self.rank).tolist()
+        if comm is None:
+            return [[*arrays] for arrays in blocks]
+        self._mpi.wait_sleeping(comm.Ibarrier())
         if self.rank:
-            shapes = np.empty((int((hosts == self.rank).sum()), 2), dtype=np.int64)
-            comm.Recv(shapes, source=0)
-            found = [np.empty(shape) for shape in shapes]
-            for block in found:
-                comm.Recv(block, source=0)
-            return found
+            found = unpack(receive(comm, 0))
+            count = len(found) // len(own)
+            return [found[k * count : (k + 1) * count] for k in range(len(own))]
         for rank in range(1, self.size):
-            theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
-            for part in (np.array([rows.shape for rows in theirs]), *theirs):
-                traffic.count_outside(part.nbytes)
-                comm.Send(np.ascontiguousarray(part), dest=rank)
-        return [blocks[i] for i in np.flatnonzero(hosts == 0).tolist()]
+            theirs = np.flatnonzero(hosts == rank).tolist()
+            data = b"".join(pack(array) for i in theirs for array in blocks[i])
+            traffic.count_outside(len(data))
+            comm.Send(data, rank, TAG)
+        return [[*blocks[i]] for i in own]
 
     def reduce(self, graph: Topology, values: Sequence[Value], *how: Value) -> Value:
         """Return the values of all nodes merged, by default added, on every rank.
@@ -241,9 +239,13 @@ def collectively(world: World, step: Callable[..., T], *args: object) -> T:
     return value
 
 
-def from_rank_0(world: World, step: Callable[[], str]) -> str:
-    """Return the text that ``step()`` returns on rank 0; if it fails, raise on all."""
+def from_rank_0(world: World, step: Callable[[], Any]) -> Any:
+    """Return what ``step()`` returns on rank 0, as JSON; if it fails, raise on all."""
     return world.share(collectively(world, str if world.rank else step))
+
+
+def _as_json(value: Any) -> Array:
+    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
 
 
 class Checks:
@@ -294,7 +296,7 @@ class Checks:
             message = f"rank {world.rank}: {failure}" if world.rank else str(failure)
             mine = {"hashes": hashes, "failed_at": failed_at, "message": message}
             mine["kind"] = type(failure).__name__
-        everyone = [json.loads(text) for text in world.texts(json.dumps(mine))]
+        everyone = world.told(mine)
         for step in range(1, self._step + 1):
             for them in everyone:
                 if them.get("failed_at") == step:
@@ -302,8 +304,7 @@ class Checks:
                         raise failure
                     raise getattr(errors, them["kind"], DadmmError)(them["message"])
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
-                texts = world.texts(json.dumps(dict(self._facts[step])))
-                identity.raise_difference([json.loads(text) for text in texts])
+                identity.raise_difference(world.told(dict(self._facts[step])))
         return [them["own"] for them in everyone]
 
 

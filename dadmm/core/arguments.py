@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, TextIO
 
-from dadmm.core.errors import ConfigError, printable
+from dadmm.core.errors import ConfigError, DadmmError, printable
 
 BAD_INPUT = 2  # exit code
 LONGEST = 1000  # characters of an error
+P = ParamSpec("P")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `ConfigError` instead of printing the usage and exiting."""
+    """The parser of a command; it raises `ConfigError` where others print the usage."""
+
+    def __init__(self, command: str, about: str, **more: Any) -> None:
+        super().__init__(prog=program(command), description=about, **more)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
@@ -60,3 +66,18 @@ def report_error(error: object) -> int:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     print(f"dadmm: error: {text}", file=sys.stderr, flush=True)
     return BAD_INPUT
+
+
+def reports_errors(main: Callable[P, int]) -> Callable[P, int]:
+    """Return the main function of a command that prints errors of its input."""
+
+    @wraps(main)
+    def reporting(*args: P.args, **named: P.kwargs) -> int:
+        try:
+            return main(*args, **named)
+        except DadmmError as error:
+            return report_error(error)
+        except MemoryError:
+            return report_error("there is not enough memory; use fewer rows or runs")
+
+    return reporting

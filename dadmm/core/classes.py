@@ -1,13 +1,23 @@
-"""Classes of a user by their place, as ``package.module:Class``."""
+"""Classes of a user by their place, ``package.module:Class``; optional packages."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
+from collections.abc import Iterable
 from operator import attrgetter
 
-from dadmm.core.errors import ConfigError, shown
+from dadmm.core.errors import ConfigError, DadmmError, shown
+
+
+def require(
+    package: str, user: str, extra: str, error: type[DadmmError] = ConfigError
+) -> None:
+    """Raise unless a package of an extra is installed, which its user needs."""
+    if importlib.util.find_spec(package) is None:
+        raise error(f"{user} needs {package}; pip install 'dadmm[{extra}]' installs it")
 
 
 def place_of(kind: type) -> str:
@@ -22,6 +32,18 @@ def check_place(what: str, place: str) -> None:
     if not colon or not all(word.isidentifier() for word in words):
         raise ConfigError(
             f"{what} {shown(place)} is not of the form package.module:Class"
+        )
+
+
+def check_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise unless a name is a known one, or has the form of a class's place."""
+    words = [*known]
+    if ":" in str(name):
+        check_place(what, name)
+    elif name not in words:
+        raise ConfigError(
+            f"unknown {what} {shown(name)}; choose one of {', '.join(words)}, or a "
+            "class of your own as package.module:Class"
         )
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import stat
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dadmm.core import files
-from dadmm.core.errors import ConfigError, OutputError, shown
+from dadmm.core.errors import ConfigError, DadmmError, OutputError, shown
 from dadmm.core.layout import Array
 
 T = TypeVar("T")
@@ -44,6 +45,28 @@ def unreadable(path: str | Path, error: BaseException) -> ConfigError:
     """Return an error which says that a file cannot be read, and why."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
+
+
+@contextmanager
+def reading(
+    path: Path, error: type[DadmmError] = ConfigError, advice: str = "check the path"
+) -> Iterator[None]:
+    """Raise what a reader of a file raises as one sentence, which names the file."""
+    try:
+        check_regular(path)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
+            yield
+    except error as known:
+        raise error(f"{path}: {known}") from None
+    except Exception as other:  # parsers raise many types on a broken file
+        reason = str(other).partition("\n")[0].partition(";")[0].rstrip(".")
+        said = f"{path} is not a valid {path.suffix} file: {reason}"
+        if isinstance(other, OSError) and other.errno is not None:
+            said = f"cannot read {path}: {other.strerror}; {advice}"
+        elif isinstance(other, MemoryError):
+            said = f"there is not enough memory to read {path} ({reason})"
+        raise error(said) from None
 
 
 def parse(
@@ -93,14 +116,10 @@ def toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def read_arrays(path: str | Path) -> dict[str, Array]:
+def read_arrays(path: Path) -> dict[str, Array]:
     """Return the arrays of a .npz file."""
-    try:
-        check_regular(path)
-        with np.load(path, allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in file.files}
-    except Exception as error:  # numpy and zipfile raise many types
-        raise unreadable(path, error) from None
+    with reading(path), np.load(path, allow_pickle=False) as file:
+        return {name: np.asarray(file[name]) for name in file.files}
 
 
 @contextmanager

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core import documents
+from dadmm.core.classes import require
+from dadmm.core.documents import reading
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array, Matrix
 from dadmm.data import matlab
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
+ADVICE = (
+    "check the path, the number of nodes, and that {node} stands for the number of a "
+    "node"
+)
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 ALL = slice(None)
 Place = str | PathLike[str]
@@ -241,28 +245,8 @@ def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path,
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     if key and not reader.archive:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
-    try:
-        documents.check_regular(file)
-        with (
-            file.open("rb"),  # may raise that it is not permitted
-            np.errstate(all="ignore"),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
-            yield reader, file, key
-    except ShardError as error:
-        raise ShardError(f"{file}: {error}") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # parsers raise many types on a broken file
-        reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
-        said = f"{file} is not a valid {file.suffix} file: {reason}"
-        if isinstance(error, OSError) and error.errno is not None:
-            said = (
-                f"cannot read {file}: {error.strerror}; check the path, the number of "
-                "nodes, and that {node} stands for the number of a node"
-            )
-        raise ShardError(said) from None
+    with reading(file, ShardError, ADVICE), file.open("rb"):  # if that is permitted
+        yield reader, file, key
 
 
 def _read(
@@ -381,13 +365,9 @@ def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
 
 def _parquet(file: Path) -> tuple[ParquetFile, list[int]]:
     """Return a .parquet file, and the number of rows up to each row group."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise ShardError(
-            "it needs pyarrow; install it with pip install 'dadmm[tables]', or save "
-            "the table in another format"
-        ) from None
+    require("pyarrow", "it", "tables", ShardError)
+    from pyarrow import parquet
+
     whole = parquet.ParquetFile(file)
     groups = map(whole.metadata.row_group, range(whole.num_row_groups))
     return whole, [0, *accumulate(group.num_rows for group in groups)]

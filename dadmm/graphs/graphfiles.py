@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dadmm.core.documents import check_regular
+from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
 from dadmm.core.layout import Matrix
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from networkx import Graph as NetworkxGraph
 
 LONGEST = 100  # characters of a name
-T = TypeVar("T")
 ENDS = ("source", "target")
 
 
@@ -32,27 +30,10 @@ class Graph(NamedTuple):
 
 
 def read(file: Path) -> Graph:
-    """Return the graph in a file; `topologies/README.md` has the formats."""
+    """Return the graph in a file; call it within `documents.reading`."""
     if file.suffix not in READERS:
-        known = ", ".join(READERS)
-        raise TopologyError(f"{file} is not a graph file; use one of {known}")
-    return read_by(READERS[file.suffix], file)
-
-
-def read_by(reader: Callable[[Path], T], file: Path) -> T:
-    """Return what a reader finds in a file; its errors name the file."""
-    try:
-        check_regular(file)
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
-            return reader(file)
-    except TopologyError as error:
-        raise TopologyError(f"{file}: {error}") from None
-    except OSError as error:
-        reason = f"{error.strerror}; check the path"
-    except Exception as error:  # parsers raise many types on a broken file
-        reason = f"not valid {file.suffix} ({str(error).partition(chr(10))[0]})"
-    raise TopologyError(f"cannot read the graph {file}: {reason}")
+        raise TopologyError(f"not a graph file; use one of {', '.join(READERS)}")
+    return READERS[file.suffix](file)
 
 
 def numbered(
@@ -146,11 +127,9 @@ def read_links(file: Path) -> Graph:
     beside = file.with_name(file.name.replace("links", "nodes"))
     if beside == file or not beside.exists():
         return numbered(pairs, dict.fromkeys(end for pair in pairs for end in pair))
-    nodes = read_by(lambda path: read_table(path, ("id", "x", "y")), beside)
-    try:
+    with reading(beside, TopologyError):
+        nodes = read_table(beside, ("id", "x", "y"))
         positions = np.array([row[1:] for row in nodes], dtype=float).reshape(-1, 2)
-    except ValueError as error:
-        raise TopologyError(f"{beside}: x and y must be numbers ({error})") from None
     return numbered(pairs, [row[0] for row in nodes], positions)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm.core import schema
+from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import graphfiles, topology
 from dadmm.graphs.topology import Integers, Topology, as_pairs
@@ -128,11 +129,10 @@ class Schedule:
         A row says that an edge is up in iteration t, counted from 1. Times repeat after
         the largest. Every edge of the graph must be up at some time.
         """
-
-        def schedule(file: Path) -> Schedule:
-            number = {graph.label(i): i for i in range(len(graph))}
-            known = {tuple(pair) for pair in graph.edges.tolist()}
-            found = defaultdict(list)
+        file, found = Path(path), defaultdict(list)
+        number = {graph.label(i): i for i in range(len(graph))}
+        known = {tuple(pair) for pair in graph.edges.tolist()}
+        with reading(file, TopologyError):
             for t, *ends in graphfiles.read_table(file, ("t", *graphfiles.ENDS)):
                 pair = tuple(number.get(end, -1) for end in ends)
                 is_time = t.isdecimal() and 0 < int(t) <= LONGEST
@@ -144,8 +144,6 @@ class Schedule:
                 found[int(t)].append(pair)
             rounds = [found[t] for t in range(1, 1 + max(found, default=0))]
             return cls(len(graph), rounds, graph)
-
-        return graphfiles.read_by(schedule, Path(path))
 
     @classmethod
     def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule | None:
@@ -173,8 +171,9 @@ class Schedule:
             if name in topology.GRAPHS:
                 rounds.append(topology.build(name, n_nodes, seed).edges)
                 continue
-            found = graphfiles.read(Path(name))
-            pairs = as_pairs(found.edges)
+            with reading(Path(name), TopologyError):
+                found = graphfiles.read(Path(name))
+                pairs = as_pairs(found.edges)
             if found.names:
                 own = [number.setdefault(word, len(number)) for word in found.names]
                 pairs = np.array(own)[pairs]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
 from dadmm.graphs import graphfiles
 from dadmm.graphs.measures import components, connected_pairs, diameter
@@ -229,11 +230,8 @@ class Topology:
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Topology:
         """Return the graph in a file; `topologies/README.md` has the formats."""
-        found = graphfiles.read(Path(path))
-        try:
-            return cls.from_edges(*found)
-        except TopologyError as error:
-            raise TopologyError(f"{path}: {error}") from None
+        with reading(Path(path), TopologyError):
+            return cls.from_edges(*graphfiles.read(Path(path)))
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the graph as an edge list."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dadmm.core.classes import check_place, import_class, place_of
-from dadmm.core.errors import ConfigError, shown
+from dadmm.core.classes import check_name, import_class, place_of
+from dadmm.core.errors import ConfigError
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, GlobalBalance, Scheme
 from dadmm.penalty.snap import SNAP
 
@@ -64,22 +64,11 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
                 f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
             )
         return scheme
-    check_name(scheme)
+    check_name("scheme", scheme, SCHEMES)
     if scheme in SCHEMES:
         return SCHEMES[scheme](**given)
     found: Scheme = import_class("scheme", scheme, (Scheme,))(**given)
     return found
-
-
-def check_name(name: str) -> None:
-    """Raise unless a name is a known scheme or has the form of a class's place."""
-    if ":" in str(name):
-        check_place("scheme", name)
-    elif name not in list(SCHEMES):
-        raise ConfigError(
-            f"unknown scheme {shown(name)}; choose one of {', '.join(SCHEMES)}, or a "
-            "class of your own as package.module:Class"
-        )
 
 
 def name_of(scheme: Scheme) -> str:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dadmm.core.classes import check_place, import_class
+from dadmm.core import classes
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
@@ -57,15 +57,9 @@ def arguments(kind: type[Any]) -> Arguments:
 
 
 def check_name(name: str) -> None:
-    """Raise unless a name is a known problem or a valid path of a class."""
-    if ":" in name:
-        check_place("problem", name)
-    elif name not in PROBLEMS and name not in _from_packages():
-        known = ", ".join([*PROBLEMS, *_from_packages()])
-        raise ConfigError(
-            f"unknown problem {name!r}; choose one of {known}, or a class of your own "
-            "as package.module:Class"
-        )
+    """Raise unless a name is a known problem or has the form of a class's place."""
+    if name not in PROBLEMS:
+        classes.check_name("problem", name, [*PROBLEMS, *_from_packages()])
 
 
 def find(name: str) -> type:
@@ -74,7 +68,7 @@ def find(name: str) -> type:
     if name in PROBLEMS:
         return PROBLEMS[name]
     place = name if ":" in name else _from_packages()[name]
-    found = import_class("problem", place, installed=place != name)
+    found = classes.import_class("problem", place, installed=place != name)
     check_members(found, name)
     return found
 

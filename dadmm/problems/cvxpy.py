@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm.core.classes import require
 from dadmm.core.errors import ProblemError, shown
 from dadmm.core.layout import Layout, Vector
 from dadmm.problems.base import WithStart
@@ -86,15 +87,10 @@ class Cvxpy(WithStart):
     def __init__(
         self, problem: Problem, variables: Sequence[Variable] | Mapping[str, Variable]
     ) -> None:
-        try:
-            import clarabel  # noqa: F401
-            import cvxpy  # noqa: F401
-            from scipy import sparse
-        except ImportError as error:
-            raise ProblemError(
-                f"Cvxpy needs the package {error.name}; install it with "
-                "pip install 'dadmm[cvxpy]'"
-            ) from None
+        for package in ("clarabel", "cvxpy", "scipy"):
+            require(package, "Cvxpy", "cvxpy", ProblemError)
+        from scipy import sparse
+
         _check_problem(problem)
         shared, private = _parts(problem, variables)
         parts = shared | private

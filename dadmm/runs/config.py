@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from dadmm import penalty
 from dadmm.comm.sending import check_drop
 from dadmm.core import files
+from dadmm.core.classes import check_name
 from dadmm.core.documents import Table, read_toml, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields
@@ -46,7 +47,7 @@ class RunConfig(Settings):
     def __post_init__(self) -> None:
         check_fields(self)
         builder.check_name(self.problem)
-        penalty.check_name(self.scheme)
+        check_name("scheme", self.scheme, penalty.SCHEMES)
         self._check_suited()
         self._set_defaults()
         # the class of a scheme of one's own is imported when the run starts

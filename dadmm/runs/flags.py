@@ -11,7 +11,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from dadmm.core.arguments import Parser, program
+from dadmm.core.arguments import Parser
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import from_text, from_toml
@@ -82,10 +82,10 @@ def typed(name: str, value: Any, source: str) -> Any:
 def _parser() -> Parser:
     """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
-        prog=program("run"),
+        "run",
+        "Decentralised consensus optimisation: a node is an MPI rank, or nodes share "
+        "ranks (--nodes).",
         usage="%(prog)s [options]",
-        description="Decentralised consensus optimisation: a node is an MPI rank, or "
-        "nodes share ranks (--nodes).",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         add_help=False,

@@ -270,12 +270,7 @@ class RunFolder:
             os.close(handle)
 
     def resume(
-        self,
-        start: int,
-        n_rows: int,
-        n_edges: int | None,
-        observe: Observe,
-        step: int,
+        self, start: int, n_rows: int, n_edges: int | None, observe: Observe, step: int
     ) -> None:
         """Prepare the folder for a run that continues after iteration ``start``.
 

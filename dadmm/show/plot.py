@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dadmm.core.arguments import Parser, program, report_error
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.arguments import Parser, reports_errors
+from dadmm.core.classes import require
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import StoredRun, run_folders
 
@@ -25,9 +25,10 @@ BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line and return its exit code."""
-    parser = Parser(prog=program("plot"), description="Draw runs.")
+    parser = Parser("plot", "Draw runs.")
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
     add("--out", metavar="DIR", help="folder of the figures (default: the first RUN)")
@@ -37,10 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "the network figure (default: up to four, chosen by change)")  # fmt: skip
     add("--format", type=_formats, default=["png", "svg"], metavar="png,svg",
         help=f"one or several of {', '.join(FORMATS)} (default: png,svg)")  # fmt: skip
-    try:
-        return draw(parser.parse_args(argv))
-    except DadmmError as error:
-        return report_error(error)
+    return draw(parser.parse_args(argv))
 
 
 def _iterations(text: str) -> list[int]:
@@ -61,15 +59,9 @@ def _formats(text: str) -> list[str]:
 
 def draw(given: argparse.Namespace) -> int:
     """Draw the figures and print their paths."""
-    try:
-        from dadmm.show.to_matplotlib import save
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ConfigError(
-            "drawing needs matplotlib; pip install matplotlib, or run ./launch/setup "
-            "in a clone, which adds it to its .venv"
-        ) from None
+    require("matplotlib", "drawing", "plot")
+    from dadmm.show.to_matplotlib import save
+
     runs = [StoredRun.read(folder) for folder in run_folders(given.runs)]
     folder = Path(given.out) if given.out else runs[0].folder
     prefix, lacking = "compare-" if len(runs) > 1 else "", list[str]()

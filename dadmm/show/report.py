@@ -6,16 +6,16 @@ a page that cannot be written.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
 
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, program, report_error
+from dadmm.core.arguments import Parser, print_out, reports_errors
+from dadmm.core.classes import require
 from dadmm.core.documents import writing
-from dadmm.core.errors import ConfigError, DadmmError, OutputError
+from dadmm.core.errors import OutputError
 from dadmm.core.schema import number
 from dadmm.runs.folder import REPORT, RunFolder
 from dadmm.runs.stored import read_run, run_folders
@@ -26,12 +26,10 @@ EVERY = number("0, or from 1 to 1e6 seconds", lambda x: x == 0 or 1 <= x <= 1e6)
 START = b"<!DOCTYPE html>\n<!-- a report of dadmm -->\n"  # of every page
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page of a command line and return its exit code."""
-    parser = Parser(
-        prog=program("report"),
-        description="Write a page about runs, one file for a browser.",
-    )
+    parser = Parser("report", "Write a page about runs, one file for a browser.")
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, which may be going "
         "on, or of several, such as a sweep; or of dadmm compare")  # fmt: skip
@@ -39,31 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         "in the first of several)")  # fmt: skip
     add("--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
         "again until no run is going on; an open page reloads itself")  # fmt: skip
-    try:
-        given = parser.parse_args(argv)
-        EVERY.check("--every", given.every)
-        folders = run_folders(given.runs)
+    given = parser.parse_args(argv)
+    EVERY.check("--every", given.every)
+    folders = run_folders(given.runs)
+    with suppress(KeyboardInterrupt):  # the usual end of --every
         out, is_going = write_page(folders, given.out, given.every)
         print_out(f"{out.resolve().as_uri()}\n")
         while given.every and is_going:
             time.sleep(given.every)
             _, is_going = write_page(folders, given.out, given.every)
-        return 0
-    except DadmmError as error:
-        return report_error(error)
-    except MemoryError:
-        return report_error("there is not enough memory for the rows of these runs")
-    except KeyboardInterrupt:  # the usual end of --every
-        return 0
-
-
-def check_plotly() -> None:
-    """Raise if plotly, which draws in the browser, is missing."""
-    if sys.modules.get("plotly", find_spec) is None or find_spec("plotly") is None:
-        raise ConfigError(
-            "the report needs plotly; pip install plotly, or run ./launch/setup in a "
-            "clone, which adds it to its .venv"
-        )
+    return 0
 
 
 def write_page(
@@ -73,7 +56,7 @@ def write_page(
 
     Then an open page loads itself again after ``every`` seconds.
     """
-    check_plotly()
+    require("plotly", "the report", "report")
     if len(folders) == 1 and is_comparison(folders[0]):
         place = write_comparison(folders[0], *read_comparison(folders[0]), out)
         return place, False

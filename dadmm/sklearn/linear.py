@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -380,17 +379,16 @@ def _all_labels(world: World, labels: Array) -> Array:
 
     Only rank 0 knows which rank has which label.
     """
-    mine = json.dumps([labels.dtype.str, labels.tolist()])
-    texts = world.texts(mine, everywhere=False)
+    mine = [labels.dtype.str, labels.tolist()]
+    found = [np.array(own, kind) for kind, own in world.told(mine, everywhere=False)]
 
-    def join() -> str:  # on rank 0; on others there are no texts
-        found = [np.array(own, kind) for kind, own in map(json.loads, texts)]
+    def join() -> list[Any]:  # on rank 0; on others nothing is found
         if len({isinstance(own[0], str) for own in found}) > 1:
             raise ProblemError(
                 "labels differ in type between ranks; give numbers or text on all"
             )
         together = np.unique(np.concatenate(found or [np.empty(0)]))
-        return json.dumps([together.dtype.str, together.tolist()])
+        return [together.dtype.str, together.tolist()]
 
-    kind, every = json.loads(world.share(on_all_ranks(world, join)))
+    kind, every = world.share(on_all_ranks(world, join))
     return np.array(every, dtype=kind)

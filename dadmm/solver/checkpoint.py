@@ -103,8 +103,7 @@ class Checkpoints:
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume and not self._loaded:
-            found = from_rank_0(world, lambda: str(latest(self.root, n_nodes)))
-            self.start = int(found)
+            self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
             self._loaded = collectively(
                 world, lambda: {i: self._load(i) for i in hosted}
             )

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
-from dadmm.comm.tree import Finish, Merge, Stacked
 from dadmm.comm.world import World
 from dadmm.core.layout import Array, Vector
 from dadmm.graphs.topology import Topology
@@ -60,13 +59,9 @@ class SolveKind(RunKind):
             return
         with world.tree(topology) as tree:
 
-            def total(
-                rows: Sequence[Array],
-                merge: Merge | Stacked = np.add,
-                finish: Finish | None = None,
-            ) -> Array:
+            def total(rows: Sequence[Array], *how: Any) -> Array:
                 values = dict(zip(self.problems, rows, strict=True))
-                return np.asarray(tree.reduce(values, merge, finish))
+                return np.asarray(tree.reduce(values, *how))
 
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent

@@ -126,11 +126,7 @@ class RawKind(SolveKind):
 
 
 def relative_errors(
-    problem: SubspaceProblem,
-    theta: Vector,
-    slope: Vector,
-    gaps: Matrix,
-    moment: Matrix,
+    problem: SubspaceProblem, theta: Vector, slope: Vector, gaps: Matrix, moment: Matrix
 ) -> Matrix:
     """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
 

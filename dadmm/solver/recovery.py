@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, iterate
+from dadmm.admm.rule import SAVED
 from dadmm.admm.state import State
-from dadmm.admm.stopping import NeighbourStopping
 from dadmm.comm.exchange import Part
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
@@ -228,5 +228,6 @@ def reopened(left: State, incidence: Incidence, layout: Layout) -> State:
     left.mean /= incidence.count[:, None]
     alone = incidence.degrees == 0
     left.mean[alone] = layout.shared(left.theta)[alone]
-    left.stopping = NeighbourStopping.without_agreement(left.stopping)
+    left.stopping = left.stopping[:, :SAVED].copy()  # without votes
+    left.stopping[:, 0] = 0.0  # `CriteriaLog.held`
     return left

@@ -257,11 +257,10 @@ def run_plan(
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         size = next(iter(kind.within.values())).layout.shared_size
-        nodes, survives = (
-            row_order(topology, kind.within),
-            given["on_failure"] != "abort",
+        nodes, survives = row_order(topology, kind.within), given["on_failure"]
+        exchange = make_exchange(
+            world, topology, size, nodes, given["wait"], survives != "abort"
         )
-        exchange = make_exchange(world, topology, size, nodes, given["wait"], survives)
         run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent

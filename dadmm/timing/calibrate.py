@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import nnls
 
-from dadmm.core import documents
-from dadmm.core.arguments import Parser, program, report_error
-from dadmm.core.documents import write_text
-from dadmm.core.errors import ConfigError, DadmmError, shown
+from dadmm.core.arguments import Parser, reports_errors
+from dadmm.core.documents import reading, write_text
+from dadmm.core.errors import ConfigError, shown
 from dadmm.timing.network import CLASSES, Link, Network
 
 
@@ -40,14 +40,8 @@ def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
         )
     times = np.array([np.median(seconds[sizes == size]) for size in points])
     design = np.stack([1 / times, points / times], axis=1)
-    best, least = np.zeros(2), math.inf
-    for columns in ([0, 1], [0], [1]):  # both, or one if the other is negative
-        found = np.zeros(2)
-        found[columns] = np.linalg.pinv(design[:, columns]).sum(axis=1)
-        misfit = float(np.sum((design @ found - 1) ** 2))
-        if (found >= 0).all() and misfit < least:
-            best, least = found, misfit
-    latency, pace = best.tolist()
+    scale = design.max(axis=0)
+    latency, pace = (nnls(design / scale, np.ones(len(times)))[0] / scale).tolist()
     return latency, 1 / pace if pace > 0 else math.inf
 
 
@@ -66,12 +60,8 @@ def calibrated(rows: Iterable[Mapping[str, str]], name: str = "network") -> Netw
 
 def read(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
-    try:
-        documents.check_regular(path)
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise documents.unreadable(path, error) from None
+    with reading(path), open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
     for column in ("class", "bytes", "seconds"):
         if not rows or column not in rows[0]:
             raise ConfigError(
@@ -90,26 +80,18 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
-    parser = Parser(
-        prog=program("calibrate"),
-        description="Fit latency and bandwidth to measured messages.",
-    )
-    parser.add_argument(
-        "rows", metavar="ROWS.csv", help="columns: class, bytes, seconds"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="file for the network (default: print)"
-    )
-    try:
-        given = parser.parse_args(argv)
-        path = Path(given.out or given.rows)
-        text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
-        if given.out:
-            write_text(path, text)
-    except DadmmError as error:
-        return report_error(error)
-    if not given.out:
+    parser = Parser("calibrate", "Fit latency and bandwidth to measured messages.")
+    add = parser.add_argument
+    add("rows", metavar="ROWS.csv", help="columns: class, bytes, seconds")
+    add("--out", metavar="FILE", help="file for the network (default: print)")
+    given = parser.parse_args(argv)
+    path = Path(given.out or given.rows)
+    text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
+    if given.out:
+        write_text(path, text)
+    else:
         print(text, end="")
     return 0

@@ -39,9 +39,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dadmm.comm.tree import spanning_tree
-from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.arguments import Parser, reports_errors
 from dadmm.core.documents import write_text
-from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.timing.network import CLASSES, Network
@@ -279,16 +278,13 @@ def table(replays: Sequence[Replay]) -> str:
     head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
     rows: list[tuple[str, ...]] = [head]
     for found in replays:
-        seconds, by_edge, link = (
-            (found.seconds, *found.breakdown),
-            found.path[1],
-            "none",
-        )
-        numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
+        seconds, by_edge, link = found.seconds, found.path[1], "none"
+        causes = (seconds, *found.breakdown)
+        numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in causes]  # else rounding
         if found.slowest is not None:
             i, j = map(found.trace.topology.label, found.slowest)
             e = by_edge.argmax()
-            share = by_edge[e] / max(found.seconds, 1e-300)
+            share = by_edge[e] / max(seconds, 1e-300)
             link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
         rows.append((found.network.name, *numbers, f"{found.wire_bytes:,}", link))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -313,28 +309,23 @@ def as_dict(found: Replay) -> dict[str, object]:
     }
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the predicted time of a run on each network; return the exit code."""
-    parser = Parser(
-        prog=program("replay"),
-        description="Predict the time of a recorded run on other networks.",
-    )
-    parser.add_argument("run", metavar="RUN", help="folder of a run")
-    parser.add_argument(
-        "--network", action="append", required=True, metavar="NAME",
-        help="a preset (host, lan, wan, wireless) or a TOML file; may be repeated",
-    )  # fmt: skip
-    parser.add_argument("--out", metavar="FILE", help="write the numbers as JSON")
-    try:
-        given = parser.parse_args(argv)
-        networks = [Network.read(name) for name in given.network]
-        trace = Trace.read(given.run)
-        found = [Replay(trace, network) for network in networks]
-        if given.out:
-            rows = [as_dict(item) for item in found]
-            write_text(Path(given.out), json.dumps(rows, indent=2) + "\n")
-    except DadmmError as error:
-        return report_error(error)
+    about = "Predict the time of a recorded run on other networks."
+    parser = Parser("replay", about)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of a run")
+    add("--network", action="append", required=True, metavar="NAME", help="a preset "
+        "(host, lan, wan, wireless) or a TOML file; may be repeated")  # fmt: skip
+    add("--out", metavar="FILE", help="write the numbers as JSON")
+    given = parser.parse_args(argv)
+    networks = [Network.read(name) for name in given.network]
+    trace = Trace.read(given.run)
+    found = [Replay(trace, network) for network in networks]
+    if given.out:
+        rows = [as_dict(item) for item in found]
+        write_text(Path(given.out), json.dumps(rows, indent=2) + "\n")
     if trace.collectives:
         print(
             f"dadmm: warning: {trace.collectives} collectives of this run are not "

@@ -27,9 +27,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.arguments import Parser, reports_errors
 from dadmm.core.documents import write_text
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.timing.network import SECONDS, quantity
@@ -202,32 +202,25 @@ def table(found: Waiting, rows: int = 5) -> str:
     return "\n".join(lines)
 
 
+@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the waiting times of a run; return the exit code."""
-    parser = Parser(
-        prog=program("waiting"),
-        description="Estimate how long nodes waited for each other in a run.",
-    )
-    parser.add_argument("run", metavar="RUN", help="folder of a run")
-    parser.add_argument(
-        "--way", metavar="TIME",
-        help="transfer time of the fastest message, if known, such as '50 us'",
-    )  # fmt: skip
-    parser.add_argument("--out", metavar="FILE", help="write all numbers as JSON")
-    try:
-        given = parser.parse_args(argv)
-        way = quantity(given.way, SECONDS, "--way") if given.way else None
-        found = waiting(Trace.read(given.run), way)
-        if given.out:
-            graph, *columns = found
-            numbers: dict[str, object] = {
-                name: values.tolist()
-                for name, values in zip(Waiting._fields[1:], columns, strict=True)
-            }
-            numbers |= {"share": found.share, "imbalance": found.imbalance}
-            numbers |= {"edges": graph.edges.tolist(), "names": graph.names}
-            write_text(Path(given.out), json.dumps(numbers) + "\n")
-    except DadmmError as error:
-        return report_error(error)
+    about = "Estimate how long nodes waited for each other in a run."
+    parser = Parser("waiting", about)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of a run")
+    add("--way", metavar="TIME", help="transfer time of the fastest message, if known, "
+        "such as '50 us'")  # fmt: skip
+    add("--out", metavar="FILE", help="write all numbers as JSON")
+    given = parser.parse_args(argv)
+    way = quantity(given.way, SECONDS, "--way") if given.way else None
+    found = waiting(Trace.read(given.run), way)
+    if given.out:
+        graph, *columns = found
+        named = zip(Waiting._fields[1:], columns, strict=True)
+        numbers: dict[str, object] = {name: own.tolist() for name, own in named}
+        numbers |= {"share": found.share, "imbalance": found.imbalance}
+        numbers |= {"edges": graph.edges.tolist(), "names": graph.names}
+        write_text(Path(given.out), json.dumps(numbers) + "\n")
     print(table(found))
     return 0

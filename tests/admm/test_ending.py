@@ -14,27 +14,25 @@ from dadmm.problems import PPCA
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 from tests.support.solving import solve
 
-RING = Topology.ring(5)
 CHAIN = Topology.chain(4)  # its diameter is 3
 
 
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 @pytest.mark.parametrize("stopping", RULES)
 def test_a_run_ends_when_all_are_satisfied(stopping, agreement):
-    problems = quadratics(5)
+    problems, ring = quadratics(5), Topology.ring(5)
     settings = {"scheme": "fixed", "stopping": stopping, "agreement": agreement}
-    loose = solve(problems, RING, tolerance=1e-3, **settings)
-    tight = solve(problems, RING, tolerance=1e-8, **settings)
+    loose, tight = (
+        solve(problems, ring, tolerance=x, **settings) for x in (1e-3, 1e-8)
+    )
 
-    assert loose.converged
-    assert tight.reason == "converged"
+    assert loose.reason == tight.reason == "converged"
     assert loose.iterations < tight.iterations < 300
-    assert len(tight.history) == tight.iterations
     assert distance(tight.theta, optimum(problems)) < 1e-5
 
 
-def test_a_callback_is_called_after_every_iteration_and_can_end_the_run():
-    """Its request takes a diameter to reach all, in one process as over MPI."""
+def test_a_callback_or_a_time_limit_ends_the_run_two_rounds_of_a_diameter_later():
+    """A request takes a diameter to reach all, in one process as over MPI."""
     seen = []
 
     def watch(t, run):
@@ -42,44 +40,24 @@ def test_a_callback_is_called_after_every_iteration_and_can_end_the_run():
         return "signal" if t == 7 else None
 
     result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
+    limited = solve(quadratics(4), CHAIN, tolerance=0, max_seconds=1e-9)
 
-    assert (result.reason, result.converged) == ("signal", False)
-    # two rounds of a diameter after that of 7
+    assert (result.reason, result.status) == ("signal", "not converged")
     assert seen == [(t, "") for t in range(1, 12)] + [(12, "signal")]
+    assert (limited.reason, limited.iterations) == ("max_seconds", 6)
 
 
 @pytest.mark.parametrize("scheme", ["fixed", "snap"])
 def test_an_optimum_at_zero_ends_the_run(scheme):
     """By the absolute tolerance: relative to |theta| nothing is small there."""
     centres = np.random.default_rng(0).standard_normal((4, 2))
-    centres -= centres.mean(axis=0)
-    problems = [Quadratic(5 * np.eye(2), b) for b in centres]
+    problems = [Quadratic(5 * np.eye(2), b) for b in centres - centres.mean(axis=0)]
 
     result = solve(problems, CHAIN, scheme=scheme, max_iter=200)
-    never = solve(problems, CHAIN, scheme=scheme, absolute_tolerance=0, max_iter=400)
+    never = solve(problems, CHAIN, scheme=scheme, absolute_tolerance=0, max_iter=300)
 
     assert (result.converged, never.converged) == (True, False)
     assert np.abs(result.theta).max() < 1e-4
-
-
-def test_a_time_limit_ends_the_run():
-    """At the end of the round after the one in which it is up."""
-    result = solve(quadratics(4), CHAIN, tolerance=0, max_seconds=1e-9)
-
-    assert (result.reason, result.iterations) == ("max_seconds", 2 * CHAIN.diameter)
-
-
-def test_an_iteration_in_which_only_a_check_failed_met_all_criteria():
-    """The history has the last unmet iteration, before several checks at the end."""
-    samples, _ = dadmm.datasets.synthetic()
-    nodes = [dadmm.problems.PPCA(rows, 5) for rows in dadmm.shard.split(samples, 20)]
-    graph = dadmm.Topology.cluster(20)
-    result = dadmm.solve(nodes, graph, init="independent", coordinates="raw")
-
-    names = ("disagreement_over_limit", "residual_over_limit")
-    factors = np.max([result.history[name] for name in names], axis=(0, 2))
-    assert result.ending.was_checked
-    assert result.ending.iteration == 1 + np.flatnonzero(factors >= 1.0)[-1]
 
 
 class Heavier(PPCA):
@@ -87,13 +65,6 @@ class Heavier(PPCA):
 
     def objectives(self, thetas, stats):
         return 2.0 * super().objectives(thetas, stats)
-
-
-def first_held(values, tolerance):
-    """Return the first iteration that ends PATIENCE small changes in a row."""
-    small = np.abs(np.diff(values)) < tolerance * np.abs(values[1:])
-    runs = np.lib.stride_tricks.sliding_window_view(small, PATIENCE).all(axis=1)
-    return np.argmax(runs) + PATIENCE + 1
 
 
 @pytest.mark.parametrize(("kind", "gaps"), [(PPCA, 0), (PPCA, 1), (Heavier, 0)])
@@ -114,6 +85,8 @@ def test_the_rule_objective_judges_equation_14_where_a_problem_knows_it(kind, ga
         stopping="objective", agreement="global", max_iter=300, callbacks=[watch],
     )  # fmt: skip
 
-    values = judged if kind is PPCA else np.sum(objectives, axis=1)
-    assert result.iterations == first_held(np.array(values), 1e-2) + 1
+    values = np.array(judged if kind is PPCA else np.sum(objectives, axis=1))
+    small = np.abs(np.diff(values)) < 1e-2 * np.abs(values[1:])
+    in_a_row = np.lib.stride_tricks.sliding_window_view(small, PATIENCE).all(axis=1)
+    assert result.iterations == np.argmax(in_a_row) + PATIENCE + 2
     assert_array_equal(result.history["objective"], objectives)  # those stay f_i

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm import Topology
 from dadmm.problems import PPCA
-from tests.support.problems import Quadratic, samples
+from tests.support.problems import Quadratic, quadratics, samples
 from tests.support.solving import solve
 
 
@@ -26,18 +26,15 @@ class Alone(PPCA):
 @pytest.mark.parametrize("scheme", ["fixed", "nap"])
 def test_a_run_does_not_show_which_problems_were_stacked(scheme):
     shards = [samples(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
-    settings = {"scheme": scheme, "max_iter": 60, "tolerance": 0}
+    settings = {"scheme": scheme, "max_iter": 30, "tolerance": 0, "record_edges": True}
     settings |= {"init": "independent", "coordinates": "raw", "eta0": 10.0}
     problems = [[kind(x, 2) for x in shards] for kind in (PPCA, Alone)]
-    together, alone = (
-        solve(own, Topology.cluster(6), record_edges=True, **settings)
-        for own in problems
-    )
+    together, alone = (solve(p, Topology.cluster(6), **settings) for p in problems)
 
     assert_array_equal(together.theta, alone.theta)
     assert_array_equal(together.history["dual"], alone.history["dual"])
     assert_array_equal(together.history.edges.rows, alone.history.edges.rows)
-    assert [problem.steps for problem in problems[1]] == [60] * 6
+    assert [problem.steps for problem in problems[1]] == [30] * 6
 
 
 class Returning(Quadratic):
@@ -81,27 +78,26 @@ def test_a_problem_may_return_lists_or_an_array_that_it_uses_again(returned, n):
     assert found.iterations == expected.iterations
 
 
-@pytest.mark.parametrize("method", ["prox", "objectives"])
-@pytest.mark.parametrize("wrong", [np.ones(1), np.ones((2, 1)), 1.0, None, "x", 0.5j])
-def test_numbers_of_another_shape_or_type_are_refused(wrong, method):
+def singular(found):
+    raise np.linalg.LinAlgError("singular")
+
+
+SHAPES = [np.ones(1), np.ones((2, 1)), 1.0, None, "x"]
+WRONG = [lambda own: own + 0.5j, *(lambda own, x=x: x for x in SHAPES)]
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "culprit"),
+    [(method, singular, "node 1 ") for method in ("expect", "prox", "objectives")]
+    + [(method, wrong, method) for method in ("prox", "objectives") for wrong in WRONG],
+)
+def test_a_problem_that_breaks_down_or_returns_other_numbers_is_refused(
+    method, change, culprit
+):
     """Numpy would repeat one number for all parameters, and cut imaginary parts."""
-    problems = [Quadratic(np.eye(2), np.ones(2)) for _ in range(3)]
-    for problem in problems:
-        own, is_complex = getattr(problem, method), isinstance(wrong, complex)
-        added = lambda *given, own=own: own(*given) + wrong  # noqa: E731
-        setattr(problem, method, added if is_complex else lambda *given: wrong)
+    problems = quadratics(3)
+    own = getattr(problems[1], method)
+    setattr(problems[1], method, lambda *given: change(own(*given)))
 
-    with pytest.raises(dadmm.ProblemError, match=method):
-        solve(problems, Topology.ring(3), scheme="nap")
-
-
-@pytest.mark.parametrize("method", ["expect", "prox", "objectives"])
-def test_a_problem_that_breaks_down_is_named(method):
-    def broken(*given):
-        raise np.linalg.LinAlgError("singular")
-
-    problems = [Quadratic(np.eye(2), np.ones(2)) for _ in range(3)]
-    setattr(problems[1], method, broken)
-
-    with pytest.raises(dadmm.ProblemError, match="node 1 "):
-        solve(problems, Topology.ring(3), scheme="fixed", eta0=1.0)
+    with pytest.raises(dadmm.ProblemError, match=culprit):
+        solve(problems, Topology.ring(3), scheme="nap", eta0=1.0)

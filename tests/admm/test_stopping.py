@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.rule import FRACTION, TRAIL, Rule
+from dadmm.admm.rule import FRACTION, Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
-from dadmm.comm.sending import Turn
-from dadmm.comm.wire import Box
-from tests.support.agreement import RULE, agree
+from tests.support.agreement import agree
 from tests.support.engine import stopping
 from tests.support.problems import distances, random_graph
 
@@ -23,7 +21,6 @@ CALM = {
     "mean": 10.0, "multipliers": 10.0,  # 2 lambda_i
     "disagreement": 0.5, "residual": 0.5,
 }  # fmt: skip
-STILL = CALM | {"previous": 10.0} | dict.fromkeys(list(CALM)[-2:], 0.0)
 
 
 def holds(rule, now, size=4):
@@ -77,26 +74,25 @@ def test_each_clause_counts_and_is_strict(change, met):
 
 
 @pytest.mark.parametrize("name", ["disagreement", "residual"])
-def test_near_zero_limits_follow_the_length_that_would_explain_all_of_f(name):
-    now = STILL | {"theta": 0.0, "objective": 8.0, "previous": 8.0}
-    rule, limit = Rule("optimality", 0.1, scaled=True), 0.1 * FRACTION * 4.0
-
-    assert holds(rule, now | {name: 0.999 * limit})
-    assert not holds(rule, now | {name: 1.001 * limit})
-
-
-@pytest.mark.parametrize("name", ["disagreement", "residual"])
-@pytest.mark.parametrize("length", [0.0, 10.0])
-@pytest.mark.parametrize("size", [1, 4, 100])
+@pytest.mark.parametrize(
+    ("rule", "length", "size", "limit"),
+    [
+        (Rule("optimality", 0.1, 0.01), length, size, 0.01 * size**0.5 + 0.1 * length)
+        for length in (0.0, 10.0)
+        for size in (1, 100)
+    ]
+    + [(Rule("optimality", 0.1, scaled=True), 0.0, 4, 0.1 * FRACTION * 4.0)],
+)
 def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
-    name, length, size
+    rule, name, length, size, limit
 ):
-    """Its limit is the root of the size; alone it decides where the optimum is zero."""
-    now = STILL | {"theta": length, "mean": length, "multipliers": length}
-    rule, limit = Rule("optimality", 0.1, 0.01), 0.01 * math.sqrt(size) + 0.1 * length
+    """Near zero, a scaled limit follows the length that would explain all of f."""
+    still = dict.fromkeys(("disagreement", "residual"), 0.0)
+    others = dict.fromkeys(("mean", "multipliers"), 10.0 if rule.scaled else length)
+    now = CALM | still | others | {"objective": 8.0, "previous": 8.0, "theta": length}
 
-    assert holds(rule, now | {name: 0.999 * limit}, size=size)
-    assert not holds(rule, now | {name: 1.001 * limit}, size=size)
+    for times, met in ((0.999, True), (1.001, False)):
+        assert holds(rule, now | {name: times * limit}, size=size) == met
 
 
 def expected_quiet(content, apart):
@@ -168,43 +164,3 @@ def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
     assert (mine._fields["quiet_count"], mine._fields["stop_at"]) == (3, 40)
     assert mine.due_request(20) == "signal"
     assert_array_equal(mine.state.header, before)
-
-
-@pytest.mark.parametrize("agreement", ["neighbours", "global"])
-def test_a_stopping_state_that_is_saved_continues_as_it_was(agreement):
-    """All numbers of `save` come back, whatever happened before."""
-    content = np.random.default_rng(0).random(100) < 0.8
-    one, other = (
-        stopping(RULE, exchange=None if agreement == "neighbours" else Votes())
-        for _ in range(2)
-    )
-    for t, satisfied in enumerate(content.tolist(), start=1):
-        one.work.objective[...] = 0.0 if satisfied else 1.0
-        one.judge(Box(0, 1), Turn(t))
-    saved = one.save()
-    other.restore(saved[None])
-
-    assert_array_equal(other.save(), saved)
-    assert np.isfinite(saved).sum() > TRAIL
-
-
-class Votes:
-    """An exchange of one node."""
-
-    def post(self, name, rows):
-        self.rows = rows
-
-    def read(self, name):
-        return self.rows
-
-
-def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
-    together = stopping(Rule("residuals", 0.1), exchange=Votes())
-    votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
-
-    heard = []
-    for row in votes:
-        together.hear(np.array(row, dtype=float))
-        heard.append(together.done(1))
-
-    assert heard == [False] * 7 + [True]

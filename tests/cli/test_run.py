@@ -21,7 +21,7 @@ from dadmm.__main__ import main as start
 from dadmm.cli import progress
 from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import world
-from dadmm.core import arguments, ranks
+from dadmm.core import ranks
 from dadmm.core.errors import ConfigError
 from dadmm.run import main
 from dadmm.runs import folder as run_folder
@@ -136,22 +136,18 @@ def test_files_of_a_run_are_as_documented():
     assert not (without / "edges.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "streams", "unbuffered"),
-    [(("--help",), "2>&1", "1"), (("--max-iter", 3), "", "")],
-)
-def test_a_closed_pipe_is_no_error(words, streams, unbuffered, home):
+@pytest.mark.parametrize("words", ["--help", "--max-iter 3"])
+def test_a_closed_pipe_is_no_error(words, home):
     """As after ``| head -2``: the run ends as usual, and its results are written."""
-    command = [sys.executable, "-m", "dadmm.run", *map(str, words), "--out", "run"]
+    command = [sys.executable, "-um", "dadmm.run", *words.split(), "--out", "run"]
     # the shell waits until the pipe has no reader
-    script = f'{{ sleep 0.2; "$@" {streams}; echo $? >code; }} | true'
-    env = variables(PYTHONUNBUFFERED=unbuffered, DADMM_PROGRESS="live")
+    script = '{ sleep 0.2; "$@" 2>&1; echo $? >code; } | true'
+    env = variables(DADMM_PROGRESS="live")
     ended = Job(["bash", "-c", script, "bash", *command], home, env).end()
 
-    lines = re.split(r"[\r\n]", ended.err)  # a slow run shows its progress
-    assert all(not line.strip() or "iteration " in line for line in lines), ended.err
+    assert ended.err == ""
     assert Path("code").read_text() == "0\n"
-    assert Path("run/summary.json").exists() == ("--max-iter" in words)
+    assert Path("run/summary.json").exists() == (words != "--help")
 
 
 def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
@@ -347,20 +343,6 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("PMI_RANK", "0")
     assert start(["waiting", "missing"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("place", "name", "run"),
-    [
-        ("/usr/bin/dadmm", "dadmm", "dadmm run"),
-        ("/a/dadmm/__main__.py", "python -m dadmm", "python -m dadmm run"),
-        ("/a/dadmm/run.py", "python -m dadmm", "python -m dadmm.run"),
-    ],
-)
-def test_a_command_is_named_as_it_was_started(place, name, run, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [place])
-
-    assert (arguments.program(), arguments.program("run")) == (name, run)
 
 
 def test_data_without_noise_are_no_reason_to_lose_the_results():

@@ -124,10 +124,20 @@ def write_files(folder: Path) -> None:
                        "word": "old,2," + rest, "empty": ""}.items():  # fmt: skip
         (folder / f"{name}.csv").write_text(lines[0] + "\n" + line)
     (folder / "less.csv").write_text("size,rooms\n1,2\n")
+    (folder / "other.csv").write_bytes("a;b;größe\n0,5;1,5;1\n".encode("latin-1"))
+    formulas = [re.sub("yes$", "=HYPERLINK(1)", line) for line in classes]
+    (folder / "formulas.csv").write_text("\n".join(["a,b,ill", *formulas, ""]))
+    (folder / "mine.csv").symlink_to("classes.csv")
 
 
 def start(words: list[str], folder: Path, capsys) -> Ended:
-    """Run ``mpiexec -n N dadmm ...``, or ``dadmm ...`` in this process."""
+    """Run ``mpiexec -n N dadmm ...``, or ``dadmm ...`` in this process.
+
+    ``head`` shows the first lines of a file.
+    """
+    if words[0] == "head":
+        lines = Path(words[1]).read_text().splitlines(keepends=True)[:4]
+        return Ended(0, re.sub(r"\d+\.\d+(e-?\d+)?", "#", "".join(lines)), "")
     if words[0] == "mpiexec":
         return mpiexec(int(words[2]), "-m", "dadmm", *words[4:], cwd=folder)
     try:

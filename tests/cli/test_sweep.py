@@ -7,13 +7,14 @@ import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from dadmm.cli import sweep
 from dadmm.runs.attempt import FAILURE, read_progress
 from dadmm.runs.folder import RunFolder
-from tests.support.runs import refused
+from tests.support.runs import contents, refused
 
 GRID = """
 ranks = 2
@@ -25,14 +26,14 @@ scheme = ["snap", "vp"]
 topology = ["complete", "ring,star"]
 """
 RUN = ["grid.toml", "--out", "out"]
+OUT = Path("out")
 
 
 @pytest.fixture(autouse=True)
 def grid(home):
-    """A grid file in the current directory."""
-    path = home / "grid.toml"
-    path.write_text(GRID)
-    return path
+    """A grid file in the current folder."""
+    (home / "grid.toml").write_text(GRID)
+    return home / "grid.toml"
 
 
 REFUSED = {  # grids, and the culprit that is named
@@ -59,12 +60,12 @@ def test_an_invalid_grid_is_an_error_before_any_run(grid, capsys, text):
     assert os.listdir() == ["grid.toml"]
 
 
-def test_the_folder_of_a_run_is_inside_that_of_the_sweep(home, capsys):
-    task = home / "out" / "tasks" / "0.toml"
+def test_the_folder_of_a_run_is_inside_that_of_the_sweep(capsys):
+    task = OUT / "tasks" / "0.toml"
     task.parent.mkdir(parents=True)
     for out, name in (("'a/'", "a"), ("3", "3")):
         task.write_text(f"out = {out}")
-        assert list(sweep.Sweep(home / "out").tasks) == [name]
+        assert list(sweep.Sweep(OUT).tasks) == [name]
     for out in ("../..", "logs", ".hidden"):
         task.write_text(f"out = '{out}'")
         assert "0.toml" in refused(capsys, "out", main=sweep.main)
@@ -78,17 +79,16 @@ def test_a_name_is_made_of_the_settings():
     assert all(len(name) < 255 and "/" not in name for name in names)
 
 
-def test_a_sweep_runs_on_this_machine(grid, home, capsys):
+def test_a_sweep_runs_on_this_machine(grid, capsys):
     """Only unfinished runs are made, and the table has missing and failed ones.
 
     One sweep at a time uses a folder; other files, and other settings, are refused.
     """
-    out = home / "out"
-    out.mkdir()
-    (out / "thesis.tex").touch()
+    OUT.mkdir()
+    (OUT / "thesis.tex").touch()
     refused(capsys, *RUN, main=sweep.main)
-    (out / "thesis.tex").unlink()
-    lock = RunFolder(out)
+    (OUT / "thesis.tex").unlink()
+    lock = RunFolder(OUT)
     lock.lock(first=True)
     refused(capsys, *RUN, main=sweep.main)
     lock.release()
@@ -97,14 +97,14 @@ def test_a_sweep_runs_on_this_machine(grid, home, capsys):
     assert "4 not converged" in said[-1]
     assert sum(" of 4 in " in line for line in said) == 4
 
-    lost, failed = (out / f"scheme={name},topology=complete" for name in ("vp", "snap"))
+    lost, failed = (OUT / f"scheme={name},topology=complete" for name in ("vp", "snap"))
     shutil.rmtree(lost)
     (failed / "summary.json").unlink()
     shutil.rmtree(failed / "checkpoints", ignore_errors=True)
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
     assert sweep.main(["out"]) == 0
     assert "1 failed, 2 not converged, 1 missing" in capsys.readouterr().err
-    with open(out / "table.csv") as file:
+    with open(OUT / "table.csv") as file:
         rows = list(csv.DictReader(file))
     assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
     assert not [x for row in rows for x in row.values() if x.startswith("{")]
@@ -112,10 +112,10 @@ def test_a_sweep_runs_on_this_machine(grid, home, capsys):
     said = capsys.readouterr().err.splitlines()[:-1]
     assert {line.split(": ")[1] for line in said} == {lost.name, failed.name}
 
-    before = (out / "tasks" / "0.toml").read_text()
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
+    before = contents(OUT / "tasks")
     assert sweep.main(RUN) == 2
-    assert (out / "tasks" / "0.toml").read_text() == before
+    assert contents(OUT / "tasks") == before
 
 
 @pytest.fixture
@@ -133,20 +133,20 @@ def slurm(home, monkeypatch):
     return submit
 
 
-def test_the_settings_of_a_run_in_the_queue_are_not_changed(grid, slurm, home, capsys):
+def test_the_settings_of_a_run_in_the_queue_are_not_changed(grid, slurm, capsys):
     """Runs keep their numbers when the grid grows; a refused array leaves no runs."""
     assert slurm(sbatch="echo too large >&2; exit 1") == 2
     assert "too large" in capsys.readouterr().err
-    assert not list((home / "out" / "tasks").iterdir())
+    assert not os.listdir(OUT / "tasks")
     assert slurm(squeue="") == 0
     assert "4 of 4" in capsys.readouterr().err
     grid.write_text(GRID.replace('"snap", "vp"', '"ap", "snap", "vp"'))
     job = 'echo "$@" >arguments; echo 15'
     assert slurm("--trust", "--", "--time=9", sbatch=job) == 0
-    passed = (home / "arguments").read_text().split()
+    passed = Path("arguments").read_text().split()
     assert {"--array=4,5,0,1,3%4", "--time=9"} <= set(passed)
     assert passed[-4:] == ["impi", "--config", "out/tasks/%a.toml", "--trust"]
-    assert "scheme=ap" in (home / "out" / "tasks" / "4.toml").read_text()
+    assert "scheme=ap" in (OUT / "tasks" / "4.toml").read_text()
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
 
     assert slurm() == 2
@@ -157,12 +157,12 @@ def test_the_settings_of_a_run_in_the_queue_are_not_changed(grid, slurm, home, c
 def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when):
     """It is no failure if the signal ends the run before it can stop."""
     grid.write_text("ranks = 2\n")
-    made = sweep.Sweep(grid.parent / "out")
+    made = sweep.Sweep(OUT)
     made.plan("grid.toml", None)
     for folder in ("logs", "tasks"):
-        (made.folder / folder).mkdir(parents=True)
+        (OUT / folder).mkdir(parents=True)
     (name,) = made.tasks
-    (made.folder / "tasks" / "0.toml").write_text(made.tasks[name])
+    (OUT / "tasks" / "0.toml").write_text(made.tasks[name])
     pool, start = sweep.Pool(made, 1), subprocess.Popen
 
     def start_and_signal(*_, **options):
@@ -171,12 +171,9 @@ def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when)
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_and_signal)
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     if when == "before":
         pool.stop(signal.SIGTERM, None)
-    codes = pool.run([name], 1)
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
+    code = 128 + signal.SIGINT if when == "before" else -signal.SIGUSR1
 
-    assert codes == [128 + signal.SIGINT if when == "before" else -signal.SIGUSR1]
-    assert read_progress(made.folder / name).status == "missing"
+    assert pool.run([name], 1) == [code]
+    assert read_progress(OUT / name).status == "missing"

@@ -13,15 +13,16 @@ FOUND = (72, 140, 224, 248, 332, 350, 473, 530, 766, 2030, 2975, 3029)
 FOUND_PPCA = (88,)
 
 
-@pytest.mark.parametrize("seed", [*range(40), *range(COUNTED, COUNTED + 14), *FOUND])
+@pytest.mark.parametrize("seed", [*range(24), *range(COUNTED, COUNTED + 8), *FOUND])
 def test_whatever_a_run_states_is_true(seed):
-    verdict = judge(seed, max_iter=100)
+    """Also of one that ends early: its bounds are large then, and true."""
+    verdict = judge(seed, max_iter=100 if seed in FOUND else (3, 12, 40, 100)[seed % 4])
 
     assert not verdict.false, str(verdict)
 
 
-# of the first 25, those that were certified and false: 4, 9, 17, 20
-@pytest.mark.parametrize("seed", [*range(25), 28, 49, 60, 136])
+# of these, those that were certified and false: 4, 9, 17, 20
+@pytest.mark.parametrize("seed", [*range(15), 17, 20, 28, 49, 60, 136])
 def test_whatever_a_run_at_the_edge_of_double_precision_states_is_true(seed):
     verdict = judge_hard(seed)
 
@@ -33,7 +34,7 @@ def test_a_run_without_a_known_minimum_does_not_converge():
     assert draw(COUNTED + 18).solve().status == "not converged"
 
 
-@pytest.mark.parametrize("seed", [*range(24), *FOUND_PPCA])
+@pytest.mark.parametrize("seed", [*range(12), *FOUND_PPCA])
 def test_whatever_a_run_of_ppca_states_is_true(seed):
     verdict = judge_ppca(seed, max_iter=100)
 

@@ -107,26 +107,15 @@ def test_flags_override_the_file(tmp_path):
 
 
 MISTAKES = {  # in a file, and what is named
-    "eta0 = ": "TOML",
-    'data = "\xe9.npy"': "TOML",
-    "etaO = 1": "eta0?",
-    "max-iter = 1": "max_iter?",
-    "[solver]\neta0 = 1": "'solver'",
-    "max_iter = 1.5": "max_iter",
-    "max_iter = true": "max_iter",
-    "strict = 1": "strict",
-    "data = 1": "data",
-}
-WRONG = {  # flags, and what is named
-    "--shceme vp": "--scheme?",
-    "--eta=3": "--eta0?",
-    "--max 3": "'--max",  # nothing is abbreviated
-    "ring": "'ring'",
-    "--eta0": "--eta0",
-    "--eta0 ten": "eta0",
-    "--max-iter 1.5": "--max-iter",
-    "--quiet=yes": "--quiet",
-}
+    "eta0 = ": "TOML", 'data = "\xe9.npy"': "TOML", "etaO = 1": "eta0?",
+    "max-iter = 1": "max_iter?", "[solver]\neta0 = 1": "'solver'", "data = 1": "data",
+    "max_iter = 1.5": "max_iter", "max_iter = true": "max_iter", "strict = 1": "strict",
+}  # fmt: skip
+WRONG = {  # flags, and what is named; nothing is abbreviated
+    "--shceme vp": "--scheme?", "--eta=3": "--eta0?", "--max 3": "'--max",
+    "ring": "'ring'", "--eta0": "--eta0", "--eta0 ten": "eta0",
+    "--max-iter 1.5": "--max-iter", "--quiet=yes": "--quiet",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "culprit"), [*MISTAKES.items(), *WRONG.items()])
@@ -178,25 +167,16 @@ def test_a_setting_out_of_range_is_named(name):
 
 
 UNSUITED = [  # settings that a run of ridge does not have, or not so
-    {"features": "a"},
-    {"on_missing": "drop"},
-    {"data": "x.csv", "features": " , "},
-    {"data": "x.csv", "on_missing": "keep"},
-    {"data": "x.csv", "separator": "ab"},
-    {"data": "x.csv", "encoding": "uft"},
-    {"data": "x.csv", "decimal": "x"},
+    {"features": "a"}, {"on_missing": "drop"}, {"delta": 1.0}, {"record_angle": True},
+    {"compare_centralised": True}, {"missing_fraction": 0.1},
+    {"problem_settings": "alpha"}, {"data": "x.csv", "features": " , "},
+    {"data": "x.csv", "on_missing": "keep"}, {"data": "x.csv", "separator": "ab"},
+    {"data": "x.csv", "encoding": "uft"}, {"data": "x.csv", "decimal": "x"},
     {"data": "x.csv", "problem": "ppca", "weight": "w"},
-    {"problem": "ppca", "alpha": 1.0},
-    {"problem": "ppca", "fit_intercept": False},
-    {"problem": "sfm", "n_components": 4},
-    {"delta": 1.0},
-    {"record_angle": True},
-    {"compare_centralised": True},
-    {"missing_fraction": 0.1},
-    {"problem_settings": "alpha"},
+    {"problem": "ppca", "alpha": 1.0}, {"problem": "ppca", "fit_intercept": False},
+    {"problem": "sfm", "n_components": 4}, {"init": "merged", "summaries": False},
     {"coordinates": "metric", "summaries": False},
-    {"init": "merged", "summaries": False},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", UNSUITED)

@@ -101,6 +101,7 @@ OWN = {
         "other nodes": lambda f: edit(f, n_nodes=5),
         "too many nodes": lambda f: edit(f, n_nodes=2**60),
         "hosts": lambda f: edit(f, node_hosts=["a"]),
+        "iterations": lambda f: edit(f, iterations=5),
     },
     "history.csv": {
         "a word": lambda f: cell(f, "iteration", "x"),
@@ -125,7 +126,7 @@ OWN = {
 }  # fmt: skip
 DAMAGES = [(f, damage) for f in FILES for damage in (*ANY_FILE, *OWN[f])]
 SETTINGS = [case for case in DAMAGES if case[0] == "config.toml"]
-ROWS = [("history.csv", damage) for damage in (*ANY_FILE, "fewer iterations", "a word")]
+ROWS = [("history.csv", k) for k in (*ANY_FILE, "fewer iterations", "a word", "ages")]
 
 
 def damaged(folder, file, damage):

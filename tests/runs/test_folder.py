@@ -78,19 +78,22 @@ def test_what_is_not_listed_stays_and_all_that_is_listed_goes(folder):
     for name in own:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
-    for part, of in ((3, RunFolder.open(folder).run), (4, None)):
-        place = folder / f"part-0000{part}"
-        place.mkdir()
-        (place / "summary.json").touch()
-        RunFolder(place, 3, {"summary.json"}, of).save()
 
+    def plant(name, run):
+        (folder / name).mkdir()
+        (folder / name / "summary.json").touch()
+        RunFolder(folder / name, 3, {"summary.json"}, run).save()
+
+    plant("part-00004", None)
+    plant("part-00003", RunFolder.open(folder).run)
     assert begin("--overwrite", "--no-record-edges", iterations=6) == 0
     assert not (folder / "edges.csv").exists()  # of the run of before
     assert not (folder / "checkpoints" / "00000007" / "node-00000.npz").exists()
+    plant("part-00003", RunFolder.open(folder).run)
     assert go_on("resume", 8) == 0
-    assert {(folder / name).read_text() for name in own} == {"mine"}
     assert not (folder / "part-00003").exists()
     assert (folder / "part-00004" / "summary.json").exists()
+    assert {(folder / name).read_text() for name in own} == {"mine"}
 
 
 @WAYS
@@ -284,12 +287,15 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
 
 
 def test_a_lock_of_somebody_else_stays(tmp_path):
-    """It would be emptied, for the name of the process."""
-    for text in ("my own lock", "process 1 on here\nand more"):
-        (tmp_path / ".lock").write_text(text)
+    """It would be emptied, for the name of the process; nor is it a hard link."""
+    own = tmp_path / ".lock"
+    for text in ("my own lock", "process 1 on here\nand more", ""):
+        own.write_text(text)
+        if not text:
+            os.link(own, tmp_path / "mine")
         with pytest.raises(OutputError, match=r"\.lock"):
             lock(tmp_path, first=True)
-        assert (tmp_path / ".lock").read_text() == text
+        assert own.read_text() == text
 
 
 def test_a_claim_ends_with_its_process(tmp_path):

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dadmm import Layout, Topology, problems, run
+from dadmm import Layout, Topology, problems
 from dadmm.admm.rule import CRITERIA
 from dadmm.comm.sending import Sending
+from dadmm.run import main
 from dadmm.solver.ending import advise
 from tests.support.problems import Quadratic, quadratics
 from tests.support.solving import solve
@@ -26,17 +27,16 @@ def test_the_ending_is_that_of_the_recorded_criteria(stopping):
     ending, over = result.ending, np.stack(columns, axis=-1)
     unmet = (over >= 1).any(axis=(1, 2))  # by iteration, from 1
 
-    assert result.converged
-    assert ending.met is False or not unmet[-1]
-    assert unmet[ending.iteration - 1]
     until = ending.iteration + ending.patience
+    assert unmet[ending.iteration - 1]
     assert not unmet[ending.iteration : until].any()
     assert result.iterations == until + ending.delay
     assert ending.delay == 2 * topology.diameter
     last = over[ending.iteration - 1, ending.node]
     assert last[CRITERIA.index(ending.criterion)] == ending.factor == np.nanmax(last)
-    assert f"node {ending.node}" in ending.words(converged=True)
-    assert str(ending.iteration + 1) in ending.words(converged=True)
+    said = ending.words(converged=True)
+    assert f"node {ending.node}" in said
+    assert str(ending.iteration + 1) in said
 
 
 def test_the_sum_of_objectives_is_what_a_council_judges():
@@ -66,8 +66,7 @@ def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
     assert "moving" in ending.words(converged=False)
 
 
-LOSSY = {"scheme": "fixed", "sending": Sending(drop_probability=0.2), "max_iter": 60,
-         "stopping": "residuals"}  # fmt: skip
+LOSSY = {"scheme": "fixed", "sending": Sending(drop_probability=0.2), "max_iter": 60}
 TIGHT = {"tolerance": 1e-18, "absolute_tolerance": 0.0, "max_iter": 600}
 FAR = {"scheme": "fixed", "max_iter": 300}
 
@@ -75,62 +74,20 @@ FAR = {"scheme": "fixed", "max_iter": 300}
 @pytest.mark.parametrize(
     ("n", "settings", "remedy"),
     [
-        (5, LOSSY, 'stopping = "optimality"'),
+        (5, LOSSY | {"stopping": "residuals"}, 'stopping = "optimality"'),
         (5, {"max_iter": 4}, "raise max_iter"),
         (5, TIGHT, "raise tolerance"),
         (5, {"eta0": 1e-6} | FAR, "raise eta0"),
         (5, {"eta0": 1e6} | FAR, "lower eta0"),
         (40, {"tolerance": 1e-9, "max_iter": 60}, "up to 39 iterations"),
+        (5, {"tolerance": 1e-2}, ""),
     ],
 )
 def test_advice_names_the_remedy(n, settings, remedy):
     graph = RING if n == 5 else Topology.chain(n)
-    assert remedy in advise(solve(quadratics(n), graph, **settings))
-    assert advise(solve(quadratics(n), graph, tolerance=1e-2)) == ""
-
-
-def test_a_run_that_was_cut_short_is_told_how_many_iterations_it_needs():
-    """A few if it ends on the threshold; else by how fast it falls."""
-    last = solve(quadratics(5), RING, tolerance=1e-6).ending.iteration
-    result = solve(quadratics(5), RING, tolerance=1e-6, max_iter=last + 2)
-    assert result.ending.met
-    assert "at least 8 iterations" in advise(result)
-    chain = Topology.chain(8)
-    slow = {"scheme": "fixed", "eta0": 2.0, "tolerance": 1e-9}
-    need = solve(quadratics(8), chain, **slow).iterations
-    said = advise(solve(quadratics(8), chain, max_iter=need // 2, **slow))
-    assert need / 4 < int(said.split("at least ")[1].split()[0]) < 1.5 * need
-
-
-def test_scales_of_the_rows_of_one_node_count_in_raw_coordinates():
-    rows = np.random.default_rng(0).standard_normal((50, 3))
-    result = solve(quadratics(5), RING, tolerance=1e-14, max_iter=35)
-    assert "column 1)" in advise(result, rows * [1.0, 1e4, 1.0])
-    assert "scales" not in advise(result, rows)
-    assert "scales" not in advise(result, rows * 1e-5)  # one part of theta
-    own = [problems.PPCA(1e-4 * part, 1) for part in np.split(rows[:48], 4)]
-    settings = {"max_iter": 35, "tolerance": 1e-9}
-    for coordinates in ("raw", "units"):
-        settings |= {"coordinates": coordinates, "init": "shared"}
-        said = advise(solve(own, Topology.ring(4), **settings), 1e-4 * rows)
-        assert ("scales" in said) == (coordinates == "raw")
-
-
-def test_the_remedies_give_a_problem_without_minimum_one():
-    X = np.random.default_rng(1).standard_normal((4, 12, 3))
-    y, ring = [(x[:, 0] > 0.0).astype(float) for x in X], Topology.ring(4)
-
-    def ending(n_classes, alpha, **more):
-        kind = problems.MultinomialLogistic
-        both = zip(X, y, strict=True)
-        return solve([kind(x, k, n_classes, alpha, **more) for x, k in both], ring)
-
-    for classes, alpha, remedy in ((2, 0.0, "alpha"), (3, 1.0, "leave out that class")):
-        result = ending(classes, alpha)
-        assert (result.status, result.reason) == ("not converged", "no_minimum")
-        assert remedy in advise(result)
-    assert ending(2, 1.0).status == "certified"
-    assert ending(3, 1.0, fit_intercept=False).status == "certified"
+    said = advise(solve(quadratics(n), graph, **settings))
+    assert remedy in said
+    assert bool(said) == bool(remedy)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +99,35 @@ def test_a_standstill_has_a_remedy(convex, remedy):
     assert remedy in advise(replace(result, ending=replace(result.ending, **still)))
 
 
+def test_a_run_that_was_cut_short_is_told_how_many_iterations_it_needs():
+    """A few if it ends on the threshold; else by how fast it falls."""
+    last = solve(quadratics(5), RING, tolerance=1e-6).ending.iteration
+    result = solve(quadratics(5), RING, tolerance=1e-6, max_iter=last + 2)
+    assert result.ending.met
+    assert "at least 8 iterations" in advise(result)
+    slow = {"scheme": "fixed", "eta0": 2.0, "tolerance": 1e-9}
+    need = solve(quadratics(8), Topology.chain(8), **slow).iterations
+    cut = solve(quadratics(8), Topology.chain(8), max_iter=need // 2, **slow)
+    said = advise(cut).split("at least ")[1].split()[0]
+    assert need / 4 < int(said) < 1.5 * need
+
+
+def test_scales_of_the_rows_of_one_node_count_in_raw_coordinates():
+    rows = np.random.default_rng(0).standard_normal((50, 3))
+    result = solve(quadratics(5), RING, tolerance=1e-14, max_iter=35)
+    assert "column 1)" in advise(result, rows * [1.0, 1e4, 1.0])
+    for scale in (1.0, 1e-5):  # one part of theta
+        assert "scales" not in advise(result, scale * rows)
+    own = [problems.PPCA(1e-4 * part, 1) for part in np.split(rows[:48], 4)]
+    settings = {"max_iter": 35, "tolerance": 1e-9, "init": "shared"}
+    for coordinates in ("raw", "units"):
+        found = solve(own, Topology.ring(4), coordinates=coordinates, **settings)
+        assert ("scales" in advise(found, 1e-4 * rows)) == (coordinates == "raw")
+
+
 def test_a_run_writes_and_says_both(tmp_path, capsys):
-    short = ["--nodes", "4", "--n-samples", "60", "--dimension", "6", "--init"]
-    assert run.main([*short, "shared", "--max-iter", "12", "--out", str(tmp_path)]) == 0
+    words = "--nodes 4 --n-samples 60 --dimension 6 --max-iter 12 --init shared --out"
+    assert main([*words.split(), str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()
     text = (tmp_path / "summary.json").read_text()
     summary = json.loads(text, parse_constant=lambda name: pytest.fail(name))

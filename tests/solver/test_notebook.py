@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import networkx as nx
 import numpy as np
@@ -32,7 +33,7 @@ def result():
 
 
 def test_a_saved_result_is_the_folder_of_a_run(result, tmp_path, capsys):
-    """Names and rows are kept; plot, report, replay and predict read the folder."""
+    """Names and rows are kept; report, replay and predict read the folder."""
     folder = result.save(tmp_path / "a")
     run = StoredRun.read(folder)
 
@@ -42,63 +43,44 @@ def test_a_saved_result_is_the_folder_of_a_run(result, tmp_path, capsys):
     assert np.array_equal(run.eta, result.history.edges["eta"])
     assert run.summary["bytes"] == result.traffic.bytes
     assert "n_samples" not in run.config.applied()  # the data were not drawn
-    (tmp_path / "new.csv").write_text("x0,x1,x2\n1,2,3\n")
-    model = str(folder / "model.json")
+    new, out, model = tmp_path / "new.csv", tmp_path / "out", folder / "model.json"
+    new.write_text("x0,x1,x2\n1,2,3\n")
     for words in (
-        ["replay", str(folder), "--network", "wan"],
-        ["report", str(folder)],
-        ["predict", model, str(tmp_path / "new.csv"), "--out", str(tmp_path / "b.csv")],
+        ["report", folder],
+        ["predict", model, new, "--out", tmp_path / "b.csv"],
+        ["replay", folder, "--network", "wan", "--out", out],
     ):
-        assert main(words) == 0, capsys.readouterr().err
-    page = (folder / "report.html").read_text()
-    assert "Kiel" in page
+        assert main(list(map(str, words))) == 0, capsys.readouterr().err
+    assert "Kiel" in (folder / "report.html").read_text()
+    assert result.replay("wan").seconds == json.loads(out.read_text())[0]["seconds"]
     with pytest.raises(OutputError):
         result.save(folder)
     result.save(folder, overwrite=True)
 
 
-def test_a_replay_is_that_of_the_saved_run(result, tmp_path):
-    a, b = result.save(tmp_path / "a"), tmp_path / "b"
-    main(["replay", str(a), "--network", "wan", "--out", str(b)])
-
-    assert result.replay("wan").seconds == json.loads(b.read_text())[0]["seconds"]
-
-
-def test_figures_are_drawn(result):
+def test_figures_are_drawn_and_reprs_are_short(result):
     pytest.importorskip("matplotlib")
-
-    assert result.plot().axes
-    assert result.plot("network").axes
+    for kind in ((), ("network",)):
+        assert result.plot(*kind).axes
     with pytest.raises(ConfigError, match="kind"):
         result.plot("nothing")
+    encoding, parts = dadmm.encode([{"a": [1.0, 2.0]}] * 4, TOWNS)
+    model = dadmm.Model.of(result, "least_squares")
+    shown = [result, result.history, result.traffic, model, encoding, parts[0]]
+    assert max(len(repr(value)) for value in shown) < 400
+    assert "certified" in result._repr_html_()
 
 
-def test_frames_have_a_row_for_each_number(result):
+def test_frames_have_a_row_for_each_number(result, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", None)
+        with pytest.raises(ConfigError, match="pandas"):
+            result.to_frame()
     pytest.importorskip("pandas")
     history, edges, traffic = map(result.to_frame, ("history", "edges", "traffic"))
 
-    assert len(history) == 4 * result.iterations
-    assert history.loc[history.node == "Kiel", "length"].tolist() == (
-        result.history["length"][:, 2].tolist()
-    )
-    assert len(edges) == 8 * result.iterations
+    lengths = history.loc[history.node == "Kiel", "length"].tolist()
+    assert lengths == result.history["length"][:, 2].tolist()
+    assert (len(history), len(edges)) == (4 * result.iterations, 8 * result.iterations)
     assert traffic.bytes.sum() == result.traffic.bytes
     assert set(zip(traffic.i, traffic.j, strict=True)) >= {("Jena", "Kiel")}
-
-
-def test_without_pandas_the_error_says_what_to_install(result, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-
-    with pytest.raises(ConfigError, match="pandas"):
-        result.to_frame()
-
-
-def test_reprs_are_short(result):
-    model = dadmm.Model.of(result, "least_squares")
-    encoding, parts = dadmm.encode([{"a": [1.0, 2.0]}] * 4, TOWNS)
-    shown = [result, result.history, result.traffic, model, encoding, parts[0]]
-
-    for value in shown:
-        assert repr(value).startswith(f"<{type(value).__name__} ") or value is parts[0]
-        assert len(repr(value)) < 400
-    assert "certified" in result._repr_html_()

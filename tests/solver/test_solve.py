@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
 from dadmm import Topology
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.problems import LeastSquares, Ridge
@@ -21,6 +19,7 @@ from tests.support.tables import KINDS, table
 
 RING = Topology.ring(5)
 CHAIN = Topology.chain(4)  # its diameter is 3
+SIX = Topology.ring(6)
 
 
 def starts(**settings):
@@ -41,36 +40,18 @@ def test_drawn_starts_depend_on_the_seed(init):
     assert np.all(drawn != starts(seed=4, init=init))
 
 
-def test_given_starts_are_used_and_left_alone():
-    """The first iteration is the proximal step of the paper from there."""
-    problems, theta0 = quadratics(4), np.arange(8.0).reshape(4, 2)
-    kept = theta0.copy()
-
-    settings = {"init": theta0, "max_iter": 1}
-    result = solve(problems, CHAIN, scheme="nap", eta0=2.0, **settings)
-
-    assert_array_equal(theta0, kept)
-    assert_array_equal(starts(init=np.eye(5, 2)), np.eye(5, 2))
-    for i, near in enumerate(CHAIN.neighbours):
-        pull = sum(2.0 * (theta0[i] + theta0[j]) for j in near)
-        A, b = problems[i].A, problems[i].b
-        step = np.linalg.solve(A + 4.0 * len(near) * np.eye(2), A @ b + pull)
-        assert_allclose(result.theta[i], step, rtol=1e-12)
-
-
 @pytest.mark.parametrize("scheme", ["nap", "snap"])
-def test_a_problem_that_works_in_place_does_not_reach_the_given_starts(scheme):
-    """Each node has parameters of its own from the beginning; a survey has copies."""
+def test_given_starts_are_used_and_left_alone(scheme):
+    """Also by a problem that works in place; a survey of curvatures has copies."""
     problems, theta0 = quadratics(4), np.ones((4, 2))
     for problem in problems:
-        problem.prox = lambda theta, stats, centre, weight: np.multiply(
-            theta, 0.5, out=theta
-        )
+        problem.prox = lambda theta, *given: np.multiply(theta, 0.5, out=theta)
 
     result = solve(problems, CHAIN, scheme=scheme, init=theta0, max_iter=2)
 
     assert_array_equal(theta0, np.ones((4, 2)))
     assert_array_equal(result.theta, np.full((4, 2), 0.25))
+    assert_array_equal(starts(init=np.eye(5, 2)), np.eye(5, 2))
 
 
 def test_the_result_and_its_history_have_a_row_per_node():
@@ -83,21 +64,22 @@ def test_the_result_and_its_history_have_a_row_per_node():
     assert result.eta.shape == (len(RING.edges),)
     values = [p.objectives(result.theta[[i]], None)[0] for i, p in enumerate(problems)]
     assert_allclose(result.objectives, values, rtol=1e-14)
-
     assert len(history) == 30
-    assert history.columns[:-2] == NODE_COLUMNS
-    assert history.columns[-2:] == ("sum", "first")
+    assert history.columns == (*NODE_COLUMNS, "sum", "first")
     assert all(history[column].shape == (30, 5) for column in history.columns)
     assert_array_equal(history["objective"][-1], result.objectives)
     assert_allclose(history["sum"][-1], result.theta.sum(axis=1))
-    assert_array_equal(history["first"][-1], result.theta[:, 0])
     assert history.edges is None
     for name, total in result.seconds._asdict().items():
         if name != "observe":  # its column is one iteration behind
             assert_allclose(history[f"{name}_seconds"].sum(axis=0), total)
-            assert total.shape == (5,)
     with pytest.raises(KeyError, match="angle"):
         history["angle"]
+    own = replace(result, theta=result.theta[2:3], nodes=np.array([2]))
+    assert (own.of(2) == result.of(2)).all()
+    for other in (1, 3, -1):  # as on a rank with gather="none"
+        with pytest.raises(ConfigError, match=f"node {other}"):
+            own.of(other)
 
 
 def test_more_than_a_thousand_nodes_are_recorded_if_asked():
@@ -113,35 +95,6 @@ def test_more_than_a_thousand_nodes_are_recorded_if_asked():
             history["primal"]
     asked = solve(problems, graph, record=True, **settings).history
     assert asked["primal"].shape == (2, 1001)
-
-
-@pytest.mark.parametrize(("scheme", "n_probes"), [("fixed", 0), ("vp", 0), ("nap", 2)])
-@pytest.mark.parametrize("probe", ["midpoint", "neighbour"])
-def test_objectives_are_asked_for_once_and_only_where_needed(scheme, n_probes, probe):
-    """At the node's own parameters first, then at each probe; all in one call.
-
-    At the end they are asked for at the solution.
-    """
-    tried, problems = [], quadratics(5)
-    ask = problems[0].objectives
-
-    def note(rows, stats):
-        tried.append(rows.copy())
-        return ask(rows, stats)
-
-    problems[0].objectives = note
-    result = solve(problems, RING, scheme=scheme, probe=probe, max_iter=1)
-
-    (own, *others), last = tried
-    assert_array_equal(last[0], result.solution)
-    near = result.theta[[1, 4]][:n_probes]
-    assert_array_equal(own, result.theta[0])
-    assert len(others) == n_probes
-    for row, theta in zip(others, near, strict=True):
-        assert_array_equal(row, theta if probe == "neighbour" else (own + theta) / 2)
-
-
-SIX = Topology.ring(6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -177,11 +130,19 @@ def test_duals_sum_to_zero_and_are_minus_the_gradients():
     for problem, dual in zip(problems, duals, strict=True):
         F, target = problem.equations
         gradient = (F @ result.solution - target) @ F
-        assert dual == pytest.approx(-gradient, rel=1e-3, abs=1e-3 * np.abs(dual).max())
+        assert_allclose(dual, -gradient, rtol=1e-3, atol=1e-3 * np.abs(dual).max())
 
 
-def test_a_warm_start_that_does_not_fit_is_refused():
-    first = solve(rows(240, 1.0), SIX)
+@pytest.mark.parametrize(("alpha", "n"), [(1.1, 240), (1.0, 228)])
+def test_a_warm_start_reaches_the_new_optimum_in_fewer_iterations(alpha, n):
+    """After another penalty, or with more rows at every node."""
+    cold, first = solve(rows(240, alpha), SIX), solve(rows(n, 1.0), SIX)
+    warm = solve(rows(240, alpha), SIX, warm_start=first)
+
+    assert warm.status == cold.status == "certified"
+    assert warm.iterations < cold.iterations
+    bounds = cold.certificate.coefficients + warm.certificate.coefficients
+    assert (np.abs(warm.solution - cold.solution) <= bounds).all()
     other = [LeastSquares(np.eye(2), np.ones(2)) for _ in range(6)]
     for problems, given in (
         (rows(240, 1.0), {"warm_start": first.theta}),
@@ -193,66 +154,8 @@ def test_a_warm_start_that_does_not_fit_is_refused():
             solve(problems, SIX, **given)
 
 
-OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
-
-SETTINGS = [  # values out of range: see test_config.py
-    ("eta0", {"eta0": "best"}),
-    ("coordinates", {"coordinates": "full"}),
-    ("bound_angle", {"bound_angle": 1}),
-    ("max_iter", {"max_iter": 2.5}),
-    ("max_iter", {"max_iter": 10**12}),
-    ("tolerance", {"tolerance": 10**400}),
-    ("tolerance", {"tolerance": Fraction(1, 3)}),
-    ("tolerance", {"tolerance": -1e-3}),
-    ("tolerance", {"tolerance": math.inf}),
-    ("stopping", {"stopping": "never"}),
-    ("stopping", {"stopping": np.ones(2)}),
-    ("payload", {"sending": []}),
-    ("scheme", {"scheme": []}),
-    ("scheme", {"scheme": "auto"}),
-    ("wait", {"wait": np.ones(2)}),
-    ("record", {"record": "no"}),
-    ("record edges", {"record_edges": 1}),
-    ("observe", {"observe": ["x"]}),
-    ("primal", {"observe": {"primal": np.sum}}),
-    ("comm", {"comm": "world"}),
-    ("checkpoints", {"checkpoints": "a"}),
-    ("callbacks", {"callbacks": print}),
-    ("callbacks", {"callbacks": [1]}),
-    ("callback", {"callbacks": [lambda t, run: 0.0]}),
-]
-PROBLEMS = [
-    ("init", {"init": np.zeros((5, 3))}),
-    ("init", {"init": [[1.0], []]}),
-    ("without comm", {"problems": None}),
-    ("node 4", {"problems": [*quadratics(4), 3]}),
-    ("without comm", {"problems": OTHER}),
-    ("node 4", {"problems": [*quadratics(4), OTHER]}),
-]
-
-
-def refuse(error, culprit, **given):
-    """Check that a run on five nodes is refused in one line that names the culprit."""
-    with pytest.raises(error, match=culprit) as caught:
-        solve(**{"problems": quadratics(5), "topology": RING, **given})
-    assert "\n" not in str(caught.value)
-
-
-GRAPHS = [(f"5 nodes but {n}", {"problems": quadratics(n)}) for n in (0, 4, 6)]
-
-
-@pytest.mark.parametrize(
-    ("error", "culprit", "given"),
-    [(ConfigError, *each) for each in SETTINGS]
-    + [(ProblemError, *each) for each in PROBLEMS]
-    + [(TopologyError, *each) for each in GRAPHS],
-)
-def test_arguments_that_are_unknown_or_do_not_fit_are_refused(error, culprit, given):
-    refuse(error, culprit, **given)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_an_objective_without_a_value_ends_the_run(value):
+def valueless(value):
+    """Return a run of which one objective has no value in iteration 4."""
     problems, calls = quadratics(5), []
 
     def fail_late(rows, stats):
@@ -260,20 +163,54 @@ def test_an_objective_without_a_value_ends_the_run(value):
         return np.full(len(rows), value if len(calls) > 3 else 1.0)
 
     problems[2].objectives = fail_late
-    culprit = f"node 2: .* {value} in iteration 4"
-    given = {"tolerance": 0, "max_iter": 9, "scheme": "fixed"}
-    refuse(ProblemError, culprit, problems=problems, **given)
+    return {"problems": problems, "tolerance": 0, "max_iter": 9, "scheme": "fixed"}
 
 
-def test_the_result_of_one_node_says_nothing_of_others():
-    """As on a rank with gather="none"."""
-    whole = solve(quadratics(5), RING)
-    own = replace(whole, theta=whole.theta[2:3], nodes=np.array([2]))
+OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
+REFUSED = {
+    ConfigError: [
+        ("eta0", {"eta0": "best"}),
+        ("coordinates", {"coordinates": "full"}),
+        ("bound_angle", {"bound_angle": 1}),
+        ("max_iter", {"max_iter": 10**12}),
+        ("tolerance", {"tolerance": 10**400}),
+        ("tolerance", {"tolerance": math.inf}),
+        ("stopping", {"stopping": np.ones(2)}),
+        ("payload", {"sending": []}),
+        ("scheme", {"scheme": "auto"}),
+        ("wait", {"wait": np.ones(2)}),
+        ("record", {"record": "no"}),
+        ("record edges", {"record_edges": 1}),
+        ("observe", {"observe": ["x"]}),
+        ("primal", {"observe": {"primal": np.sum}}),
+        ("comm", {"comm": "world"}),
+        ("checkpoints", {"checkpoints": "a"}),
+        ("callbacks", {"callbacks": print}),
+        ("callback", {"callbacks": [lambda t, run: 0.0]}),
+    ],
+    ProblemError: [
+        ("init", {"init": np.zeros((5, 3))}),
+        ("without comm", {"problems": None}),
+        ("node 4", {"problems": [*quadratics(4), 3]}),
+        ("without comm", {"problems": OTHER}),
+        ("node 4", {"problems": [*quadratics(4), OTHER]}),
+        ("node 2: .* nan in iteration 4", valueless(math.nan)),
+        ("node 2: .* -inf in iteration 4", valueless(-math.inf)),
+    ],
+    TopologyError: [
+        (f"5 nodes but {n}", {"problems": quadratics(n)}) for n in (0, 4, 6)
+    ],
+}
 
-    assert (own.of(2) == whole.of(2)).all()
-    for other in (1, 3, -1):
-        with pytest.raises(ConfigError, match=f"node {other}"):
-            own.of(other)
+
+@pytest.mark.parametrize(
+    ("error", "culprit", "given"),
+    [(error, *case) for error, cases in REFUSED.items() for case in cases],
+)
+def test_arguments_that_are_unknown_or_do_not_fit_are_refused(error, culprit, given):
+    with pytest.raises(error, match=culprit) as caught:
+        solve(**{"problems": quadratics(5), "topology": RING, **given})
+    assert "\n" not in str(caught.value)
 
 
 def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused(monkeypatch):
@@ -282,28 +219,3 @@ def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused(monkeypatc
     with pytest.raises(ConfigError, match="agreement"):
         solve(quadratics(4), CHAIN)
     assert solve(quadratics(4), CHAIN, agreement="global").converged
-
-
-@pytest.mark.parametrize(("alpha", "n"), [(1.1, 240), (1.0, 228)])
-def test_a_warm_start_reaches_the_new_optimum_in_fewer_iterations(alpha, n):
-    """After another penalty, or with more rows at every node."""
-    cold = solve(rows(240, alpha), SIX)
-    warm = solve(rows(240, alpha), SIX, warm_start=solve(rows(n, 1.0), SIX))
-
-    assert warm.status == cold.status == "certified"
-    assert warm.iterations < cold.iterations
-    bounds = cold.certificate.coefficients + warm.certificate.coefficients
-    assert (np.abs(warm.solution - cold.solution) <= bounds).all()
-
-
-def test_a_run_that_is_stopped_before_its_iterations_are_done_can_be_resumed(tmp_path):
-    """With tolerance 0 it is asked for iterations, not for a result."""
-    ends = []
-    for resume in (False, True):
-        stop = lambda t, run: "stop" if t == 10 else None  # noqa: E731
-        keep = dadmm.Checkpoints(tmp_path, resume=resume)
-        settings = {"tolerance": 0, "max_iter": 20, "checkpoints": keep}
-        ends.append(solve(quadratics(5), RING, callbacks=[stop], **settings))
-
-    assert [end.status for end in ends] == ["not converged", "max_iter"]
-    assert ends[1].iterations == 20

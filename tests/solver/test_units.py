@@ -1,4 +1,4 @@
-"""Random starts in the mean and unit of all rows: equations, any units, resumed."""
+"""PPCA in the mean and unit of all rows: equations, and what holds for every run."""
 
 from __future__ import annotations
 
@@ -7,43 +7,46 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import ProblemError, Topology
+import dadmm
+from dadmm import ProblemError
 from dadmm.admm.rule import Rule
-from dadmm.problems import PPCA, metrics
+from dadmm.data.patterns import remove_entries
+from dadmm.problems import metrics
 from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
-from tests.solver.test_coordinates import total_of
-from tests.solver.test_merged import GRAPH, NODES, M, built, shards
+from tests.support.shards import GRAPH, NODES, M, built, right, shards, total_of
 from tests.support.solving import solve
 from tests.support.subspaces import expected_objective
 
 
+def units_of(blocks):
+    """Return the problems of these rows, and what their nodes agree on."""
+    problems = dict(enumerate(built(blocks)))
+    return problems, find_units(total_of(GRAPH)[0], problems)
+
+
 def test_points_and_gradients_are_in_the_units_of_the_user():
     """Also of the part a, whose scale the messages contain."""
-    problems = dict(enumerate(built(shards())))
-    drawn = problems[0].init(np.random.default_rng(0))
-    kind = UnitsKind(problems, starts={0: drawn})
-    kind.choose(total_of(GRAPH)[0], len(problems))
-    theta = kind.starts[0]
+    problems, found = units_of(shards())
+    layout = problems[0].layout
+    kind = UnitsKind(problems, starts={0: problems[0].init(np.random.default_rng(0))})
+    kind.enter(found)
+    theta, within = kind.starts[0], kind.within[0]
     point = kind.theta_of(theta[None])[0]
-    within = kind.within[0]
-    root = np.sqrt(within.layout.pull)
+    slopes = within.gradient(theta)[None] / np.sqrt(within.layout.pull)
 
-    slopes = within.gradient(theta)[None] / root
+    gradient = kind.gradients_of(slopes, theta[None])[0]
 
-    found = kind.gradients_of(slopes, theta[None])[0]
-
-    wanted = problems[0].layout.views(problems[0].gradient(point))
-    W, mu, a = problems[0].layout.views(found)
-    assert_allclose(W, wanted.W, rtol=1e-9, atol=1e-9)
-    assert_allclose(a, wanted.a, rtol=1e-9)
-    assert not mu.any()  # mu is not part of the problem
-    warm = UnitsKind(problems, None, {0: point}, {0: found})
+    wanted = layout.views(problems[0].gradient(point))
+    assert_allclose(layout.views(gradient).W, wanted.W, rtol=1e-9, atol=1e-9)
+    assert_allclose(layout.views(gradient).a, wanted.a, rtol=1e-9)
+    assert not layout.views(gradient).mu.any()  # mu is not part of the problem
+    warm = UnitsKind(problems, None, {0: point}, {0: gradient})
     warm.enter(kind.record)
     assert_allclose(warm.starts[0], theta, rtol=1e-9, atol=1e-12)
     assert_allclose(warm.duals[0], slopes[0], rtol=1e-9, atol=1e-9)
-    W, _, a = problems[0].layout.views(point)
+    W, _, a = layout.views(point)
     unit, length = float(kind.record.unit), float(kind.record.length)
     assert_allclose(W.T @ W, (unit * length) ** 2 * np.eye(M), atol=1e-10)
     assert_allclose(a, unit**-2)
@@ -54,8 +57,7 @@ def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
 
     def turning(run):
         views = run.layout.views
-        Z, L = views(run.state.anchors).W, views(run.state.multipliers).W
-        moment = Z.mT @ L
+        moment = views(run.state.anchors).W.mT @ views(run.state.multipliers).W
         return moment - moment.mT
 
     def see(t, run):
@@ -73,40 +75,12 @@ def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
     assert min(parts) > 0.0
 
 
-@pytest.mark.parametrize(
-    ("graph", "alpha"), [(Topology.ring(20), 1.6), (Topology.chain(12), 1.0)]
-)
-def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alpha):
-    """ADMM for f = 0, where a fraction of the multipliers remains."""
-    degrees = np.bincount(graph.edges[:, 0])
-    walk = np.zeros((graph.n_nodes, graph.n_nodes))
-    walk[graph.edges[:, 0], graph.edges[:, 1]] = 1.0
-    walk /= degrees[:, None]
-
-    def rate(g):
-        eye = np.eye(graph.n_nodes)
-        near, far = 0.5 * alpha * (eye + walk), 0.5 * alpha * (eye - walk)
-        step = np.block(
-            [[near + (1.0 - alpha) * eye, -near], [g * far, g * (eye - far)]]
-        )
-        sizes = np.sort(np.abs(np.linalg.eigvals(step)))
-        assert_allclose(sizes[-1], 1.0)  # all nodes alike
-        return sizes[-2]
-
-    g = kept_fraction(graph.diameter, alpha)
-    least = min(map(rate, np.linspace(0.0, 0.95, 96)))
-    assert rate(g) < rate(0.0) - 0.03
-    assert math.log(rate(g)) < 0.7 * math.log(least)
-
-
 def test_components_of_unlike_length_cost_the_objective_no_digits():
     """W is known up to a rotation only; the E-step loses digits in most of them."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 6)) * [1e5, 3e4, 1.0, 1.0, 1.0, 1.0]
-    problem = PPCA(rows, 3)
-    W = np.eye(6)[:, :3] * [1e5, 3e4, 1e-4]
-    W = W @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    mu = rows.mean(axis=0)
+    (problem,), mu = built([rows], 3), rows.mean(axis=0)
+    W = np.eye(6)[:, :3] * [1e5, 3e4, 1e-4] @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
 
     found = UnitsKind({0: problem}).rotated(problem.layout.pack(W=W, mu=mu, a=1.0))
 
@@ -123,19 +97,18 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
     That of W is smaller where the noise of the model is larger than the unit.
     """
     problems = dict(enumerate(built(shards(width=10, rows=40))))
-    n, D = problems[0].n_samples, problems[0].dimension
-    drawn = problems[0].init(np.random.default_rng(0))
-    kind = UnitsKind(problems, starts={0: drawn})
+    n, D, layout = problems[0].n_samples, problems[0].dimension, problems[0].layout
+    kind = UnitsKind(problems, starts={0: problems[0].init(np.random.default_rng(0))})
     kind.enter(Units(np.zeros(D), 1.0, 5.0))
     parts = np.sqrt([M, M, D / 2.0])
     assert_allclose(kind.scales[0], [parts, 3.0 * n * parts])
     at = kind.starts[0]
-    problems[0].layout.views(at).a[...] = precision
+    layout.views(at).a[...] = precision
     gradient = kind.within[0].gradient(at) / np.sqrt(kind.within[0].layout.pull)
     less = min(math.sqrt(precision), 1.0)
     limits = n * parts * [less, less, 1.0]
     for part, limit in zip(("W", "mu", "a"), limits, strict=True):
-        off = problems[0].layout.pack(**{"W": 0.0, "mu": 0.0, "a": 0.0, part: 1.0})
+        off = layout.pack(**{"W": 0.0, "mu": 0.0, "a": 0.0, part: 1.0})
         off *= 1e-3 * limit / np.linalg.norm(off)
         for times, holds in ((0.99, True), (1.01, False)):
             run = SimpleNamespace(
@@ -148,30 +121,114 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
 
 
 def test_the_unit_of_few_or_noiseless_rows_is_known_too():
-    few = shards(rows=M + 1)
-    rows = np.vstack(list(few))
-    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(few))))
-    assert_allclose(found.unit, (rows - rows.mean(axis=0)).std(), rtol=1e-12)
-    flat = shards(rows=12)
+    few, flat = shards(rows=M + 1), shards()
     flat[..., M:] = 0.0
-    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(flat))))
     squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
-    assert_allclose(found.unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
+    spread = (few - few.mean(axis=(0, 1))).std()
+    assert_allclose(units_of(few)[1].unit, spread, rtol=1e-12)
+    assert_allclose(units_of(flat)[1].unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
     with pytest.raises(ProblemError, match="rows of all nodes are equal"):
-        find_units(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))
+        units_of(np.ones((NODES, 3, 4)))
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e5])
 def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
     """Of one component much or less long than the noise."""
-    blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
-    problems = dict(enumerate(built(blocks)))
-    start = find_units(total_of(GRAPH)[0], problems)
+    blocks = shards() * [size, 1.0, 1.0, 1.0, 1.0, 1.0]
+    problems, found = units_of(blocks)
     kind = UnitsKind(problems)
-    kind.enter(start)
+    kind.enter(found)
     best = metrics.ppca_reference(np.vstack(list(blocks)), M)
 
-    longest = np.linalg.norm(best.W, 2) / float(start.unit)
+    within = kind.within[0]
+    assert 1e3 * np.linalg.norm(best.W, 2) / float(found.unit) <= within.longest
+    assert within.longest >= within.knee
 
-    assert 1e3 * longest <= kind.within[0].longest
-    assert kind.within[0].longest >= kind.within[0].knee
+
+SHARED = {"init": "shared"}
+RAW = SHARED | {"coordinates": "raw", "max_iter": 3000}
+WIDE = np.vstack(list(shards(width=30, decay=1.2)))
+RUNS = {  # the rows of all nodes, and settings
+    "raw": (shards(rows=40), RAW),
+    "units": (shards(width=10, rows=40), SHARED),
+    "merged": (shards(width=30, rows=8, decay=1.2), {}),
+    "gaps": (np.array_split(remove_entries(WIDE, 0.1, 0), NODES), {}),
+}
+
+
+@pytest.mark.parametrize(("c", "b"), [(1e-6, 100.0), (1e6, 0.0)])
+@pytest.mark.parametrize(
+    ("name", "close"), [("units", 1e-6), ("merged", 1e-9), ("gaps", 1e-7)]
+)
+def test_units_and_shifts_give_the_same_run(name, close, c, b):
+    blocks, settings = RUNS[name]
+    plain, other = (
+        solve(built(own), GRAPH, **settings, max_iter=25)
+        for own in (blocks, [c * (own + b) for own in blocks])
+    )
+
+    assert plain.iterations == other.iterations
+    (W, mu, a), found = plain.layout.views(plain.theta), plain.layout.views(other.theta)
+    size = np.abs(W @ W.mT).max()
+    assert_allclose(found.W @ found.W.mT / c**2, W @ W.mT, atol=close * size)
+    assert_allclose(found.mu / c, mu + b, atol=close * (size + b))
+    assert_allclose(found.a * c**2, a, rtol=close)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("units", {}), ("units", SHARED), ("units", {"init": "independent"}),
+     ("raw", RAW | {"init": "independent"}), ("raw", RAW | {"scheme": "nap"})],
+)  # fmt: skip
+def test_a_run_of_ppca_ends_at_the_pooled_solution(name, settings):
+    """Also where mu is zero, to which no difference is small.
+
+    Callbacks and columns have the units of the user. Raw runs meet their criteria
+    before checks at the end hold.
+    """
+    blocks, seen = RUNS[name][0], []
+    blocks = blocks - (name == "raw") * blocks.mean(axis=(0, 1))
+    watch = {"callbacks": [lambda t, run: seen.append(run.theta)]}
+    watch["observe"] = {"last": lambda theta: theta[-1]}
+    result = solve(built(blocks), GRAPH, **settings, **watch)
+
+    assert_array_equal(seen[-1], result.theta)
+    assert_array_equal(result.history["last"][-1], result.theta[:, -1])
+    names = ("disagreement_over_limit", "residual_over_limit")
+    unmet = np.max([result.history[name] for name in names], axis=(0, 2)) >= 1.0
+    assert result.ending.iteration == np.append(0, 1 + np.flatnonzero(unmet))[-1]
+    assert result.ending.was_checked == (name == "raw")
+    assert (result.status, result.why) == ("stationary", "")
+    assert result.ending.init == settings.get("init", "merged")
+    assert result.coordinates == name
+    assert max(right(result, blocks)) < (0.5 if name == "raw" else 0.1)
+    at = result.solution
+    alone = sum(p.objectives(at[None], p.expect(at))[0] for p in built(blocks))
+    assert_allclose(result.objective, alone, rtol=1e-10)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e5])
+def test_a_warm_start_of_ppca_is_the_same_run_in_any_units(factor):
+    """From the end of a run for the same rows, and for columns in another order."""
+    blocks = factor * shards()
+    first = solve(built(blocks), GRAPH)
+    for rows in (blocks, blocks[..., ::-1]):
+        result = solve(built(rows), GRAPH, warm_start=first)
+        angle, off = right(result, rows)
+        assert (result.status, angle < 0.5, off < 1e-2) == ("stationary", True, True)
+        if rows is blocks:
+            assert_allclose(result.theta, first.theta, rtol=1e-4, atol=1e-5 * factor)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_cameras_start_from_their_frames_and_end(lost):
+    tracks, points = dadmm.datasets.turntable(n_frames=30, n_points=30)
+    if lost:
+        tracks[:12, 0] = tracks[20:30, 7] = np.nan
+    frames = dadmm.shard.split_frames(tracks, NODES)
+    found = solve([dadmm.problems.StructureFromMotion(r) for r in frames], GRAPH)
+
+    assert (found.status, found.coordinates) == ("stationary", "raw")
+    W = found.layout.views(found.theta).W
+    W, truth = W - W.mean(axis=1, keepdims=True), points - points.mean(axis=0)
+    assert metrics.subspace_angle(W, truth).max() < 2.0

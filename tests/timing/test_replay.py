@@ -147,45 +147,59 @@ def test_a_replay_is_the_simulation_of_its_events(seed, network):
 
 
 WORK = np.full((T, 5), 1e-3)
+FREE = Network({"host": Link()}, hosts=1)
+BURST = replace(LAN, links={"lan": Link()}, egress=1e6, burst=1500.0)
+RADIO = Network({"lan": Link(0.0, 1e6)}, hosts="each", egress=1e6, broadcast=True)
+LATE = Network({"lan": Link()}, hosts="each", stragglers=Stragglers(6.0, nodes=(2,)))
+TWICE = np.tile([2.0, 2 * SIZE], (8, 1))  # sums over the tree, by edge of a chain
+WATCHED = {"update": 2 * WORK, "observe": 4 * WORK}
+STAR, CHAIN = Topology.star(5), Topology.chain(5)
+CLOSED = {  # a trace, a network, and the parts of the critical path; see `Breakdown`
+    "a burst passes at once after a rest": (
+        trace_of(Topology.complete(5), WORK * 1e3, SIZE), BURST,
+        {"compute": T, "transmission": T * 2500 / 1e6}),
+    "without a rest there is one burst in all": (
+        trace_of(Topology.complete(5), WORK * 0, SIZE), BURST,
+        {"transmission": (T * 4 * SIZE - 1500) / 1e6}),
+    "the last update counts, although no exchange follows; what watchers took does not":
+        (trace_of(STAR, WORK, 1.0, **WATCHED), FREE, {"compute": 3e-3 * T}),
+    "what a straggler takes beyond the average work is its own": (
+        trace_of(STAR, WORK, 1.0), LATE, {"compute": 2e-3 * T, "stragglers": 4e-3 * T}),
+    "a radio sends a broadcast once": (
+        trace_of(STAR, WORK * 0, SIZE, is_broadcast=True), RADIO,
+        {"transmission": T * SIZE / 1e6}),
+    "but what differs by neighbour to each": (
+        trace_of(STAR, WORK * 0, SIZE), RADIO, {"transmission": 4 * T * SIZE / 1e6}),
+    "sums go four levels up and four down the tree, twice": (
+        trace_of(CHAIN, WORK * 0, 0.0, sums=TWICE), LAN,
+        {"sums": 2 * 8 * (1e-3 + SIZE / 1e6)}),
+    "one node has no link": (
+        trace_of(Topology.complete(1), WORK[:, :1]), LAN, {"compute": T * 1e-3}),
+}  # fmt: skip
 
 
-def test_a_burst_passes_at_once_after_a_rest():
-    """Once per iteration if the work between them is long enough, else once in all."""
-    trace = trace_of(Topology.complete(5), 1e3 * WORK, SIZE)
-    network = replace(LAN, links={"lan": Link()}, egress=1e6, burst=1500.0)
-    idle = Replay(replace(trace, solve=0 * WORK), network)
-
-    assert_allclose(Replay(trace, network).seconds, T * (1.0 + 2500 / 1e6))
-    assert_allclose(idle.seconds, (T * 4 * SIZE - 1500) / 1e6)
-    assert_allclose(sum(idle.breakdown), idle.seconds)
-
-
-def test_a_straggler_and_the_slowest_link_are_found():
-    """What a straggler takes beyond the average work is its own."""
-    trace = trace_of(Topology.ring(5), WORK, 1.0)
-    rule = Stragglers(6.0, nodes=(2,))
-    quick = Network({"lan": Link(1e-9, 1e12)}, hosts="each", stragglers=rule)
-    found = Replay(trace, quick)
-    assert_allclose(found.seconds, 6e-3 * T, rtol=1e-4)
-    assert_allclose(found.breakdown.compute, 2e-3 * T, rtol=1e-4)
-    assert_allclose(found.breakdown.stragglers, 4e-3 * T, rtol=1e-4)
-
-    network = replace(LAN, override=(Override(latency=0.1, nodes=(3, 4)),))
+@pytest.mark.parametrize("name", CLOSED)
+def test_the_critical_path_has_the_parts_of_the_closed_form(name):
+    trace, network, parts = CLOSED[name]
     found = Replay(trace, network)
-    assert found.slowest in ((3, 4), (4, 3))
+
+    assert_allclose(found.seconds, sum(parts.values()), rtol=1e-9)
+    for cause, seconds in found.breakdown._asdict().items():
+        close = {"transmission", "queueing"} & {cause}
+        assert close or seconds == pytest.approx(parts.get(cause, 0.0)), cause
+    if name == "a radio sends a broadcast once":
+        assert found.wire_bytes == T * 5 * SIZE
+    elif trace.n_nodes == 1:
+        assert found.slowest is None
+
+
+def test_the_slowest_link_is_found_and_watchers_count_if_asked():
+    network = replace(LAN, override=(Override(latency=0.1, nodes=(0, 4)),))
+    found = Replay(trace_of(STAR, WORK, 1.0, **WATCHED), network)
+
+    assert found.slowest in ((0, 4), (4, 0))
     assert found.breakdown.latency > 0.9 * found.seconds
-    alone = Replay(trace_of(Topology.complete(1), WORK[:, :1]), LAN)
-    assert (alone.seconds, alone.slowest) == (pytest.approx(T * 1e-3), None)
-
-
-def test_what_watchers_took_counts_only_if_asked():
-    """And the last update always, although no exchange follows."""
-    more = {"update": 2 * WORK, "observe": 4 * WORK}
-    trace = trace_of(Topology.ring(5), WORK, 1.0, **more)
-    free = Network({"host": Link()}, hosts=1)
-
-    assert_allclose(Replay(trace, free).seconds, 3e-3 * T)
-    assert_allclose(Replay(trace, free, observe=True).seconds, 7e-3 * T)
+    assert_allclose(Replay(found.trace, FREE, observe=True).seconds, 7e-3 * T)
 
 
 @pytest.mark.parametrize("by_edge", [True, False])
@@ -233,26 +247,3 @@ def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
     for words in ([], ["--network", "moon"], wrong):
         assert main([run, *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("is_broadcast", "sent", "size"), [(True, 1, 5), (False, 4, 8)]
-)
-def test_a_radio_sends_a_broadcast_once(is_broadcast, sent, size):
-    """The hub of a star of 5 needs one transmission a time, or one per neighbour."""
-    radio = Network({"lan": Link(0.0, 1e6)}, hosts="each", egress=1e6, broadcast=True)
-    trace = trace_of(Topology.star(5), 0 * WORK, SIZE, is_broadcast=is_broadcast)
-    found = Replay(trace, radio)
-
-    assert_allclose(found.seconds, sent * T * SIZE / 1e6)
-    assert found.wire_bytes == T * size * SIZE
-
-
-def test_sums_go_up_and_down_the_tree():
-    """On a chain of five: four levels up and four down, twice."""
-    graph = Topology.chain(5)
-    sums = np.tile([2.0, 2 * SIZE], (len(graph.edges), 1))
-    found = Replay(trace_of(graph, 0 * WORK, 0.0, sums=sums), LAN)
-
-    assert_allclose(found.breakdown.sums, 2 * 8 * (1e-3 + SIZE / 1e6))
-    assert_allclose(sum(found.breakdown), found.seconds)

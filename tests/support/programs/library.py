@@ -163,7 +163,7 @@ def check_texts_of_all_ranks() -> None:
     for own in lengths:
         for longest in lengths:
             mine = "é" * (own // 2) if RANK else "x" * longest
-            assert world.texts(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
+            assert world.told(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
             assert world.share(mine) == "x" * longest
     records = Checks(world).gather(number=RANK, long="y" * 300 * RANK)
     assert [record["number"] for record in records] == [0, 1, 2, 3]
