@@ -30,18 +30,17 @@ RANKS = 4
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 
 
-def test_any_number_of_nodes_per_rank_has_the_same_bits(tmp_path):
+def test_any_number_of_nodes_per_rank_has_the_same_bits():
     """Every scheme, rule, agreement, way of sending and kind of coordinates.
 
-    On 7 ranks with a node each and on fewer, and resumed on another number of them.
+    On 7 ranks with a node each and on fewer.
     """
     step = 1 if os.environ.get("DADMM_ALL") else 48
-    ended = mpiexec(7, *program("hosted.py"), tmp_path, step, timeout=500 * 48 / step)
+    ended = mpiexec(7, *program("hosted.py"), step, timeout=500 * 48 / step)
 
     assert ended.code == 0, ended.err
-    runs, stopped, silent, lost, resumed = map(int, ended.out.split())
+    runs, stopped, silent, lost = map(int, ended.out.split())
     assert runs >= 55 + 200 // step
-    assert resumed >= 240 // step
     assert stopped >= 8
     assert silent >= 8
     assert lost == 3
