@@ -1,7 +1,5 @@
 """The verdict of a node, and the agreement of all nodes by headers of messages."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

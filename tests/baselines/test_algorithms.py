@@ -1,7 +1,5 @@
 """Other algorithms are their published recursions, and reach the pooled optimum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal

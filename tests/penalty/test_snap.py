@@ -1,7 +1,5 @@
 """`snap`: its equations, its bound, and what both ends of an edge agree on."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
