@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from dadmm import ProblemError, Topology, problems
 from dadmm.problems import Huber, Lasso, LeastSquares, LogisticRegression
-from dadmm.solver.coordinates import find_coordinates, spectrum
+from dadmm.solver.coordinates import Coordinates, find_coordinates, spectrum
 from dadmm.solver.ending import advise
 from tests.support.problems import quadratics
 from tests.support.shards import total_of
@@ -205,6 +205,21 @@ def test_directions_that_the_data_leave_open_are_dropped_and_named(inverse):
         # column 0 and its copy, and the column of zeros; not the intercept
         assert found.is_open.tolist() == [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0]
         assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-10)
+
+
+def test_a_change_makes_the_hessian_one_again():
+    root, eye = np.random.default_rng(3).standard_normal((5, 5)), np.eye(5)
+    hessian = root.T @ root + 0.1 * eye
+    now = Coordinates(eye, eye, np.zeros(5), *map(np.array, np.ones(5)))
+
+    found, primal, dual = now.changed(*np.linalg.eigh(hessian))
+
+    T = found.map / np.linalg.norm(found.map, axis=1, keepdims=True)
+    assert_allclose(found.condition, np.linalg.cond(T))
+    maps = (hessian @ found.map, found.inverse.T, primal)  # of which each undoes map
+    for inverse in maps:
+        assert_allclose(found.map.T @ inverse, eye, atol=1e-12)
+    assert_allclose(dual.T @ primal, eye, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
