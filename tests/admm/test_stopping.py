@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.rule import FRACTION, Rule
+from dadmm.admm.rule import FRACTION, Rule, over
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
 from tests.support.agreement import agree
+from tests.support.engine import stopping
 from tests.support.problems import distances, random_graph
 
 # At tolerance 0.1 a node is satisfied with this: all lengths are half of their limits.
@@ -144,3 +145,26 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     one_process, same = agree(*network, content, requests, together=True)
     assert_array_equal(same, quiet)
     assert requests or one_process == ends
+
+
+def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
+    """So that a run that was saved, or stopped and resumed, converges as it would."""
+    mine = stopping(Rule(), reach=5)
+    mine._fields["quiet_count"], mine._fields["stop_at"] = 3, 40
+    before = mine.state.header.copy()
+
+    mine.request(7, "save")
+    mine.request(11, "signal")
+
+    assert mine.due_request(14) == ""
+    assert mine.due_request(15) == "save"
+    assert mine.due_request(15) == ""
+    assert (mine._fields["quiet_count"], mine._fields["stop_at"]) == (3, 40)
+    assert mine.due_request(20) == "signal"
+    assert_array_equal(mine.state.header, before)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_length_over_a_tiny_limit_overflows_without_a_warning():
+    found = over([1e10, np.nan, 1.0], [1e-300, 1.0, 2.0])
+    assert found.tolist() == [math.inf, math.inf, 0.5]

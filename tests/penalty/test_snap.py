@@ -55,14 +55,14 @@ def follow(scheme, anchors, multipliers):
         (2.0, 0.5, math.inf),
     ],
 )
-@pytest.mark.parametrize(("seed", "first"), [(0, 0.0), (2, 3.0)])
+@pytest.mark.parametrize(("seed", "first", "scale"), [(0, 0.0, 1e-9), (2, 3.0, 1.0)])
 def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
-    budget, seed, first
+    budget, seed, first, scale
 ):
     """Equations (10) and (11), for sequences that no run has, from any multipliers."""
     budget0, decay, trigger = budget
     scheme = SNAP(budget0=budget0, budget_decay=decay, budget_trigger=trigger)
-    z, y = wander(seed)
+    z, y = scale * wander(seed)
     y += first
     found = follow(scheme, z, y)
 
