@@ -132,7 +132,7 @@ def _error(run: StoredRun) -> Tile:
     if certificate.get("gap") is not None:
         return "error bound", at_most(certificate["gap"]), "objective above the minimum"
     for key, what in reversed(ANGLES.items()):
-        angle = (found.get("metrics") or {}).get(key)
+        angle = (found.get("metrics") or {}).get(f"{key}_degrees")
         if angle is not None:
             return "angle", f"{angle:.3f}°", f"to {what}"
     return "error bound", NONE, "none is known"
