@@ -81,7 +81,7 @@ def test_bad_input_is_one_sentence(run_named, tmp_path, capsys):
 
 
 def test_runs_are_named_by_what_differs(run_named, tmp_path):
-    eta = make_run(tmp_path / "eta", "--eta0", "2.5")
+    eta = make_run(tmp_path / "eta", "--eta0", "2.5", "--max-iter", "30")
     for first, second, names in (
         ("vp", "ring", ["cluster, vp", "ring, nap"]),
         ("turns", "vp", ["schedule = matchings, nap", "schedule = static, vp"]),

@@ -55,7 +55,6 @@ def build(n_nodes: int, uneven: bool = True) -> list[PPCA]:
 
 @cache
 def problems(kind: str) -> list[Any]:
-    """Return the problems of all nodes."""
     if kind in KINDS:
         return table(kind, NODES)
     if kind in ("even", "uneven"):

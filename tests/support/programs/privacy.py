@@ -189,7 +189,6 @@ def cases(world: Comm) -> Iterator[tuple[str, list[np.ndarray], Callable[[], Any
 
 
 def command(name: str, words: str, own: np.ndarray) -> None:
-    """Run the command line on this rank's own file."""
     file = name.replace(" ", "-")
     np.save(f"{file}-{RANK}.npy", own)
     words += f" --problem {name.split()[0]} --data {file}-{{rank}}.npy --topology ring"
@@ -200,7 +199,6 @@ def command(name: str, words: str, own: np.ndarray) -> None:
 
 
 def fit(model: Any, own: np.ndarray) -> None:
-    """Fit an estimator to this rank's own rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that so few iterations are not enough
         supervised = not isinstance(model, estimators.PPCA)
