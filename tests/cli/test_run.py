@@ -345,16 +345,6 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     assert start(["waiting", "missing"]) == 2
 
 
-def test_data_without_noise_are_no_reason_to_lose_the_results():
-    """Their likelihood has no maximum, so none is told."""
-    np.save("flat.npy", np.full((20, 5), 3.0))
-    words = ("--n-components", 2, "--max-iter", 5, "--no-summaries")
-    folder = run_job("--data", "flat.npy", *SMALL[:2], *words)
-
-    assert "log_likelihood" not in summary_of(folder)["metrics"]
-    assert "NaN" not in (folder / "summary.json").read_text()
-
-
 @pytest.mark.parametrize("how", ["renamed", "gone"])
 def test_results_of_a_run_whose_folder_is_gone_are_rescued(how, monkeypatch, capsys):
     def finish(self, *words, real=run_folder.RunFolder.finish):
