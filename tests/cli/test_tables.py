@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,13 @@ from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
-from dadmm.cli import setup, tables
+from dadmm.cli import predict as predicting
+from dadmm.cli import progress, setup, tables
 from dadmm.comm.world import Checks, World
 from dadmm.core.errors import ShardError
 from dadmm.data import encoding, files, shard
 from dadmm.graphs.topology import Topology
-from dadmm.models.model import load_model
+from dadmm.models.model import Model, Origin, load_model
 from dadmm.predict import main as predict
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
@@ -292,3 +294,28 @@ def test_weights_reach_a_problem_that_takes_them():
     V = np.abs(Y)[:, None]
     best = np.linalg.solve(X.T @ (V * X) + np.eye(3), X.T @ (V[:, 0] * Y))
     assert_allclose(arrays_of(folder)["coef"].mean(axis=0), best, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy"])
+def test_many_rows_are_predicted_in_blocks_with_all_digits(kind, monkeypatch, capsys):
+    """They show progress: in a log, if a minute has passed at each block."""
+    own = encoding.Encoding({"x0": (), "x1": ()}, "y", ("no", "yes"))
+    fit = {"coef": np.array([1.0, 2.0]), "intercept": np.array(0.1)}
+    model = Model("logistic", own, fit, Origin("certified", "", 12, 1e-3, 90))
+    model.save("model.json")
+    np.save("rows.npy", X[:11, :2])
+    np.savetxt("rows.csv", X[:11, :2], header="x0,x1", **TEXT)
+    minutes = count(step=60)
+    monkeypatch.setattr(predicting, "BLOCK", 4)
+    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+
+    assert predict(["model.json", f"rows.{kind}", "--out", "out.csv"]) == 0
+    header, *lines = Path("out.csv").read_text().splitlines()
+    assert header == "prediction,p(no),p(yes)"
+    labels, *odds = zip(*(line.split(",") for line in lines), strict=True)
+    expected = model.predict_proba({"x0": X[:11, 0], "x1": X[:11, 1]}).T
+    assert_array_equal(np.array(odds, float), expected)
+    assert [name == "yes" for name in labels] == (expected[1] > 0.5).tolist()
+    said = capsys.readouterr().err.splitlines()
+    assert kind == "csv" or [line.split()[1] for line in said] == ["4/11", "8/11"]
