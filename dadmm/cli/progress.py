@@ -139,7 +139,7 @@ class Progress(Bar):
         most, ending = self._total - t, [f"in {duration(seconds)}", speed(rate)]
         verdict = run.stopping.verdict(run.work.numbers)[:3]
         worst = max((x for row in verdict for x in row.tolist() if x == x), default=0)
-        if not 0.0 < worst < math.inf:  # tolerance 0, or a criterion without a limit
+        if not (run.stopping.rule.tolerance and 0.0 < worst < math.inf):  # no limit
             left = f"at most {duration(most / rate)} left"
             self.write(t / self._total, f"{t} of {self._total}", left, *ending)
             return

@@ -185,6 +185,16 @@ def ppca_reference(
     return MaximumLikelihood(W, mu, 1.0 / noise if noise > 0 else math.inf)
 
 
+def log_likelihoods(samples: Matrix, W: Matrix, mu: Vector, a: float) -> Vector:
+    """Return the log likelihood of each sample's observed entries, (n,)."""
+    z, covariances, found = posterior(samples, W, mu, a, np.eye(W.shape[1]))
+    left = np.nan_to_num(samples - mu - z @ W.T)
+    distance = a * np.vecdot(left, left) + np.vecdot(z, z)
+    constants = found.mask.sum(axis=1) * (LOG_2PI - math.log(a))
+    constants -= np.linalg.slogdet(covariances)[1]
+    return np.asarray(-0.5 * (distance + constants[found.which]))
+
+
 def ppca_log_likelihood(
     data: Pooled | Matrix, W: Matrix, mu: Vector, a: float
 ) -> float:
@@ -213,12 +223,7 @@ def ppca_log_likelihood(
     """
     D, M = W.shape
     if not isinstance(data, Pooled) and np.isnan(data).any():
-        z, covariances, found = posterior(data, W, mu, float(a), np.eye(M))
-        left = np.where(np.isnan(data), 0.0, data - mu - z @ W.T)
-        entries = found.mask.sum(axis=1)
-        logdets = -np.linalg.slogdet(covariances)[1] - entries * math.log(a)
-        distance = a * np.vdot(left, left) + np.vdot(z, z)
-        return float(-0.5 * (found.counts @ (entries * LOG_2PI + logdets) + distance))
+        return float(log_likelihoods(data, W, mu, float(a)).sum())
     data = data if isinstance(data, Pooled) else summarise(data)
     shift = math.sqrt(data.n_samples) * (data.mean - mu)
     rows = np.vstack([data.factor, shift])

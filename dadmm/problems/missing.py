@@ -33,7 +33,8 @@ from dadmm.problems.base import (
     stack_attributes,
     with_axes,
 )
-from dadmm.problems.ppca import LOG_2PI, PPCA
+from dadmm.problems.metrics import LOG_2PI
+from dadmm.problems.ppca import PPCA
 
 
 class Observed(NamedTuple):

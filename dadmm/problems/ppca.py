@@ -31,9 +31,7 @@ from dadmm.problems.base import (
     with_axes,
 )
 from dadmm.problems.log_lengths import LogLengthPPCA
-from dadmm.problems.metrics import Pooled, pool, summarise
-
-LOG_2PI = math.log(2.0 * math.pi)
+from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
 
 
 class Expected(NamedTuple):

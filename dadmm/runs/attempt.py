@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,17 +106,10 @@ def write_failure(folder: Path, code: int, more: str) -> str:
 
 def check_same_settings(wanted: RunConfig, folder: Path, ranks: int) -> None:
     """Raise if the run in a folder, if any, has other settings."""
-    if not has_begun(folder):
-        return
-    begun = RunConfig(**RunConfig.from_toml(folder / "config.toml"))
-    old = {"nodes": begun.nodes} | begun.deciding()
-    new = {"nodes": wanted.nodes or ranks} | wanted.deciding()
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            raise ConfigError(
-                f"{folder} holds a run with {name} = {old.get(name)!r}, and this one "
-                f"has {new.get(name)!r}; choose another --out"
-            )
+    if has_begun(folder):
+        begun = RunConfig(**RunConfig.from_toml(folder / "config.toml"))
+        own = replace(wanted, nodes=wanted.nodes or ranks)
+        own.check_same(begun, folder, "choose another --out")
 
 
 def plan_attempt(

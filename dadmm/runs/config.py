@@ -240,22 +240,23 @@ class RunConfig(Settings):
             check_harmless(table, given, str(file))
         found = cls(**(table | given))
         if run is not None:
-            found._check_resumed(cls(**table), run)
+            if found.out is not None and Path(found.out) != run:
+                raise ConfigError(
+                    f"a run is resumed in its own folder, {run}; leave out --out"
+                )
+            advice = "a resumed run keeps its settings, so leave it out"
+            found.check_same(cls(**table), run, advice)
         return CommandLine(found, dry, run)
 
-    def _check_resumed(self, begun: RunConfig, run: Path) -> None:
-        """Raise if a setting differs from the run that is resumed."""
-        if self.out is not None and Path(self.out) != run:
-            raise ConfigError(
-                f"a run is resumed in its own folder, {run}; leave out --out"
-            )
-        compared = {"nodes": self.nodes} if begun.nodes is not None else {}
-        for name, now in (compared | self.deciding()).items():
-            was = getattr(begun, name)
+    def check_same(self, begun: RunConfig, run: Path, advice: str) -> None:
+        """Raise if a setting that decides the numbers differs from a run that began."""
+        new, old = ({"nodes": own.nodes} | own.deciding() for own in (self, begun))
+        for name in dict.fromkeys((*new, *old)):
+            now, was = new.get(name), old.get(name)
             if was != now:
                 raise ConfigError(
-                    f"{name} is {now!r} but was {was!r} when the run in {run} began; a "
-                    "resumed run keeps its settings, so leave it out"
+                    f"{name} is {now!r} but was {was!r} when the run in {run} began; "
+                    f"{advice}"
                 )
 
     def deciding(self) -> Table:

@@ -28,7 +28,7 @@ from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.graph import build_graph
 from dadmm.runs.row_files import EDGE_KEYS, EDGES, NODE_KEYS, history_header, merged
-from dadmm.runs.summary import SCORES
+from dadmm.runs.summary import ANGLES, SCORES
 
 # allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
@@ -40,7 +40,6 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
 KEYS = {"history": NODE_KEYS, "edges": EDGE_KEYS}
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 GIVE = "give the folder that dadmm run names in its last lines"
-ANGLES = ("angle_to_truth", "angle_to_centralised")  # see `cli.targets`
 
 REAL = schema.number("finite", math.isfinite)
 AMOUNT = schema.number("not negative", lambda x: not x < 0)
@@ -236,7 +235,8 @@ class StoredRun:
         if not header:
             header = list(EDGES if kind == "edges" else history_header(()))
             drawn = self.config.data is None and not self.config.traits.tracks
-            angles = ANGLES if table.shape[1] > len(header) + 1 or drawn else ANGLES[1:]
+            both = table.shape[1] > len(header) + 1 or drawn
+            angles = [*ANGLES][not both :]
             header += angles[: max(table.shape[1] - len(header), 0)]
         return header, table
 

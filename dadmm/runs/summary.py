@@ -32,9 +32,9 @@ ENDINGS = {
 }
 OWN = ("status", "converged", "why", "reason", "iterations", "coordinates")
 TRAFFIC = ("messages", "bytes", "collectives", "collective_bytes", "is_broadcast")
-ANGLES = {
-    "angle_to_truth_degrees": "the true subspace",
-    "angle_to_centralised_degrees": "the centralised solution",
+ANGLES = {  # of the history, see `cli.targets`; in degrees
+    "angle_to_truth": "the true subspace",
+    "angle_to_centralised": "the centralised solution",
 }
 SCORES = {
     "r2": "R^2",
@@ -211,8 +211,8 @@ class Summary(dict[str, Any]):
         """Yield angles to other subspaces, and what is known of the merged axes."""
         measured, found, start = self["metrics"], self["subspace"], self["start"]
         for key, what in ANGLES.items():
-            if key in measured:
-                yield "angle", f"{measured[key]:.3f} degrees to {what}, at most"
+            if (angle := measured.get(f"{key}_degrees")) is not None:
+                yield "angle", f"{angle:.3f} degrees to {what}, at most"
         if "missing" in measured:
             yield (
                 "missing",

@@ -107,7 +107,7 @@ def _tiles(run: StoredRun) -> list[Tile]:
 def _tiles_so_far(run: StoredRun) -> list[Tile]:
     """Return facts about a run that goes on."""
     over = np.array([run.column(f"{name}_over_limit")[-1] for name in CRITERIA])
-    worst = float(np.nanmax(over, initial=-1.0))
+    worst = float(np.nanmax(over, initial=-1.0)) if run.config.tolerance else -1.0
     spent, apart = panels.cumulative(run), float(run.column("disagreement")[-1].max())
     return [
         ("times its limit", number(worst, 3) if worst >= 0 else NONE,
@@ -132,7 +132,7 @@ def _error(run: StoredRun) -> Tile:
     if certificate.get("gap") is not None:
         return "error bound", at_most(certificate["gap"]), "objective above the minimum"
     for key, what in reversed(ANGLES.items()):
-        angle = (found.get("metrics") or {}).get(key)
+        angle = (found.get("metrics") or {}).get(f"{key}_degrees")
         if angle is not None:
             return "angle", f"{angle:.3f}°", f"to {what}"
     return "error bound", NONE, "none is known"

@@ -14,6 +14,7 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.runs import settings
 from dadmm.runs.stored import StoredRun
+from dadmm.runs.summary import ANGLES
 from dadmm.show import graph, style
 from dadmm.show.figure import (
     MOST_NODES,
@@ -32,10 +33,6 @@ from dadmm.show.figure import (
     thinned,
 )
 
-ANGLES = {
-    "angle_to_truth": "Angle to the true subspace (degrees)",
-    "angle_to_centralised": "Angle to the centralised solution (degrees)",
-}
 DECIDE = settings.names("decides")
 SEEDS = {"seed", "data_seed", "topology_seed", "drop_seed"}
 OBJECTIVE = "Objective: distance to its final value"
@@ -130,8 +127,8 @@ def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
     """Return the objective, the criteria of the stopping rule, and angles."""
     quantities = {OBJECTIVE: [_distance(run) for run in runs]} | criteria(runs)
     quantities |= {
-        text: [run.column(name) for run in runs]
-        for name, text in ANGLES.items()
+        f"Angle to {what} (degrees)": [run.column(name) for run in runs]
+        for name, what in ANGLES.items()
         if all(name in run.history for run in runs)
     }
     ends = endings(runs[0]) if len(runs) == 1 else {}

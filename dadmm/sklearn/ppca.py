@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -18,10 +17,9 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import principal_axes
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.data.patterns import fill, posterior
+from dadmm.data.patterns import fill
+from dadmm.problems.metrics import log_likelihoods
 from dadmm.sklearn.base import Consensus
-
-LOG_2PI = math.log(2.0 * math.pi)
 
 
 @dataclass(eq=False, repr=False)
@@ -121,17 +119,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     def score_samples(self, X: ArrayLike) -> Vector:
         """Return the log likelihood of each row's observed entries, (n,)."""
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
-        precision, prior = 1.0 / self.noise_variance_, np.eye(self.n_components_)
-        W, mu = self._loadings, self.mean_
-        means, covariances, found = posterior(rows, W, mu, precision, prior)
-        left = np.nan_to_num(rows - mu - means @ W.T)
-        distance = np.vecdot(left, left) / self.noise_variance_
-        distance += np.vecdot(means, means)
-        widths = found.mask.sum(axis=1)
-        constants = widths * (LOG_2PI + math.log(self.noise_variance_))
-        constants -= np.linalg.slogdet(covariances)[1]
-        return np.asarray(-0.5 * (distance + constants[found.which]))
+        rows, precision = self._rows(X, reset=False), 1.0 / self.noise_variance_
+        return log_likelihoods(rows, self._loadings, self.mean_, precision)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean log likelihood of rows X (n, d)."""

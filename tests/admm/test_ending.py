@@ -42,7 +42,7 @@ def test_a_callback_or_a_time_limit_ends_the_run_two_rounds_of_a_diameter_later(
     result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
     limited = solve(quadratics(4), CHAIN, tolerance=0, max_seconds=1e-9)
 
-    assert (result.reason, result.converged) == ("signal", False)
+    assert (result.reason, result.status) == ("signal", "not converged")
     assert seen == [(t, "") for t in range(1, 12)] + [(12, "signal")]
     assert (limited.reason, limited.iterations) == ("max_seconds", 6)
 

@@ -65,13 +65,3 @@ def test_bad_layouts_are_refused(private, scales):
     """Private parts are the last, and only shared parts have a scale, above zero."""
     with pytest.raises(ProblemError, match=private or next(iter(scales))):
         Layout({"a": (2,), "b": ()}, tuple(private), scales)
-
-
-def test_shared_and_whole_are_inverse():
-    layout = Layout({"a": (2,), "b": (), "c": (3,)}, ("c",), {"b": 9.0})
-    theta = np.arange(1.0, 7.0)
-
-    assert_array_equal(layout.shared(theta), [1, 2, 9])
-    assert_array_equal(layout.pull, [1, 1, 9, 0, 0, 0])
-    whole = layout.whole(layout.shared(np.stack([theta, 2 * theta])), theta)
-    assert_array_equal(whole, [theta, [2, 4, 6, 4, 5, 6]])

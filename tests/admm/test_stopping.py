@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.rule import FRACTION, Rule
+from dadmm.admm.rule import FRACTION, Rule, over
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
 from tests.support.agreement import agree
@@ -164,3 +164,10 @@ def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
     assert (mine._fields["quiet_count"], mine._fields["stop_at"]) == (3, 40)
     assert mine.due_request(20) == "signal"
     assert_array_equal(mine.state.header, before)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_length_over_a_tiny_limit_overflows_without_a_warning():
+    assert over([1e10, np.nan, 1.0], [1e-300, 1.0, 2.0]).tolist() == [math.inf] * 2 + [
+        0.5
+    ]

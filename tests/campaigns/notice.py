@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 
 from tests.campaigns.faults import jobs
-from tests.campaigns.faults.cases import Case
+from tests.campaigns.faults.cases import TABLE, Case
 from tests.campaigns.faults.play import Play
-from tests.campaigns.faults.strikes import CUTS
 
 PHASES = {
     "set-up": ("dadmm.cli.setup:problems", 1),
@@ -41,7 +40,7 @@ def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
                     raise SystemExit(f"the fault did not happen: {job.err()}")
                 began = float(struck.read_text())
                 if cut:
-                    play.on_host(*CUTS["partition"])
+                    play.on_host(*TABLE["cuts"]["partition"])
                     began = time.time()
                 job.comes_to(lambda: NAMED.search(job.err()))
                 named = NAMED.search(job.err())

@@ -157,10 +157,11 @@ def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
     assert "browser" not in out
 
 
-def going(worst: float) -> SimpleNamespace:
+def going(worst: float, tolerance: float = 1e-3) -> SimpleNamespace:
     """Return a run whose worst criterion is so many times its limit."""
     rows = [np.array([0.5 * worst, worst]), np.array([np.nan, worst]), np.zeros(2)]
-    stopping = SimpleNamespace(verdict=lambda numbers: rows)
+    rule = SimpleNamespace(tolerance=tolerance)
+    stopping = SimpleNamespace(verdict=lambda numbers: rows, rule=rule)
     return SimpleNamespace(stopping=stopping, work=SimpleNamespace(numbers=None))
 
 
@@ -205,20 +206,21 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
 
 
 @pytest.mark.parametrize(
-    ("worst", "said"),
+    ("run", "said"),
     [
-        (1e7, ", 1.0e+07 times the limit, at most 6:38:40 left"),
-        (0.5, ", criteria met, until all nodes know it"),
-        (np.inf, " of 1000, at most 6:38:40 left"),  # without a limit, or tolerance 0
+        ((1e7,), ", 1.0e+07 times the limit, at most 6:38:40 left"),
+        ((0.5,), ", criteria met, until all nodes know it"),
+        ((np.inf,), " of 1000, at most 6:38:40 left"),  # a criterion without a limit
+        ((1e303, 0.0), " of 1000, at most 6:38:40 left"),  # tolerance 0
     ],
 )
-def test_progress_elsewhere_is_a_line_a_minute(worst, said, clock, capsys, monkeypatch):
+def test_progress_elsewhere_is_a_line_a_minute(run, said, clock, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     clock[1] = 20.0
     for quiet in (False, True):
         line = Progress(max_iter=1000, is_quiet=quiet)
         for t in range(101, 108):  # resumed after iteration 100
-            line(t, going(worst))
+            line(t, going(*run))
         line.close()
     lines = capsys.readouterr().err.splitlines()
 

@@ -37,7 +37,7 @@ def test_data_are_told_apart_by_shape_type_and_bytes():
     rows = np.arange(12.0).reshape(3, 4)
     others = [
         [rows.T], [rows.reshape(4, 3)], [rows.astype(np.float32)], [rows, rows],
-        [np.nextafter(rows, 99)], [],
+        [np.nextafter(rows, 99)], [rows.view(np.int64)], [],
     ]  # fmt: skip
     codes = [identity.of_data(blocks) for blocks in [[rows], *others]]
 

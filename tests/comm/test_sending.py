@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -252,17 +251,14 @@ def test_the_optimum_is_reached_whatever_is_sent(turns, scheme, way):
     assert result.reason == "signal"
 
 
-@pytest.mark.parametrize("relaxation", [1.0, 1.6])
 @pytest.mark.parametrize("loss", [0.05, 0.3])
-def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
-    problems = quadratics(5, 3, seed=4)
-    chosen = {"scheme": "fixed", "relaxation": relaxation}
-    lossy = Sending(drop_probability=loss)
+def test_the_optimum_is_reached_over_links_that_lose(loss):
+    """A run stops only after each edge has surely got a payload since all rests."""
+    problems, lossy = quadratics(5, 3, seed=4), {"drop_probability": loss}
     (result, *errors), (again, _), (other, _) = (
-        reach(problems, RING, sending=replace(lossy, drop_seed=seed), **chosen)
+        reach(problems, RING, scheme="fixed", relaxation=1.6, drop_seed=seed, **lossy)
         for seed in (3, 3, 4)
     )
-
     assert max(errors) < 1e-8
     assert_array_equal(result.theta, again.theta)
     assert_array_equal(result.traffic.edge_lost, again.traffic.edge_lost)
@@ -270,57 +266,30 @@ def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
     sent = result.traffic.messages - len(RING.edges)
     assert abs(result.traffic.lost / sent - loss) < 4 * np.sqrt(loss / sent)
 
-
-@pytest.mark.parametrize("loss", [0.1, 0.5])
-def test_over_links_that_lose_a_run_stops_near_the_optimum(loss):
-    """Not before each edge has surely got a payload since all anchors rest."""
-    problems = quadratics(5, 3)
     chosen = {"scheme": "fixed", "eta0": "auto", "tolerance": 1e-5, "max_iter": 3000}
-    chosen["drop_probability"] = loss
-    result = solve(problems, RING, **chosen)
-
+    result = solve(problems, RING, **chosen, **lossy)
     assert (result.reason, result.status) == ("converged", "stopped")
     assert distance(result.theta, optimum(problems)) < 1e-3
     assert result.ending.iteration + np.log(1e-9) / np.log(loss) < result.iterations
-    paper = solve(problems, RING, **chosen | {"max_iter": 60, "stopping": "residuals"})
-    assert paper.reason == "max_iter"  # the dual residual is not known
-
-
-def tables(n):
-    """Return the rows of n nodes, in units that are far apart, and their solution."""
-    rng = np.random.default_rng(8)
-    X = rng.standard_normal((20 * n, 3)) * [1e-4, 1.0, 1e3] + [0.0, 50.0, 0.0]
-    y = X @ [3e4, 1.0, 2e-3] + rng.standard_normal(20 * n)
-    rows = np.column_stack([X, np.ones(len(X))])
-    scale = np.abs(rows).max(axis=0)
-    best = np.linalg.lstsq(rows / scale, y)[0] / scale
-    parts = np.array_split(np.arange(len(X)), n)
-    least = 0.5 * np.sum((rows @ best - y) ** 2)
-    return [LeastSquares(X[part], y[part]) for part in parts], best, least
+    chosen |= {"max_iter": 60, "stopping": "residuals"}  # the dual one is not known
+    assert solve(problems, RING, **chosen, **lossy).reason == "max_iter"
 
 
 @pytest.mark.parametrize("turns", [None, "matchings"])
 @pytest.mark.parametrize("way", ["all", "quantised 3", "censor", "sleep", "at once"])
 def test_a_certified_result_is_near_the_optimum(way, turns):
-    """A run that is cut short has a bound too."""
-    problems, best, least = tables(6)
-
-    def run(tolerance, max_iter):
-        result = solve(
-            problems, CLUSTER, schedule=TURNS.get(turns), record=False,
-            coordinates="metric", tolerance=tolerance, max_iter=max_iter, **WAYS[way],
-        )  # fmt: skip
-        certificate = result.certificate
-        assert (np.abs(result.solution - best) <= certificate.coefficients).all()
-        assert -1e-9 * least <= result.objective - least <= certificate.gap
-        return result
-
+    X, y = np.random.default_rng(8).standard_normal((2, 120, 4))
+    X, y = X * [1e-2, 1, 10, 0] + [0, 5, 0, 1], y[:, 0]
+    best, twice, *_ = np.linalg.lstsq(X, y)
+    parts = np.array_split(np.arange(120), 6)
+    problems = [LeastSquares(X[part, :3], y[part]) for part in parts]
     for tolerance in (1e-2, 1e-3):
-        result = run(tolerance, 3000)
+        chosen = {"coordinates": "metric", "tolerance": tolerance, **WAYS[way]}
+        result = solve(problems, CLUSTER, schedule=TURNS.get(turns), **chosen)
+        certificate, above = result.certificate, result.objective - twice[0] / 2
+
         assert result.status == "certified"
+        assert (np.abs(result.solution - best) <= certificate.coefficients).all()
+        assert -1e-9 * result.objective <= above <= certificate.gap
         limit = 2.0 * max(tolerance**2, 1e-8) * result.objective
-        assert result.certificate.gap <= limit
-    cut = [run(0.0, k) for k in (1, 2, 5, 13, 34)]
-    assert all(result.certificate.radius < np.inf for result in cut)
-    lags = [result.residuals.lag.max() for result in cut]
-    assert max(lags) > 0 or way in ("all", "sleep")
+        assert certificate.gap <= limit

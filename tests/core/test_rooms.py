@@ -14,12 +14,10 @@ from tests.support.processes import mpiexec, python
 
 PACKAGE = Path(dadmm.__file__).parent
 HEAVY = {"scipy", "networkx", "matplotlib", "plotly", "sklearn", "pyarrow"}
-TREES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
-        ".__init__"
-    ): ast.parse(path.read_text())
-    for path in PACKAGE.rglob("*.py")
-}
+FILES = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+         for path in PACKAGE.rglob("*.py")}  # fmt: skip
+TREES = {name.removesuffix(".__init__"): ast.parse(path.read_text())
+         for name, path in FILES.items()}  # fmt: skip
 NODES = {name: [*ast.walk(tree)] for name, tree in TREES.items()}
 
 

@@ -75,17 +75,13 @@ def lists(frame: Frame) -> list:
 
 # the contract of a reader
 
+SHAPES, ENDS = st.tuples(st.integers(1, 6), st.integers(1, 4)), st.integers(0, 6)
+FLOATS = st.floats(allow_infinity=False) | st.just(NAN)
+
 
 @pytest.mark.parametrize("suffix", READERS)
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=ALL)
-@given(
-    matrix=arrays(
-        float,
-        st.tuples(st.integers(1, 6), st.integers(1, 4)),
-        elements=st.floats(allow_infinity=False) | st.just(NAN),
-    ),
-    ends=st.tuples(st.integers(0, 6), st.integers(0, 6)),
-)
+@given(matrix=arrays(float, SHAPES, elements=FLOATS), ends=st.tuples(ENDS, ENDS))
 def test_every_format_gives_the_same_numbers(suffix, matrix, ends):
     path = save(f"x{suffix}", matrix)
     rows, frame, size = slice(min(ends), max(ends)), read_frame(path), extent(path)
@@ -158,9 +154,9 @@ def of_kind_240():
     return write(content[:place] + b"\xf0" + content[place + 1 :], "x.mat") + "::X"
 
 
-def matlab(packed=False, **arrays):
+def matlab(chosen="", packed=False, **arrays):
     io.savemat("x.mat", arrays, do_compression=packed)
-    return "x.mat"
+    return f"x.mat{chosen}"
 
 
 def named(*names, dtype=str):
@@ -185,9 +181,9 @@ BAD += [
     (partial(promise, -3, 4), ""),
     (partial(promise, 2**62, 2**62), ""),
     (partial(matlab, X=MATRIX, n=4, c=np.array([["a", 1.0]], object)), "X, n"),
-    (lambda: matlab(c=np.array([["a", 1.0]], object)) + "::c", "'c'"),
-    (lambda: matlab(X=MATRIX + 1j) + "::X", "complex"),
-    (lambda: matlab(X=MATRIX + 1j, packed=True) + "::X", "complex"),
+    (partial(matlab, "::c", c=np.array([["a", 1.0]], object)), "'c'"),
+    (partial(matlab, "::X", X=MATRIX + 1j), "complex"),
+    (partial(matlab, "::X", packed=True, X=MATRIX + 1j), "complex"),
     (of_kind_240, "240"),
     (partial(write, HDF5, "x.mat"), "-v7"),
     (partial(named, "a"), "1 names"),
@@ -305,29 +301,23 @@ def test_a_parquet_file_has_numbers_texts_and_columns_that_cannot_be_used(monkey
     import pyarrow
 
     when = [datetime(2020, 1, day) for day in (1, 2, 3)]
-    plain = {
-        "age": pyarrow.array([1, None, 3], pyarrow.int32()),
-        "sex": pyarrow.array(["F", None, ""]).dictionary_encode(),
-        "old": [True, False, None],
-        "large": [2**60 + 1, 3, 4],
+    code = pyarrow.array([b"a", b"b", b"a"]).dictionary_encode()
+    good = {
+        "age": (pyarrow.array([1, None, 3], pyarrow.int32()), [1, NAN, 3]),
+        "sex": (pyarrow.array(["F", None, ""]).dictionary_encode(), ["F", None, None]),
+        "old": ([True, False, None], ["True", "False", None]),
+        "large": ([2**60 + 1, 3, 4], [float(2**60), 3, 4]),
     }
-    odd = {
-        "lists": [[1.0], [2.0], []],
-        "raw": [b"a", b"b", None],
-        "when": when,
-        "day": [one.date() for one in when],
-        "code": pyarrow.array([b"a", b"b", b"a"]).dictionary_encode(),
-    }
-    found = read_frame(write_parquet("x.parquet", plain | odd))
+    odd = {"lists": [[1.0], [], None], "raw": [b"a", b"b", None], "when": when}
+    odd["day"] = [one.date() for one in when]
+    columns = {name: column for name, (column, _) in good.items()}
+    found = read_frame(write_parquet("x.parquet", columns | odd | {"code": code}))
 
-    numbers = [1, NAN, 3], [float(2**60), 3, 4]
-    texts = ["F", None, None], ["True", "False", None]
-    assert_equal(lists(found)[:4], [numbers[0], *texts, numbers[1]])
+    assert_equal(lists(found)[:4], [wanted for _, wanted in good.values()])
     refuses("x.parquet", "'sex'", read=load_array)
-    columns = {name: np.array(odd[name], object) for name in ("raw", "when", "day")}
-    columns["lists"] = np.array([[1], [], None], object)
-    for frame in (found.take(slice(1, 3)), Frame.of({"age": [1, 2, 3], **columns})):
-        for name in odd.keys() & {*frame.names}:
+    plain = {name: np.array(column, object) for name, column in odd.items()}
+    for frame in (found.take(slice(1, 3)), Frame.of({"age": [1, 2, 3], **plain})):
+        for name in {*frame.names} - {*good}:
             used = agreement.Choice(features=("age", name), supervised=False)
             assert repr(name) in str(agreement.describe(frame, used)["error"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -19,20 +19,19 @@ from tests.support.processes import ROOT, Job, find_mpiexec, variables
 NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?"
 
 
-def place_of(line: str, said: str, at: int) -> int:
+def values(numbers):
+    return [float(number.replace(",", "")) for number in numbers]
+
+
+def place_of(line, said, at):
     """Return where a line of a page ends in what was said after `at`, or -1."""
     parts = [text.split("...") for text in re.split(NUMBER, line)]
     texts = [".*?".join(map(re.escape, words)) for words in parts]
     shown = values(re.findall(NUMBER, line))
     pattern = re.compile(rf"^{f'({NUMBER})'.join(texts)}", re.M)
-    for match in pattern.finditer(said, at):
-        if np.allclose(values(match.groups()), shown, rtol=0.05):
-            return match.end()
-    return -1
-
-
-def values(numbers) -> list[float]:
-    return [float(number.replace(",", "")) for number in numbers]
+    near = (match for match in pattern.finditer(said, at)
+            if np.allclose(values(match.groups()), shown, rtol=0.05))  # fmt: skip
+    return next((match.end() for match in near), -1)
 
 
 @pytest.mark.mpi

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
@@ -64,19 +63,3 @@ def test_all_links_of_the_site_are_right():
     assert wrong == []
     styles = {file: file.read_text("utf-8") for file in SITE.rglob("*.css")}
     assert [file for file, text in styles.items() if LOADED.search(text)] == []
-
-
-def test_no_bar_stretches_and_every_index_is_beside_its_letter(monkeypatch):
-    pytest.importorskip("docutils")
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
-    import mathml
-
-    monkeypatch.delitem(sys.modules, "mathml")
-    norm = mathml.drawn(r"\| \bar\theta_i^t \| < |x|", block=True)
-    cases = mathml.drawn(r"\begin{cases} a & b \\ c & d \end{cases}", block=True)
-
-    assert norm.count('stretchy="false"') == 4
-    assert "<msubsup>" in norm
-    assert "munder" not in norm
-    assert "{" not in cases
-    assert 'class="cases"' in cases

@@ -29,13 +29,14 @@ PEERS = {  # the target of a problem, and scikit-learn's estimator; there are 14
 }
 
 
-def commands() -> list[list[str]]:
-    """Return the words of each command of the page."""
+def command(start: str, word: str) -> list[str]:
+    """Return the words of a command of the page after its start."""
     page = (ROOT / FOLDER / "README.md").read_text("utf-8").replace("\\\n", " ")
-    blocks = re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
-    lines = [line for block in blocks for line in block.splitlines()]
-    starts = ("./launch/", ".venv/bin/dadmm ")
-    return [shlex.split(s, comments=True) for s in lines if s.startswith(starts)]
+    lines = re.findall(
+        rf"^{re.escape(start)} (?!.*--dry-run)(.*\b{word}\b.*)$", page, re.M
+    )
+    (found,) = [shlex.split(line, comments=True) for line in lines]
+    return found
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -72,17 +73,15 @@ OVER_MPI = pytest.param("logistic", 3, marks=pytest.mark.mpi)
 def test_the_fits_equal_scikit_learn(problem, ranks, tmp_path, monkeypatch):
     shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
     monkeypatch.chdir(tmp_path)
-    (fit,) = [words[3:] for words in commands() if words[0] == "./launch/local"
-              and "--dry-run" not in words and problem in words]  # fmt: skip
+    fit = command("./launch/local -n 3", problem)
     fit += ["--tolerance", "1e-9", "--quiet", "--out", "run"]
     if ranks == 1:
         assert main(["--nodes", "3", *fit]) == 0
     else:
         ended = mpiexec(3, "-m", "dadmm.run", *fit, cwd=tmp_path)
         assert ended.code == 0, ended.err
-    (words,) = [words for words in commands() if "predict" in words]
-    assert words[:3] == [".venv/bin/dadmm", "predict", "runs/hospitals"]
-    assert predict(["run", *words[3:]]) == 0
+    words = command(".venv/bin/dadmm predict runs/hospitals", "new")
+    assert predict(["run", *words]) == 0
 
     (target, model), (X, rows, names) = PEERS[problem], pooled()
     y, new = [row[target] for row in rows], X[len(rows) :]

@@ -88,12 +88,12 @@ def test_ranks_are_started_by_mpiexec_or_srun(begin, version, pin, options):
 
 
 def test_what_is_not_a_job_is_refused(begin):
-    for make, given, culprit in (
-        (batch.slurm, [{}], "sbatch"),
-        (batch.slurm, [{"SLURM_JOB_ID": "1"}], "sbatch"),
-        (batch.pbs, [{}], "PBS_NODEFILE"),
-        (begin, ["pbs", "", True, "srun"], "srun"),
-        (begin, ["slurm", "", True, "prun"], "prun"),
+    for culprit, make, *given in (
+        ("sbatch", batch.slurm, {}),
+        ("sbatch", batch.slurm, {"SLURM_JOB_ID": "1"}),
+        ("PBS_NODEFILE", batch.pbs, {}),
+        ("srun", begin, "pbs", "", True, "srun"),
+        ("prun", begin, "slurm", "", True, "prun"),
     ):
         with pytest.raises(UsageError, match=culprit):
             make(*given)

@@ -21,13 +21,6 @@ def recorded(name):
     return (RECORDED / f"{name}.txt").read_text()
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """A run of four ranks on one host, in the current directory."""
-    monkeypatch.chdir(tmp_path)
-    return write_run(tmp_path / "my run")
-
-
 RANK_2, ANY = "node 2 (rank 2 on vm)", "an unknown rank"
 RAISED = "RuntimeError: this was to be expected"
 TRACEBACK = "Traceback (most recent call last):\n"
@@ -35,7 +28,10 @@ FIRST = f"iteration 3\rdadmm: rank 1 failed:\n{TRACEBACK}  File x\nKeyError: 'a'
 FIRST += "During handling of the above exception, another exception occurred:\n\n"
 FIRST += TRACEBACK + "OSError: [Errno 28] No space left\ndadmm: rank 3 failed:\n"
 ABSENT = "ModuleNotFoundError: No module named 'dadmm'"
-# what is printed, the rank that the monitor saw end first, and words of the sentence
+SPREAD = ("north", "north", "south", "east")  # ranks that do not reach the monitor
+TWO, FOUR = ("host0", "host0", "host1", "host1"), ("host0", "host1", "host2", "host3")
+# what is printed, the rank that the monitor saw end first, the start and words of the
+# sentence, and the hosts of the run, if there are several
 CASES = [
     ("mpich-sigkill", 2, RANK_2, "SIGKILL or ended by itself"),
     ("mpich-sigsegv", 2, RANK_2, "SIGINT or SIGQUIT or SIGSEGV"),
@@ -62,12 +58,25 @@ CASES = [
     ("slurm-memory", None, RANK_2, "memory ran out"),
     ("slurm-time", None, ANY, "time limit"),
     ("slurm-exit", None, RANK_2, "exit code 1"),
+    # MPICH names the host
+    ("mpich-sigkill at south", None, "node 2 (rank 2 on south)", "SIGKILL", SPREAD),
+    ("mpich-sigkill at north", None, ANY, "on north", SPREAD),
+    ("mpich-sigkill at 10.0.0.2", None, ANY, "on 10.0.0.2", SPREAD),
+    # but not one that was lost, unless there is only one other
+    ("mpich-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("openmpi-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("intel-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("mpich-lost-host", None, "one of the hosts", "host1, host2, host3", FOUR),
 ]
 
 
-@pytest.mark.parametrize(("name", "first", "who", "words"), CASES)
-def test_the_failed_rank_is_named_if_it_is_known(run, name, first, who, words):
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_the_failed_rank_is_named_if_it_is_known(tmp_path, case):
+    name, first, who, words, *hosts = case
+    name, _, host = name.partition(" at ") if "\n" not in name else (name, "", "")
     text = name if "\n" in name else recorded(name)
+    text = text.replace("RUNNING AT vm", f"RUNNING AT {host or 'vm'}")
+    run = write_run(tmp_path / "run", *hosts)
     sentence, advice = explain(RESUME, text, run, 9, first)
 
     assert sentence.startswith(who)
@@ -77,36 +86,12 @@ def test_the_failed_rank_is_named_if_it_is_known(run, name, first, who, words):
         assert "memory ran out" in explain(RESUME, text, run, 9, out_of_memory=True)[0]
 
 
-@pytest.mark.parametrize(
-    ("host", "who"),
-    [("south", "node 2 (rank 2 on south)"), ("north", ANY), ("10.0.0.2", ANY)],
-)
-def test_a_rank_of_another_machine_is_named_by_its_host(tmp_path, host, who):
-    """The ranks of other machines do not reach the monitor; MPICH names the host."""
-    text = recorded("mpich-sigkill").replace("RUNNING AT vm", f"RUNNING AT {host}")
-    run = write_run(tmp_path / "run", hosts=("north", "north", "south", "east"))
-    sentence = explain(RESUME, text, run, 9)[0]
-
-    assert sentence.startswith(who)
-    assert f"on {host}" in sentence
-
-
-@pytest.mark.parametrize("name", ["mpich", "openmpi", "intel"])
-def test_a_lost_host_is_named(tmp_path, name):
-    """MPICH does not name it, but there may be only one other host."""
-    two = write_run(tmp_path / "two", hosts=("host0", "host0", "host1", "host1"))
-    four = write_run(tmp_path / "four", hosts=("host0", "host1", "host2", "host3"))
-    text = recorded(f"{name}-lost-host")
-    said = [explain(RESUME, text, folder, 255)[0] for folder in (two, four, None)]
-
-    assert said[0].startswith("host host1 was lost")
-    if name == "mpich":
-        assert "host1, host2, host3" in said[1]
-        assert "a host" in said[2]
-
-
-def test_the_advice_names_the_last_complete_checkpoint(run):
+def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
     """A later one lacks the file of a node; the folder is quoted for a shell."""
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / "my run")
+    refused = (RESUME, "dadmm: error: x", run, 2)
+    assert explain(*refused) == explain(RESUME, "", run, 3) == []  # not converged
     for iteration, nodes in ((80, range(4)), (120, range(4)), (160, (0, 1, 3))):
         write_checkpoint(run, iteration, nodes)
     _, advice = explain(RESUME, "", run, 1)
@@ -115,22 +100,15 @@ def test_the_advice_names_the_last_complete_checkpoint(run):
     assert advice.endswith(f"{RESUME} 'my run'")
     assert RESUME not in explain(RESUME, "", None, 1)[1]
     assert f"{RESUME} FOLDER" in explain(RESUME, "", None, 1, here=False)[1]
+    assert explain(RESUME, "dadmm: error: x", None, 2) == []
     # a full disk has its own message, so that only the advice is added
-    refused = (RESUME, "dadmm: error: No", run, 2)
     assert explain(*refused) == [advice]
     assert explain(*refused, since=time.time() + 9) == []  # it was resumed and refused
     with (run / LOCK).open("w") as file:  # the run of another job
         assert files.lock(file.fileno())
         assert explain(*refused) == []
-
-
-def test_some_ends_need_no_explanation(run):
-    """Invalid input, and a run that did not converge."""
-    assert explain(RESUME, "dadmm: error: x", run, 2) == []
-    assert explain(RESUME, "dadmm: error: x", None, 2) == []
-    assert explain(RESUME, "", run, 3) == []
     (run / "summary.json").touch()
-    assert explain(RESUME, "dadmm: error: x", run, 2) == []
+    assert explain(*refused) == []
 
 
 def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from launch import job
 from launch.diagnosis import read_ranks
-from launch.job import report_end
+from launch.job import StopHandler, report_end
 from tests.support.processes import (
     PROGRAMS,
     ROOT,
@@ -47,13 +48,9 @@ def as_rank(rank: int, script: str = "", **facts: object) -> str:
     return f"PMI_RANK={rank} PMI_SIZE=4 {shlex.join([sys.executable, '-c', code])}"
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [("exit 42", 42), ("kill -KILL $$", 128 + signal.SIGKILL), ("cat; exit 0", 0)],
-)
-def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path, script, code):
+def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path):
     """As a shell does for signals; and mpiexec has no input to wait for."""
-    assert start(script, tmp_path).end().code == code
+    assert start("cat; kill -KILL $$", tmp_path).end().code == 128 + signal.SIGKILL
 
 
 @pytest.mark.parametrize(
@@ -68,10 +65,6 @@ def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path, script, code):
 def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
     tmp_path, first, second, code, log
 ):
-    """A signal to a process and then to its group, as of timeout(1), counts once.
-
-    A job that ignores TERM is killed.
-    """
     on_term = "" if second == "deaf" else "echo TERM; exit 9"
     script = f"""exec >>log
         trap 'echo INT' INT
@@ -79,27 +72,33 @@ def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
         trap 'echo USR1; {"exit 0" if second is None else ""}' USR1
         echo ready
         for i in $(seq 600); do sleep 0.1; done"""
-    job, file = start(script, tmp_path, grace=1), tmp_path / "log"
-    job.wait_until(lambda: file.exists() and "ready" in file.read_text())
-    job.signal(first)
-    os.killpg(job.process.pid, first)
+    started, file = start(script, tmp_path, grace=1), tmp_path / "log"
+    started.wait_until(lambda: file.exists() and "ready" in file.read_text())
+    os.killpg(started.process.pid, first)
     if second is not None:
-        job.wait_until(lambda: "USR1" in file.read_text())
+        started.wait_until(lambda: "USR1" in file.read_text())
         time.sleep(0.5)
-        assert job.process.poll() is None
-        os.killpg(job.process.pid, signal.SIGINT)
-    ended = job.end()
+        assert started.process.poll() is None
+        os.killpg(started.process.pid, signal.SIGINT)
+    ended = started.end()
 
     assert ended.code == code
     assert file.read_text().split() == log.split()
     assert second is not None or len(ended.err.splitlines()) == 1
 
 
-def test_output_passes_unchanged_and_at_once(tmp_path):
-    """Each stream by itself, with its carriage returns, while the job runs.
+def test_a_signal_to_a_process_and_then_to_its_group_counts_once(monkeypatch):
+    """As timeout(1) sends it."""
+    now, alarms, stop = iter([0.0, 0.1, 0.2, 5.0]), [], StopHandler()
+    monkeypatch.setattr(job.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(job.signal, "alarm", alarms.append)
+    counts = [(stop(signal.SIGTERM), stop.count)[1] for _ in range(4)]
 
-    More of it than a pipe holds, or unread as in `./launch/local | head`.
-    """
+    assert (counts, alarms) == ([1, 1, 1, 2], [job.GRACE])
+
+
+def test_output_passes_unchanged_and_at_once(tmp_path):
+    """Each stream by itself, also more than a pipe holds, or unread as by `head`."""
     wait = "for i in $(seq 6000); do test -e go && break; sleep 0.01; done"
     script = f"printf 'a\\r\\0\\377'; printf 'b\\r' >&2; {wait}; seq 100000 >&2"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -134,18 +133,14 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(tmp_path):
 def test_an_mpiexec_that_hangs_after_the_end_of_a_rank_is_ended(
     tmp_path, begun, tolerant
 ):
-    """As Intel MPI's, if MPI had not started in the rank; even if it ignores TERM.
-
-    With ULFM, the other ranks of a run go on, but not those of one that has not begun.
-    """
+    """Even if it ignores TERM; with ULFM, a run that has begun goes on."""
     facts = {"folder": str(write_run(tmp_path / "run"))} if begun else {}
-    goes_on = begun and tolerant
-    script = f"trap '' TERM; {as_rank(2, **facts)}; sleep 2; echo on"
+    last = "" if begun and tolerant else "sleep 60"
+    script = f"trap '' TERM; {as_rank(2, **facts)}; sleep 2; echo on; {last}"
     words = ["--with-ft"] * tolerant
-    script += "" if goes_on else "; sleep 60"
     ended = start(script, tmp_path, *words, patience=0.2, grace=1).end()
 
-    if goes_on:
+    if not last:
         assert ended.out == "on\n"
     else:
         assert ended.code == 128 + signal.SIGKILL
@@ -168,10 +163,7 @@ def test_ranks_without_mpiexec_are_killed(tmp_path):
 
 
 def test_the_folder_of_a_failed_run_is_found(tmp_path):
-    """Rank 0 reports it, or it is that of the arguments, unless it is an earlier one.
-
-    A run without results has failed: Open MPI ends with 0 when it has lost a host.
-    """
+    """Rank 0 reports it, or it is that of the arguments, if it is not older."""
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 9, range(4))
     ended = start(as_rank(0, folder=str(folder)), tmp_path).end()
@@ -209,7 +201,7 @@ class Seen:
 
     first, out_of_memory, has_stalled = 2, False, False
 
-    def __init__(self, tail: str = "", connected: str = "here") -> None:
+    def __init__(self, tail: str, connected: str) -> None:
         self.tail, self.connected = tail, connected
 
     def said(self, name: str) -> list[int]:
@@ -220,32 +212,27 @@ class Seen:
 
 
 RAISED = "dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n"
+MPICH = (ROOT / "tests/launch/recorded/mpich-sigkill.txt").read_text()
 
 
 @pytest.mark.parametrize(
-    ("code", "tail", "results", "result"),
+    ("code", "tail", "connected", "results", "result", "said"),
     [
-        (137, RAISED, False, 1),  # MPICH may return the code of a rank that it killed
-        (137, "killed\n", False, 137),
-        (255, "", True, 1),  # a kill after the results
-        (3, "", True, 3),
+        (137, RAISED, "here", False, 1, "node 3"),  # MPICH's may be of another rank
+        (137, "killed\n", "here", False, 137, "dadmm: node 2"),
+        (255, "", "here", True, 1, "complete"),  # a kill after the results
+        (3, "", "here", True, 3, ""),
+        (9, MPICH, "here", False, 9, "dadmm: node 2"),
+        (9, MPICH, "elsewhere", False, 9, "probably node 2"),  # its end is seen late
+        (9, MPICH, "", False, 9, "an unknown rank"),  # rank 0 may have ended first
     ],
 )
-def test_the_exit_code_is_one_of_dadmm(tmp_path, capfd, code, tail, results, result):
+def test_the_code_is_one_of_dadmm_and_a_rank_is_named_if_all_were_seen(
+    tmp_path, capfd, code, tail, connected, results, result, said
+):
     if results:
         (tmp_path / "summary.json").touch()
     folder = tmp_path if results else None
 
-    assert report_end(code, "resume", Seen(tail), folder, False) == result
-    assert (tmp_path.name in capfd.readouterr().err) == (results and code == 255)
-
-
-@pytest.mark.parametrize("connected", ["here", "elsewhere", ""])
-def test_a_rank_is_named_only_if_all_were_seen(capfd, connected):
-    """One that has not connected may have ended first; others are seen late."""
-    tail = (ROOT / "tests/launch/recorded/mpich-sigkill.txt").read_text()
-
-    assert report_end(9, "resume", Seen(tail, connected), None, False) == 9
-    said = capfd.readouterr().err
-    assert ("node 2" in said) == bool(connected)
-    assert ("probably node 2" in said) == (connected == "elsewhere")
+    assert report_end(code, "resume", Seen(tail, connected), folder, False) == result
+    assert said in capfd.readouterr().err

@@ -104,14 +104,11 @@ def test_ranks_inside_mpi_wait_for_others_and_end_a_job_if_all_do(
     assert "waits in MPI_Init" in capsys.readouterr().err
 
 
-def test_who_does_not_know_the_secret_is_no_rank(watched):
-    line = Line(watched, afar=True, secret=32 * "0")
-
-    assert line.socket.recv(1) == b""  # it was closed
-    assert watched.ranks == {}
-
-
 def test_a_rank_that_never_came_is_named(watched, clock, capsys):
+    """Who does not know the secret is no rank."""
+    stranger = Line(watched, afar=True, secret=32 * "0")
+    assert stranger.socket.recv(1) == b""  # it was closed
+    assert watched.ranks == {}
     lines = [Line(watched, rank=k, size=3) for k in (0, 2)]
     clock.now += 9
     watched._check_stall()

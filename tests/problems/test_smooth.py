@@ -7,10 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.special import expit
 
 from dadmm.core.errors import ProblemError
-from dadmm.problems import Smooth
+from dadmm.problems import LogisticRegression, PoissonRegression, Smooth
 
 D = 5
 RNG = np.random.default_rng(0)
@@ -20,35 +19,16 @@ MIXED = 10.0 ** np.array([-6, 6, 0, 3, -3])
 UNITS = (1.0, 1e-6, 1e6, MIXED)
 
 
-def logistic(X, alpha=0.0):
-    """Return the value and gradient of logistic regression, and its Hessian."""
-    signs = np.where(Y > 0, 1.0, -1.0)
-
-    def value_and_gradient(w):
-        margins = signs * (X @ w)
-        slopes = -signs * expit(-margins)
-        value = np.logaddexp(0.0, -margins).sum() + 0.5 * alpha * w @ w
-        return value, X.T @ slopes + alpha * w
-
-    def hessian(w):
-        p = expit(X @ w)
-        return (X.T * (p * (1.0 - p))) @ X + alpha * np.eye(D)
-
-    return value_and_gradient, hessian
-
-
-def poisson(X):
-    def value_and_gradient(w):
-        rate = np.exp(X @ w)
-        return rate.sum() - Y @ (X @ w), X.T @ (rate - Y)
-
-    return value_and_gradient
+def function(units=1.0, alpha=0.0, kind=LogisticRegression):
+    """Return value and gradient of a regression, with columns in other units."""
+    problem = kind(X * units, Y, alpha, fit_intercept=False)
+    return lambda w: (problem.objectives(w[None], None)[0], problem.gradient(w))
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("weight", [1e-3, 1.0, 1e3])
 def test_proximal_steps_are_accurate_in_any_unit(unit, weight):
-    problem = Smooth(logistic(X / unit, 0.5 / unit**2)[0], D)
+    problem = Smooth(function(1 / unit, 0.5 / unit**2), D)
     theta, centre = np.ones(D) * unit, np.arange(D) * unit
     weight = weight / unit**2
 
@@ -79,9 +59,13 @@ def test_a_step_leaves_points_where_f_is_not_finite():
 @pytest.mark.parametrize("scales", [np.ones(D), MIXED])
 def test_with_a_hessian_there_are_rows_and_coordinates(scales):
     """In mixed units too; without it there are none."""
-    value_and_gradient, hessian = logistic(X * scales)
-    bare = Smooth(value_and_gradient, D, convex=True)
-    problem = Smooth(value_and_gradient, D, hessian=hessian, convex=True)
+    exact = LogisticRegression(X * scales, Y, 0.0, fit_intercept=False)
+
+    def hessian(w):
+        return exact.rows(w).T @ exact.rows(w)
+
+    bare = Smooth(function(scales), D, convex=True)
+    problem = Smooth(function(scales), D, hessian=hessian, convex=True)
     theta, T = np.linspace(-1, 1, D) / scales, np.linspace(-2, 3, 2 * D).reshape(D, 2)
     z, T = np.array([0.3, -0.2]), T / scales[:, None]
 
@@ -96,14 +80,17 @@ def test_with_a_hessian_there_are_rows_and_coordinates(scales):
     assert_allclose(rows.T @ rows, T.T @ hessian(T @ z) @ T, rtol=1e-9)
 
 
+KINDS = list(product((LogisticRegression, PoissonRegression), UNITS))
+
+
 def test_right_gradients_are_accepted_in_any_unit_and_with_noise():
     """Also of single precision, and beside a large constant."""
-    for units, of_f in product(UNITS, (1e-6, 1.0, 1e6)):
-        for function in (logistic(X * units)[0], poisson(X * units)):
-            Smooth(lambda w: [of_f * part for part in function(w)], D)  # noqa: B023
-    function = logistic(X, 0.5)[0]
-    Smooth(lambda w: [np.float32(part) for part in function(w)], D)
-    Smooth(lambda w: (function(w)[0] + 1e9, function(w)[1]), D)
+    for (kind, units), of_f in product(KINDS, (1e-6, 1.0, 1e6)):
+        right = function(units, 0.0, kind)
+        Smooth(lambda w: [of_f * part for part in right(w)], D)  # noqa: B023
+    right = function(1.0, 0.5)
+    Smooth(lambda w: [np.float32(part) for part in right(w)], D)
+    Smooth(lambda w: (right(w)[0] + 1e9, right(w)[1]), D)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +104,10 @@ def test_right_gradients_are_accepted_in_any_unit_and_with_noise():
     ],
 )
 def test_wrong_gradients_are_found(factors, culprit):
-    for units in UNITS:
-        for function in (logistic(X * units)[0], poisson(X * units)):
-            with pytest.raises(ProblemError, match=culprit):
-                Smooth(lambda w: (function(w)[0], factors * function(w)[1]), D)  # noqa: B023
-
-
-def test_a_term_that_vanishes_at_the_start_is_missed_elsewhere():
-    whole, part = logistic(X, 1.0)[0], logistic(X)[0]
-
+    """Also of a term that vanishes at the start."""
+    for kind, units in KINDS:
+        right = function(units, 0.0, kind)
+        with pytest.raises(ProblemError, match=culprit):
+            Smooth(lambda w: (right(w)[0], factors * right(w)[1]), D)  # noqa: B023
     with pytest.raises(ProblemError, match="gradient"):
-        Smooth(lambda w: (whole(w)[0], part(w)[1]), D)
+        Smooth(lambda w: (function(alpha=1.0)(w)[0], function()(w)[1]), D)

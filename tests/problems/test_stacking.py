@@ -34,6 +34,16 @@ STACKS["log lengths"] = [  # of unlike numbers of rows
 ]
 
 
+def facts(problem, theta, rows, centre, weight):
+    """Return statistics, a step, values and the likelihood: of one, or of a stack."""
+    stats = problem.expect(theta)
+    found = [*(stats or ()), problem.prox(theta, stats, centre, weight)]
+    found += [problem.objectives(rows[..., :k, :], stats) for k in (1, 3)]
+    if hasattr(problem, "neg_log_likelihood"):
+        found.append(problem.neg_log_likelihood(theta))
+    return found
+
+
 @pytest.mark.parametrize("name", STACKS)
 def test_stacked_problems_give_the_same_bits(name):
     problems, rng = STACKS[name], np.random.default_rng(0)
@@ -44,29 +54,13 @@ def test_stacked_problems_give_the_same_bits(name):
         theta = centre * np.array([[0.0], [1.0], [30.0], [300.0]])
     rows = np.stack([theta, theta + 0.1, 2 * theta], axis=1)
     assert len({problem.kind for problem in problems}) == 1
-    together = type(problems[0]).stack(problems)
-    stats = together.expect(theta)
-    found = [
-        *(stats or ()),
-        together.prox(theta, stats, centre, WEIGHTS),
-        together.objectives(rows, stats),
-        together.objectives(rows[:, :1], stats),
-    ]
-    likely = hasattr(together, "neg_log_likelihood")
+
+    together = facts(type(problems[0]).stack(problems), theta, rows, centre, WEIGHTS)
 
     for k, problem in enumerate(problems):
-        own = problem.expect(theta[k])
-        alone = [
-            *(own or ()),
-            problem.prox(theta[k], own, centre[k], float(WEIGHTS[k])),
-            problem.objectives(rows[k], own),
-            problem.objectives(rows[k, :1], own),
-        ]
-        for each, single in zip(found, alone, strict=True):
-            assert_array_equal(each[k], single)
-        if likely:
-            value = problem.neg_log_likelihood(theta[k])
-            assert together.neg_log_likelihood(theta)[k] == value
+        alone = facts(problem, theta[k], rows[k], centre[k], float(WEIGHTS[k]))
+        for found, single in zip(together, alone, strict=True):
+            assert_array_equal(found[k], single)
 
 
 def test_only_problems_of_one_kind_are_stacked():

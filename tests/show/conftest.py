@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.pages import make_run
 
-EDGES = "--record-edges"
+EDGES, LONGER = "--record-edges", ("--max-iter", "30")
 FLAGS = {
     "nap": (EDGES, "--record-angle", "--edge-sleep", "0.9"),
     "vp": (EDGES, "--scheme", "vp"),
@@ -27,4 +27,4 @@ FLAGS = {
 def run_named(tmp_path_factory):
     """Return a function from a name to the folder of a run; do not write into it."""
     root = tmp_path_factory.mktemp("runs")
-    return cache(lambda name: make_run(root / name, *FLAGS[name]))
+    return cache(lambda name: make_run(root / name, *LONGER, *FLAGS[name]))

@@ -15,30 +15,27 @@ from dadmm import report, run
 from tests.support.browser import Opened, browser
 
 OUT = Path(__file__).parents[2] / "docs" / "img" / "report.png"
-RUN = ["--nodes", "20", "--quiet"]  # the bare command
-FRAME = 44  # of the slider, which counts from iteration 1
 
 
 def main() -> None:
     """Make a run, open its page, and save its top and the part about its network."""
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
-        place = Path(folder, "run")
-        assert run.main([*RUN, "--out", str(place)]) == 0
-        assert report.main([str(place)]) == 0
-        page = Opened(chromium, place / "report.html", size=(1200, 1000)).page
-        page.locator("#frame").focus()
-        page.keyboard.press("Home")
-        for _ in range(FRAME):
-            page.keyboard.press("ArrowRight")
+        assert (
+            run.main(["--nodes", "20", "--quiet", "--out", folder, "--overwrite"]) == 0
+        )
+        assert report.main([folder]) == 0
+        page = Opened(chromium, Path(folder, "report.html"), size=(1200, 1000)).page
+        for key in ["Home", *["ArrowRight"] * 44]:
+            page.locator("#frame").press(key)
         page.evaluate("document.activeElement.blur()")
-        parts = [Image.open(io.BytesIO(page.locator(name).screenshot()))
-                 for name in ("header", ".cursor", "#network")]  # fmt: skip
+        names = ("header", ".cursor", "#network")
+        shots = [page.locator(name).screenshot() for name in names]
         page.context.close()
+    parts = [Image.open(io.BytesIO(shot)) for shot in shots]
     whole = Image.new("RGB", (parts[0].width, sum(part.height for part in parts)))
     for k, part in enumerate(parts):
         whole.paste(part, (0, sum(before.height for before in parts[:k])))
     whole.quantize(128).save(OUT, optimize=True)
-    print(f"{OUT}: {OUT.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

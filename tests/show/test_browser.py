@@ -31,26 +31,20 @@ def chromium():
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def pages(run_named, tmp_path_factory):
     """Return pages by name."""
     root = tmp_path_factory.mktemp("pages")
-    more = ("--record-edges", "--max-iter", "30")
-    nap = make_run(root / "nap", *more, "--edge-sleep", "0.9", "--record-angle")
-    made = {
-        "nap": [nap],
-        "two": [nap, make_run(root / "vp", *more, "--scheme", "vp")],
-        "bare": [make_run(root / "bare", "--no-record-edges")],
-        "solid": [root / "sfm"],
-        "evil": [root / "<script>alert(2)"],
-    }
-    rows = np.random.default_rng(0).normal(size=(40, 3))
-    head, file = f'"{EVIL}",x2,x3', root / "a.csv"
-    np.savetxt(file, rows, delimiter=",", header=head, comments="")
+    rows, file = np.random.default_rng(0).normal(size=(40, 3)), root / "a.csv"
+    np.savetxt(file, rows, delimiter=",", header=f'"{EVIL}",x2,x3', comments="")
+    solid, evil = root / "sfm", root / "<script>alert(2)"
     for words in (
-        ["--problem", "sfm", "--out", made["solid"][0]],
-        ["--nodes", 2, "--data", file, "--n-components", 2, "--out", made["evil"][0]],
+        ["--problem", "sfm", "--out", solid],
+        ["--nodes", 2, "--data", file, "--n-components", 2, "--out", evil],
     ):
         assert run.main([*map(str, words), "--quiet"]) == 0
+    nap, vp, bare = map(run_named, ("nap", "vp", "bare"))
+    made = {"nap": [nap], "two": [nap, vp], "bare": [bare], "solid": [solid]}
+    made["evil"] = [evil]
     for name, folders in made.items():
         words = [*map(str, folders), "--out", str(root / f"{name}.html")]
         assert report.main(words) == 0
@@ -210,11 +204,11 @@ def test_one_cursor_moves_all(opened):
             assert f"iteration {t}" in each
 
 
-def test_criteria_are_drawn_over_bytes_and_seconds(opened):
+def test_criteria_are_drawn_over_bytes_and_seconds(opened, run_named):
     shown = opened("nap")
     ends = "() => document.getElementById('plot-1').data.at(-2).x.at(-1)"
     assert shown.page.evaluate(ends) == 30
-    total = read_run(shown.file.parent / "nap").column("bytes").sum()
+    total = read_run(run_named("nap")).column("bytes").sum()
     shown.page.locator("#across").select_option("bytes")
     assert shown.page.evaluate(ends) == pytest.approx(total)
     shown.page.locator("#across").select_option("seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -64,6 +65,8 @@ def test_a_run_without_edges_has_the_other_pictures(name, run_named, tmp_path, c
 def test_bad_input_is_one_sentence(run_named, tmp_path, capsys):
     (tmp_path / "file").touch()
     nap = run_named("nap")
+    damaged = shutil.copytree(nap, tmp_path / "damaged")
+    (damaged / "edges.csv").write_text("x\n")
     for culprit, words in {
         "99": (nap, "--kind", "network", "--at", "1,99"),
         "soon": (nap, "--at", "soon"),
@@ -72,12 +75,13 @@ def test_bad_input_is_one_sentence(run_named, tmp_path, capsys):
         str(tmp_path / "file"): (nap, "--kind", "cost", "--out", tmp_path / "file"),
         str(tmp_path): (tmp_path,),
         "structure": (nap, "--kind", "structure"),
+        "edges.csv": (damaged, run_named("bare")),
     }.items():
         assert culprit in sentence(capsys, *words)
 
 
 def test_runs_are_named_by_what_differs(run_named, tmp_path):
-    eta = make_run(tmp_path / "eta", "--eta0", "2.5")
+    eta = make_run(tmp_path / "eta", "--eta0", "2.5", "--max-iter", "30")
     for first, second, names in (
         ("vp", "ring", ["cluster, vp", "ring, nap"]),
         ("turns", "vp", ["schedule = matchings, nap", "schedule = static, vp"]),

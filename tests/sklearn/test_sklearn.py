@@ -89,25 +89,38 @@ TWINS = [
     (Ridge(3.0), {"tol": 1e-12}, regression),
     (Lasso(0.4), SPARSE, regression),
     (ElasticNet(0.3), SPARSE, regression),
-    (PoissonRegressor(0.5), NEWTON, lambda: labelled(5)),
-    (LogisticRegression(0.1), NEWTON, labelled),
     (ElasticNet(0.3, l1_ratio=0.9, topology="complete", n_nodes=5), SPARSE, regression),
+    (PoissonRegressor(0.5), NEWTON, lambda: labelled(5)),
     (PoissonRegressor(0.0), NEWTON, lambda: labelled(5)),
+    (LogisticRegression(0.1), NEWTON, labelled),
     (LogisticRegression(np.inf), NEWTON, labelled),
     (LogisticRegression(), NEWTON, names),
 ]
 
 
-def twin(ours, tight):
-    """Return the estimator of scikit-learn with the parameters of ours, but tight."""
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(("ours", "tight", "data"), TWINS)
+def test_models_are_those_of_scikit_learn(ours, tight, data, dense, fit_intercept):
+    """The same alpha means the same, with whatever number of nodes; also with weights.
+
+    A node may have no row of a positive weight, and such rows count as absent.
+    """
+    (X, y), weights = data(), None
+    if not dense:
+        X, weights = np.where(X < 9.5, 0.0, X), np.linspace(0.1, 3.0, len(X))
+        weights[:15], weights[20::9] = 0.0, 0.0
     known = {"alpha", "C", "l1_ratio", "fit_intercept"}
-    given = {k: v for k, v in ours.get_params().items() if k in known}
-    return getattr(linear_model, type(ours).__name__)(**given, **tight)
+    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT)
+    same = {k: v for k, v in ours.get_params().items() if k in known}
+    theirs = getattr(linear_model, type(ours).__name__)(**same, **tight)
+    theirs.fit(X, y, weights)
+    rows = X if dense else (csr_matrix if fit_intercept else csc_array)(X)
+    ours.fit(rows, y, weights)
 
-
-def compare(ours, theirs, X, rows):
-    """Compare coefficients and all predictions of two estimators."""
+    assert ours.result_.converged
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_array_equal(ours.coef_ == 0.0, theirs.coef_ == 0.0)
     assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
         if hasattr(theirs, method):
@@ -118,36 +131,8 @@ def compare(ours, theirs, X, rows):
         assert_array_equal(ours.predict(rows), theirs.predict(X))
     else:
         assert_allclose(ours.predict(rows), theirs.predict(X), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("ours", "tight", "data"), TWINS)
-def test_linear_models_are_those_of_scikit_learn(ours, tight, data, fit_intercept):
-    """The same alpha means the same, with whatever number of nodes."""
-    X, y = data()
-    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
-    theirs = twin(ours, tight).fit(X, y)
-
-    compare(ours, theirs, X, X)
-    assert ours.result_.converged
-    assert_array_equal(ours.coef_ == 0.0, theirs.coef_ == 0.0)
-
-
-@pytest.mark.parametrize("form", [np.asarray, csr_matrix, csc_array])
-@pytest.mark.parametrize(("ours", "tight", "data"), TWINS[:5])
-def test_weights_and_sparse_rows_are_those_of_scikit_learn(ours, tight, data, form):
-    """Nodes may have no row of a positive weight; such rows count as absent."""
-    X, y = labelled(3)
-    X = np.where(X < 9.5, 0.0, X)
-    weights = np.random.default_rng(2).uniform(0.1, 3.0, len(X))
-    weights[:40], weights[50::9] = 0.0, 0.0
-    theirs = twin(ours, tight).fit(X, y, weights)
-
-    ours = clone(ours).set_params(**TIGHT).fit(form(X), y, weights)
-
-    compare(ours, theirs, X, form(X))
     score = theirs.score(X, y, weights)
-    assert_allclose(ours.score(form(X), y, weights), score, atol=1e-6)
+    assert_allclose(ours.score(rows, y, weights), score, atol=1e-6)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -225,17 +210,16 @@ def test_missing_entries_are_left_out_of_fits_and_of_log_densities():
     X = subspace(120, noise=1.0)
     holed = np.where(np.random.default_rng(1).random(X.shape) < 0.3, np.nan, X)
     holed[:30, 0] = np.nan  # the first node never sees this column
-    holed[:30, 1] = X[:30, 1]
-
     ours = PPCA(2, tolerance=1e-4).fit(holed)
-
     nodes = [dadmm.problems.PPCA(rows, 2) for rows in dadmm.shard.split(holed, 4)]
     result = dadmm.solve(nodes, dadmm.Topology.ring(4))
-    W, mu, a = result.layout.views(result.solution)
-    best = dadmm.metrics.ppca_log_likelihood(holed, W, mu, float(a))
+    best = dadmm.metrics.ppca_log_likelihood(
+        holed, *result.layout.views(result.solution)
+    )
+
     assert_allclose(ours.score(holed), best / 120, rtol=1e-6)
-    C, scores = ours.get_covariance(), ours.score_samples(holed[:6])
-    for row, score in zip(holed[:6], scores, strict=True):
+    C = ours.get_covariance()
+    for row, score in zip(holed[:6], ours.score_samples(holed[:6]), strict=True):
         o = ~np.isnan(row)
         density = multivariate_normal(ours.mean_[o], C[np.ix_(o, o)])
         assert_allclose(score, density.logpdf(row[o]))
@@ -264,20 +248,16 @@ GAP = np.where(np.arange(8) == 3, np.nan, subspace())
     ("estimator", "culprit", "X"),
     [
         (Ridge(-1.0), "alpha", None),
-        (Ridge(np.inf), "alpha", None),
         (LogisticRegression(0.0), "C", None),
-        (LogisticRegression("1"), "C", None),
         (PoissonRegressor(), "y", None),
         (Ridge(sending="int8"), "payload", None),
         (HuberRegressor(0.0), "delta", None),
         (ElasticNet(l1_ratio=2.0), "l1_ratio", None),
-        (Ridge(n_nodes=0), "n_nodes", None),
         (Ridge(topology="tree"), "graph 'tree'", None),
         (Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)), "4 nodes", None),
         (Ridge(scheme="best"), "scheme", None),
         (Ridge(options={"coupling": "none"}), "coupling", None),
         (PPCA(4), "n_components", None),
-        (PPCA(1.5), "n_components", None),
         (PPCA(3), "noise", labelled()[0][:4]),
         (PPCA(2), "equal", np.ones((9, 4))),
         (PPCA(2), "feature 3", GAP),

@@ -6,7 +6,6 @@ It needs Debian's slurm-wlm and munge, but not root.
 import contextlib
 import ctypes
 import os
-import platform
 import pwd
 import secrets
 import shutil
@@ -16,8 +15,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Self
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
@@ -27,7 +26,7 @@ CPUS = 32  # of a node
 PATIENCE = 30  # seconds for a daemon to come up or go
 INSTALLING = 180  # seconds for apt-get, at most
 CANCELLING = 15  # seconds for jobs to end when the cluster closes
-PR_SET_PDEATHSIG = 1
+END_WITH_PARENT = (1, signal.SIGTERM)  # even if the tests are killed
 
 
 class SlurmError(Exception):
@@ -36,13 +35,9 @@ class SlurmError(Exception):
 
 def obstacle() -> str:
     """Return why this machine has no Slurm, or ""."""
-    if platform.system() != "Linux":
-        return "Slurm needs Linux"
     path = f"{os.environ.get('PATH', '')}:{SBIN}"
     lacking = [name for name in PROGRAMS if not shutil.which(name, path=path)]
-    if lacking:
-        return f"Slurm is not installed: there is no {', '.join(lacking)}"
-    return ""
+    return f"Slurm is not installed: no {', '.join(lacking)}" if lacking else ""
 
 
 def install() -> None:
@@ -52,16 +47,14 @@ def install() -> None:
     # RUNLEVEL=1 keeps the packages from starting services of their own
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     options = ["-q", "-y", "--no-install-recommends"]
-    for arguments in (["update", "-q"], ["install", *options, *PACKAGES]):
-        command = ["timeout", "-k", "5", str(INSTALLING), "apt-get", *arguments]
-        done = subprocess.run(command, env=quiet, capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            raise SlurmError(f"apt-get {arguments[0]} failed: {' '.join(last)}")
+    for words in (["update", "-q"], ["install", *options, *PACKAGES]):
+        command = ["timeout", "-k", "5", str(INSTALLING), "apt-get", *words]
+        if subprocess.run(command, env=quiet, capture_output=True).returncode:
+            raise SlurmError(f"apt-get {words[0]} failed")
 
 
 class Cluster:
-    """A Slurm that runs from ``with`` to the end of its block.
+    """A Slurm that runs from `start` to `close`.
 
     Configuration, sockets, state and logs are in ``folder``. Commands like ``sbatch``
     find this Slurm by ``variables``.
@@ -77,19 +70,16 @@ class Cluster:
         self.variables = {**kept, "PATH": path, "SLURM_CONF": str(conf)}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.close)
-            self._start()
-            stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _start(self) -> None:
+    def start(self) -> None:
         self.folder.chmod(0o755)  # munge requires that its socket can be reached
-        self._configure()
+        text = TEMPLATE.read_text().format(
+            folder=self.folder, host=socket.gethostname().partition(".")[0],
+            user=user_name(), cpus=CPUS, ports=free_ports(3),
+            first_job=1 + secrets.randbelow(60_000_000),  # Slurm's own limit is 67
+        )  # fmt: skip
+        (self.folder / "slurm.conf").write_text(text)
+        for name in ("state", "spool.n1", "spool.n2"):
+            (self.folder / name).mkdir()
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))
@@ -102,30 +92,15 @@ class Cluster:
         for node in ("n1", "n2"):
             self._daemon("slurmd", "-D", "-N", node)
         states = ("sinfo", "-h", "-N", "-o", "%T")
-        self._until(
-            lambda: {*self.call(*states).stdout.split()} == {"idle"},
-            "nodes are not idle",
-        )
-
-    def _configure(self) -> None:
-        text = TEMPLATE.read_text().format(
-            folder=self.folder,
-            host=socket.gethostname().partition(".")[0],
-            user=user_name(),
-            cpus=CPUS,
-            first_job=1 + secrets.randbelow(60_000_000),  # Slurm's own limit is 67
-            ports=free_ports(3),
-        )
-        (self.folder / "slurm.conf").write_text(text)
-        for name in ("state", "spool.n1", "spool.n2"):
-            (self.folder / name).mkdir()
+        ready = lambda: {*self.call(*states).stdout.split()} == {"idle"}  # noqa: E731
+        self._until(ready, "nodes are not idle")
 
     def _daemon(self, name: str, *options: str) -> None:
         program = str(shutil.which(name, path=self.variables["PATH"]))
         with open(self.folder / f"{name}.out", "ab") as log:
             self._daemons.append(subprocess.Popen(
                 [program, *options], env=self.variables, start_new_session=True,
-                preexec_fn=end_with_parent,  # even if the tests are killed
+                preexec_fn=partial(ctypes.CDLL(None).prctl, *END_WITH_PARENT),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             ))  # fmt: skip
 
@@ -173,11 +148,6 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def end_with_parent() -> None:
-    """Ask the kernel to end this process when its parent ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def user_name() -> str:

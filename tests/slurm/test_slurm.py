@@ -4,10 +4,10 @@ Without Slurm these tests are skipped, unless the variable CI is set: then they 
 install it.
 """
 
+import contextlib
 import csv
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.mpi import version_text
 from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
 from tests.support.runs import SINCE_RESUME, assert_same_arrays
@@ -30,6 +31,7 @@ ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 # 0.25 s per iteration; four nodes need 207 of them, twenty 363
 SLOW = ["--problem", "tests.slurm.slow:SlowPPCA"]
 SLOW += ["--n-components", "5", "--topology", "ring"]
+NOWHERE = {"DADMM_HOME": "/nowhere"}
 TWENTY = [*SLOW, "--tolerance", "3e-2"]
 
 
@@ -41,15 +43,12 @@ class Slurm:
         self.slow = folder / "slow"  # SlowPPCA is slow while it exists
         self.slow.touch()
 
-    def variables(self, **more: str) -> dict[str, str]:
-        """Return the variables of a user of the tests' environment."""
-        kept = {k: self.cluster.variables[k] for k in ("PATH", "SLURM_CONF")}
-        own = {"DADMM_ENVIRONMENT": sys.prefix, "DADMM_TEST_SLOW": str(self.slow)}
-        return variables(**kept | own | more)
-
     def call(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as a user of the tests' environment."""
+        own = {k: self.cluster.variables[k] for k in ("PATH", "SLURM_CONF")}
+        own |= {"DADMM_ENVIRONMENT": sys.prefix, "DADMM_TEST_SLOW": str(self.slow)}
         return subprocess.run(
-            [*map(str, command)], cwd=self.folder, env=self.variables(**more),
+            [*map(str, command)], cwd=self.folder, env=variables(**own | more),
             capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
 
@@ -74,35 +73,17 @@ class Slurm:
                 pytest.fail(f"waited in vain: {facts}\n{self.said(job)}\n{logs}")
             time.sleep(0.1)
 
-    def end(self, job: str) -> tuple[str, str, str]:
-        """Wait for the end of a job; return its state, exit code and output."""
+    def end(self, job: str, state: str = "COMPLETED", code: str = "0:0") -> str:
+        """Wait for the end of a job with this state and code; return its output."""
         self.until(lambda: self.facts(job)["JobState"] in ENDED, job)
         facts = self.facts(job)
-        return facts["JobState"], facts["ExitCode"], self.said(job)
-
-    def succeed(self, job: str) -> str:
-        state, code, said = self.end(job)
-        assert (state, code) == ("COMPLETED", "0:0"), said
-        return said
-
-    def started(self, job: str, run: str) -> None:
-        """Wait until all four ranks of a job write rows."""
-        parts = self.folder / run / "parts"
-        self.until(lambda: len(list(parts.glob("history-*"))) == 4, job)
-
-    def refuse(self, job: str) -> str:
-        state, code, said = self.end(job)
-        assert (state, code) == ("FAILED", "2:0"), said
-        return said
+        found = facts["JobState"], facts["ExitCode"] if code else ""
+        assert found == (state, code), self.said(job)
+        return self.said(job)
 
     def processes(self, job: str) -> list[int]:
         mark = f"SLURM_JOB_ID={job}".encode()
         return [p for p in self.cluster.processes() if mark in strings(p, "environ")]
-
-    def ranks(self, job: str) -> list[int]:
-        python = os.path.join(sys.prefix, "bin", "python").encode()
-        lines = {p: strings(p, "cmdline") for p in self.processes(job)}
-        return [p for p, w in lines.items() if w[0] == python and b"dadmm.run" in w]
 
 
 def strings(process: int, kind: str) -> list[bytes]:
@@ -118,13 +99,18 @@ def slurm(tmp_path_factory):
     """A Slurm with two nodes; skip where there can be none."""
     if find_mpiexec() is None:
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
-    try:
-        if obstacle() and os.environ.get("CI"):
-            install()
-        with Cluster() as cluster:
-            yield Slurm(cluster, tmp_path_factory.mktemp("slurm"))
-    except SlurmError as error:
-        pytest.skip(str(error))
+    if obstacle() and not os.environ.get("CI"):
+        pytest.skip(obstacle())
+    with contextlib.ExitStack() as stack:
+        try:
+            if obstacle():
+                install()
+            cluster = Cluster()
+            stack.callback(cluster.close)
+            cluster.start()
+        except SlurmError as error:
+            pytest.skip(str(error))
+        yield Slurm(cluster, tmp_path_factory.mktemp("slurm"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -157,26 +143,18 @@ def expected(tmp_path_factory):
     return expected
 
 
-def test_mpiexec_spans_both_nodes(slurm, expected):
-    arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "50"]
-    job = slurm.submit("-N2", "-n", 6, job=[*arguments, "--out", "runs/mpiexec"])
-    said = slurm.succeed(job)
-    assert "after 50 iterations; results in runs/mpiexec" in said.splitlines()[-1]
+@pytest.mark.parametrize("launcher", ["mpiexec", "srun"])
+def test_ranks_span_both_nodes(slurm, expected, launcher):
+    if launcher == "srun" and "Open" in version_text(find_mpiexec()):
+        pytest.skip("Open MPI needs PMIx, which this Slurm has not")
+    arguments, out = ["--topology", "ring", "--max-iter", "20"], f"runs/{launcher}"
+    words = [*arguments, "--out", out]
+    job = slurm.submit("-N2", "-n", 6, job=words, DADMM_LAUNCHER=launcher)
+    last = slurm.end(job).splitlines()[-1]
+    assert f"after 20 iterations; results in {out}" in last
     second = (slurm.cluster.folder / "slurmd.n2.log").read_text()
     assert f"StepId={job}." in second
-    result = slurm.folder / "runs/mpiexec/result.npz"
-    assert_same_arrays(result, expected(6, *arguments))
-
-
-def test_srun_starts_ranks_by_pmi(slurm, expected):
-    said = subprocess.run([find_mpiexec(), "--version"], capture_output=True, text=True)
-    if "Open" in said.stdout:
-        pytest.skip("Open MPI needs PMIx, which this Slurm has not")
-    arguments = ["--topology", "ring", "--max-iter", "50"]
-    job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_LAUNCHER="srun")
-    said = slurm.succeed(job)
-    result = slurm.folder / f"runs/slurm-{job}/result.npz"
-    assert_same_arrays(result, expected(4, *arguments))
+    assert_same_arrays(slurm.folder / out / "result.npz", expected(6, *arguments))
 
 
 def test_a_sweep_is_an_array(slurm):
@@ -212,64 +190,45 @@ def test_a_sweep_is_an_array(slurm):
 
 def test_a_cancelled_job_leaves_no_process(slurm):
     job = slurm.submit("-N2", "-n", 4, job=[*SLOW, "--out", "runs/cancelled"])
-    slurm.started(job, "runs/cancelled")
+    parts = slurm.folder / "runs/cancelled/parts"
+    slurm.until(lambda: len(list(parts.glob("history-*"))) == 4, job)
     slurm.call("scancel", job)
-
-    assert slurm.end(job)[0] == "CANCELLED"
+    slurm.end(job, "CANCELLED", "")
     slurm.until(lambda: not slurm.processes(job), job)
 
 
-def test_an_invalid_setting_is_an_error_before_ranks_start(slurm):
-    job = slurm.submit("-n", 4, job=["--topology", "rink", "--scheme", "vpp"])
-    said = slurm.refuse(job)
-    assert "vpp" in said
-    assert len(said.splitlines()) == 1
-
-
-def test_a_missing_project_is_an_error(slurm):
+def test_what_is_wrong_is_one_line_before_ranks_start(slurm):
     """Slurm runs a copy of the script outside the project."""
-    job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
-    assert "/nowhere" in slurm.refuse(job)
+    wrong = ["--topology", "rink", "--scheme", "vpp"]
+    jobs = slurm.submit("-n", 4, job=wrong), slurm.submit("-n", 1, job=[], **NOWHERE)
+    said = [slurm.end(job, "FAILED", "2:0").splitlines() for job in jobs]
+    assert [len(lines) for lines in said] == [1, 1]
+    assert "vpp" in said[0][0]
+    assert NOWHERE["DADMM_HOME"] in said[1][0]
 
 
 def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
     arguments = [*SLOW, "--checkpoint-every", "5", "--out", "runs/killed"]
-    job = slurm.submit("-N2", "-n", 4, job=arguments)
-    saved = slurm.folder / "runs/killed/checkpoints/00000005"
+    job, run = slurm.submit("-N2", "-n", 4, job=arguments), slurm.folder / "runs/killed"
+    saved = run / "checkpoints/00000005"
     slurm.until(lambda: len(list(saved.glob("node-*.npz"))) == 4, job)
-    for rank in slurm.ranks(job):
-        os.kill(rank, signal.SIGKILL)
-    state, _, said = slurm.end(job)
-    assert state == "FAILED"
+    python = os.path.join(sys.prefix, "bin", "python").encode()
+    for process in slurm.processes(job):
+        words = strings(process, "cmdline")
+        if words[0] == python and b"dadmm.run" in words:
+            os.kill(process, signal.SIGKILL)
+    said = slurm.end(job, "FAILED", "")
     assert "the same command again to resume after iteration" in said.splitlines()[-1]
-    assert not (slurm.folder / "runs/killed/summary.json").exists()
+    assert not (run / "summary.json").exists()
 
-    job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
-    said = slurm.succeed(job)
+    said = slurm.end(slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW=""))
     assert "dadmm: resuming runs/killed after iteration" in said
-    assert_same_arrays(
-        slurm.folder / "runs/killed/result.npz", expected(4, *SLOW), SINCE_RESUME
-    )
-
-
-def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
-    """As the next job has another number, and so another folder."""
-    job = slurm.submit("-n", 4, job=SLOW)
-    slurm.started(job, f"runs/slurm-{job}")
-    slurm.call("scancel", "--batch", "--signal=USR1", job)
-    said = slurm.succeed(job)
-    command = re.search(r"; run (sbatch -n 4 .*) to resume$", said.splitlines()[-1])[1]
-
-    done = slurm.call(*shlex.split(command), DADMM_TEST_SLOW="")
-    said = slurm.succeed(done.stdout.split()[-1])
-    assert f"dadmm: resuming runs/slurm-{job} after iteration" in said
-    result = slurm.folder / f"runs/slurm-{job}/result.npz"
-    assert_same_arrays(result, expected(4, *SLOW), SINCE_RESUME)
+    assert_same_arrays(run / "result.npz", expected(4, *SLOW), SINCE_RESUME)
 
 
 def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
     """The same command leads to the results of an uninterrupted run of 20 ranks."""
-    said = slurm.succeed(limited["twenty"])
+    said = slurm.end(limited["twenty"])
     assert "dadmm: stopped before the time limit after" in said
     assert "submit the same command again to resume" in said
     result = slurm.folder / "runs/twenty/result.npz"
@@ -278,7 +237,7 @@ def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
 
     again = [*TWENTY, "--out", "runs/twenty"]
     job = slurm.submit("-N2", "-n", 20, job=again, DADMM_TEST_SLOW="")
-    said = slurm.succeed(job)
+    said = slurm.end(job)
     assert "dadmm: resuming runs/twenty after iteration" in said
     assert "dadmm: stationary after" in said.splitlines()[-1]
     assert_same_arrays(result, expected(20, *TWENTY), SINCE_RESUME)
@@ -289,7 +248,7 @@ def test_a_job_may_be_requeued(slurm, limited, expected):
     slurm.until(lambda: "requeued as job" in slurm.said(job), job)
     slurm.slow.unlink(missing_ok=True)
     slurm.until(lambda: "dadmm: stationary after" in slurm.said(job), job)
-    said = slurm.succeed(job)
+    said = slurm.end(job)
     assert "dadmm: resuming runs/four after iteration" in said
     result = slurm.folder / "runs/four/result.npz"
     assert_same_arrays(result, expected(4, *SLOW), SINCE_RESUME)

@@ -153,37 +153,27 @@ def saved(tmp_path_factory):
     return folder
 
 
-def changed(name, change):
-    """Return a change of one array, None to leave it out."""
-
-    def apply(about, arrays):
-        rest = {key: value for key, value in arrays.items() if key != name}
-        return about, rest if change is None else rest | {name: change(arrays[name])}
-
-    return apply
+def with_array(name, change):
+    return lambda about, arrays: (about, arrays | {name: change(arrays[name])})
 
 
 def about(**facts):
     return lambda about, arrays: (about | facts, arrays)
 
 
-FLOAT32 = {"sending": Sending(payload="float32")}
-
-
 @pytest.mark.parametrize(
     ("change", "culprit", "settings"),
-    [(changed(name, None), "00000020", {}) for name in ("theta", "penalty/eta", "eta")]
-    + [
-        (changed("theta", lambda own: own[:0]), "00000020", {}),
-        (changed("stopping", lambda own: own[None]), "00000020", {}),
-        (changed("eta", lambda own: own.astype(str)), "00000020", {}),
-        (lambda about, arrays: (["x"], arrays), "00000020", {}),
-        (lambda about, arrays: ({}, {"theta": np.array([None])}), "00000020", {}),
+    [
+        (lambda about, arrays: (["x"], arrays), "0020", {}),
+        (lambda about, arrays: (about, {"theta": arrays["theta"]}), "0020", {}),
+        (with_array("theta", lambda own: own[:0]), "0020", {}),
+        (with_array("stopping", lambda own: own[None]), "0020", {}),
+        (with_array("eta", lambda own: own.astype(str)), "0020", {}),
         (about(format=2), "format 2", {}),
         (about(node=1), "another node", {}),
         (about(version="0"), "another version", {}),
         (about(), "configuration", {"eta0": 11.0}),
-        (about(), "configuration", FLOAT32),
+        (about(), "configuration", {"sending": Sending(payload="float32")}),
         (about(), "graph", {"schedule": Schedule.matchings(RING)}),
         (about(), "max_iter", {"max_iter": 19}),
     ],

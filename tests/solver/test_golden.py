@@ -17,14 +17,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import dadmm
 from dadmm import Sending, Topology, problems
-from tests.support.solving import solve as run_solve
+from tests.support.solving import solve
 
 FILE = Path(__file__).with_name("golden.npz")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance", "snap")
 RAW = {"coordinates": "raw"}  # as the paper has it
-WHOLE = ("float64", 0.0, 0.98)  # payload, censor and its decay
+SENDING = {
+    "float32": Sending(payload="float32"),
+    "4 bits": Sending(payload="quantised:4"),
+    "censored": Sending(censor=0.1),
+    "every third": Sending(send_every=3),
+    "sleeping": Sending(edge_sleep=0.3),
+}
+DROPPED = {"scheme": "fixed", "sending": Sending(drop_probability=0.2)}
 COLUMNS = ("objective", "primal", "dual", "eta")
 GRAPHS = {
     "ring": Topology.ring(5),
@@ -33,16 +39,10 @@ GRAPHS = {
 }
 
 
-def rows(i: int, n: int = 15, d: int = 4) -> np.ndarray:
-    """Return the samples of node ``i``."""
-    rng = np.random.default_rng([7, i])
-    return rng.standard_normal((n, d)) * np.linspace(0.5, 2.0, d) + 0.5
-
-
-def problem(kind: str, i: int):
+def problem(kind, i):
     """Return the problem of node ``i``."""
-    rng = np.random.default_rng([8, i])
-    X = rows(i)
+    rows, rng = np.random.default_rng([7, i]), np.random.default_rng([8, i])
+    X = rows.standard_normal((15, 4)) * np.linspace(0.5, 2.0, 4) + 0.5
     if kind == "ppca":
         return problems.PPCA(X, n_components=2)
     if kind == "gaps":
@@ -66,15 +66,8 @@ CASES = {
     "gaps": ("gaps", "ring", {}),
     "lasso": ("lasso", "ring", RAW),
     "logistic": ("logistic", "ring", {"scheme": "nap"} | RAW),
-    "float32": ("ppca", "complete", {"sending": Sending(payload="float32")}),
-    "4 bits": ("ppca", "complete", {"sending": Sending(payload="quantised:4")}),
-    "censored": ("ppca", "complete", {"sending": Sending(censor=0.1)}),
-    "every third": ("ppca", "complete", {"sending": Sending(*WHOLE, 3)}),
-    "sleeping": ("ppca", "complete", {"sending": Sending(*WHOLE, 1, 0.3)}),
-    "dropped": (
-        "least_squares", "ring",
-        {"scheme": "fixed", "sending": Sending(*WHOLE, 1, 0.0, 0.2)} | RAW,
-    ),
+    **{name: ("ppca", "complete", {"sending": how}) for name, how in SENDING.items()},
+    "dropped": ("least_squares", "ring", DROPPED | RAW),
     "as printed": (
         "ppca", "complete",
         {"scheme": "nap", "coupling": "own", "probe": "neighbour",
@@ -83,15 +76,12 @@ CASES = {
 }  # fmt: skip
 
 
-def solve(kind: str, graph: str, settings: dict) -> dadmm.Result:
+def arrays(name):
+    """Return what a case finds."""
+    kind, graph, settings = CASES[name]
     nodes = [problem(kind, i) for i in range(GRAPHS[graph].n_nodes)]
     settings = {"max_iter": 30, "seed": 3, "init": "shared", **settings}
-    return run_solve(nodes, GRAPHS[graph], **settings)
-
-
-def arrays(name: str) -> dict[str, np.ndarray]:
-    """Return what a case finds."""
-    result = solve(*CASES[name])
+    result = solve(nodes, GRAPHS[graph], **settings)
     found = {"theta": result.theta, "eta": result.eta}
     found["sent"] = result.traffic.edge_bytes
     found |= {column: np.asarray(result.history[column][-1]) for column in COLUMNS}
@@ -99,12 +89,12 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 
 @cache
-def stored() -> dict[str, np.ndarray]:
+def stored():
     with np.load(FILE) as found:
         return dict(found)
 
 
-def compare(key: str, values: np.ndarray) -> None:
+def compare(key, values):
     """Assert that an array agrees to 1e-9 of its largest value: a BLAS may round.
 
     Differences below 1e-14 of the largest parameter are rounding, too: a residual of a

@@ -44,11 +44,9 @@ class Opened:
         )  # fmt: skip
         self.page, self.file = self.context.new_page(), file
         self.page.set_default_timeout(300_000)
-        self.errors, self.requests, self.dialogs = list[str](), list[str](), list[str]()
-        self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("dialog", self._dismiss)
-        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.errors, self.outside, self.dialogs = list[str](), list[str](), list[str]()
+        for event in ("console", "pageerror", "dialog", "request"):
+            self.page.on(event, getattr(self, f"_note_{event}"))
         self.page.goto(file.resolve().as_uri())
         if scripts:
             self.page.wait_for_selector("html.scripted")
@@ -68,16 +66,17 @@ class Opened:
             self.page.wait_for_timeout(100)
         raise AssertionError(f"never: {fact}")
 
-    def _note(self, said) -> None:
+    def _note_console(self, said) -> None:
         if said.type == "error":
             self.errors.append(said.text)
 
-    def _dismiss(self, dialog) -> None:
+    def _note_pageerror(self, error) -> None:
+        self.errors.append(str(error))
+
+    def _note_dialog(self, dialog) -> None:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
-    @property
-    def outside(self) -> list[str]:
-        """The addresses of other files that the page has asked for."""
-        inside = ("file:", "data:", "blob:")
-        return [url for url in self.requests if not url.startswith(inside)]
+    def _note_request(self, request) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.outside.append(request.url)

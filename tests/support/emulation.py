@@ -36,10 +36,8 @@ def network(hosts: int, rate: int = 0, delay: float = 0.0) -> EmulatedNetwork:
 
 def reached_by(agent: Path) -> dict[str, str]:
     """Return the variables of a user who reaches hosts by another command than ssh."""
-    names = (
-        "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
-        "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent",
-    )  # fmt: skip
+    names = ("HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+             "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")  # fmt: skip
     chosen = {"HYDRA_LAUNCHER": "ssh", "I_MPI_HYDRA_BOOTSTRAP": "ssh"}
     return OVER_TCP | chosen | dict.fromkeys(names, str(agent))
 

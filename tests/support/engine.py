@@ -57,20 +57,14 @@ def nodes_of(run):
 
 def stopping(rule, degrees=(0,), reach=1, cycle=1, nodes=None, exchange=None):
     """Return the stopping of nodes of these degrees, with a record of its own."""
-    n, incidence = len(degrees), Incidence(np.array(degrees))
+    n = len(degrees)
     state = SimpleNamespace(
-        header=np.full(n, IDLE),
-        objective=np.zeros(n),
-        held=np.zeros(n, dtype=int),
-        posted={},
+        header=np.full(n, IDLE), objective=np.zeros(n), held=np.zeros(n, int), posted={}
     )
     given = SimpleNamespace(
-        state=state,
-        work=Work(n, sum(degrees), 1, 1),
-        names=np.arange(n) if nodes is None else nodes,
-        incidence=incidence,
-        layout=Layout.of(x=(1,)),
-        exchange=exchange,
-    )
+        state=state, work=Work(n, sum(degrees), 1, 1), exchange=exchange,
+        names=np.arange(n) if nodes is None else nodes, layout=Layout.of(x=(1,)),
+        incidence=Incidence(np.array(degrees)),
+    )  # fmt: skip
     kind = NeighbourStopping if exchange is None else GlobalStopping
     return kind(given, rule, reach, cycle)

@@ -16,30 +16,18 @@ SIZES = [(30, 4), (3, 6), (1, 5)]
 BARE = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
 OTHERS = [f"{name} with intercept" for name in ("logistic", "poisson", "multinomial")]
 NAMES = [*BARE, *(f"{name} with intercept" for name in BARE), *OTHERS]
-# the class, the losses, l1 and l2 of the coefficients, and settings
-KINDS = {
-    "least_squares": lambda s: (problems.LeastSquares, "squared", 0.0, 0.0),
-    "ridge": lambda s: (problems.Ridge, "squared", 0.0, 0.3 * s, 0.3 * s),
-    "lasso": lambda s: (problems.Lasso, "squared", 12.0 * s, 0.0, 12.0 * s),
-    "elastic_net": lambda s: (problems.ElasticNet, "squared", 1.5 * s, s, 2.5 * s, 0.6),
-    "huber": lambda s: (problems.Huber, "huber", 0.0, 0.2 * s, 0.7, 0.2 * s),
-    "logistic": lambda s: (
-        problems.LogisticRegression,
-        "logistic",
-        0.0,
-        0.1 * s,
-        0.1 * s,
+KINDS = {  # the class, the losses, l1 and l2 of the coefficients, and settings
+    "least_squares": ("LeastSquares", "squared", 0.0, 0.0, {}),
+    "ridge": ("Ridge", "squared", 0.0, 0.3, {"alpha": 0.3}),
+    "lasso": ("Lasso", "squared", 12.0, 0.0, {"alpha": 12.0}),
+    "elastic_net": ("ElasticNet", "squared", 1.5, 1, {"alpha": 2.5, "l1_ratio": 0.6}),
+    "huber": ("Huber", "huber", 0.0, 0.2, {"alpha": 0.2, "delta": 0.7}),
+    "logistic": ("LogisticRegression", "logistic", 0.0, 0.1, {"alpha": 0.1}),
+    "poisson": ("PoissonRegression", "poisson", 0.0, 0.1, {"alpha": 0.1}),
+    "multinomial": (
+        "MultinomialLogistic", "softmax", 0.0, 0.1, {"alpha": 0.1, "n_classes": 3}
     ),
-    "poisson": lambda s: (problems.PoissonRegression, "poisson", 0.0, 0.1 * s, 0.1 * s),
-    "multinomial": lambda s: (
-        problems.MultinomialLogistic,
-        "softmax",
-        0,
-        0.1 * s,
-        3,
-        0.1 * s,
-    ),
-}
+}  # fmt: skip
 
 
 class Case(Pooled):
@@ -47,13 +35,16 @@ class Case(Pooled):
 
     def __init__(self, name, X, y, scale=1.0):
         self.name, _, free = name.partition(" with ")
-        kind, loss, l1, l2, *settings = KINDS[self.name](scale)
-        self.problem = kind(X, y, *settings, fit_intercept=bool(free))
+        kind, loss, l1, l2, settings = KINDS[self.name]
+        settings = {**settings, "fit_intercept": bool(free)}
+        if "alpha" in settings:
+            settings["alpha"] *= scale
+        self.problem = getattr(problems, kind)(X, y, **settings)
         rows = np.column_stack([X, np.ones(len(X))]) if free else X
         if loss == "softmax":
             rows = class_rows(X, 3, bool(free))
         coef = self.problem.layout.shapes["coef"]
-        penalised = np.arange(rows.shape[1]) < np.prod(coef)
+        penalised = scale * (np.arange(rows.shape[1]) < np.prod(coef))
         super().__init__(loss, rows, y, l1 * penalised, l2 * penalised, 0.7)
 
     def gradient(self, x):

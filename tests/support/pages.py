@@ -74,7 +74,6 @@ class Parsed(HTMLParser):
 
 
 def unpacked(packed: dict) -> np.ndarray:
-    """Return an array of a page's data."""
     array = np.frombuffer(b64decode(packed["bdata"]), "<" + packed["dtype"])
     shape = packed.get("shape")
     return array if shape is None else array.reshape([*map(int, shape.split(","))])

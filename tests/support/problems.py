@@ -8,7 +8,17 @@ import numpy as np
 from dadmm import Layout, Topology
 
 
-class Quadratic:
+class Convex:
+    """What convex problems without latent variables share."""
+
+    def init(self, rng):
+        return rng.standard_normal(self.layout.size)
+
+    def expect(self, theta):
+        return None
+
+
+class Quadratic(Convex):
     """f(x) = 1/2 (x - b)' A (x - b) + floor, whose proximal step is exact."""
 
     def __init__(self, A, b, floor=0.0):
@@ -17,62 +27,40 @@ class Quadratic:
         self._curvature, self._axes = np.linalg.eigh(A)
         self._pull = self._curvature * (b @ self._axes)
 
-    def init(self, rng):
-        """Return a random point."""
-        return rng.standard_normal(self.layout.size)
-
-    def expect(self, theta):
-        """Return None: nothing is latent here."""
-
     def prox(self, theta, stats, centre, weight):
-        """Return the minimum of ``f(x) + weight/2 |x - centre|^2``."""
         pull = self._pull + weight * (centre @ self._axes)
         return self._axes @ (pull / (self._curvature + weight))
 
     def objectives(self, thetas, stats):
-        """Return f of each row."""
         off = thetas - self.b
         return 0.5 * np.vecdot(off @ self.A, off) + self.floor
 
 
-class Varying:
+class Varying(Convex):
     """1/2 |X slope + offset - y|^2: the slope is everybody's, the offset one's own."""
 
     def __init__(self, X, y, scales=None):
-        self.layout = Layout(
-            {"slope": (X.shape[1],), "offset": ()}, private=("offset",), scales=scales
-        )
-        self.design = np.column_stack([X, np.ones(len(X))])
-        self.y = y
-
-    def init(self, rng):
-        """Return a random point."""
-        return rng.standard_normal(self.layout.size)
-
-    def expect(self, theta):
-        """Return None: nothing is latent here."""
+        shapes = {"slope": (X.shape[1],), "offset": ()}
+        self.layout = Layout(shapes, private=("offset",), scales=scales)
+        self.design, self.y = np.column_stack([X, np.ones(len(X))]), y
 
     def prox(self, theta, stats, centre, weight):
-        """Return the minimum, with a penalty by part."""
         pull = weight * self.layout.pull
         gram = self.design.T @ self.design + np.diag(pull)
         return np.linalg.solve(gram, self.design.T @ self.y + pull * centre)
 
     def objectives(self, thetas, stats):
-        """Return f of each row."""
         return 0.5 * ((thetas @ self.design.T - self.y) ** 2).sum(axis=1)
 
 
 def quadratics(n, size=2, curvature=(5.0, 20.0), seed=0, floor=0.0):
     """Return n random quadratics, each with axes, curvatures and centre of its own."""
-    rng = np.random.default_rng(seed)
-    problems = []
+    rng, found = np.random.default_rng(seed), []
     for _ in range(n):
         axes = np.linalg.qr(rng.standard_normal((size, size)))[0]
-        values = np.exp(rng.uniform(*np.log(curvature), size))
-        A = (axes * values) @ axes.T
-        problems.append(Quadratic(A, 1.0 + rng.standard_normal(size), floor))
-    return problems
+        A = (axes * np.exp(rng.uniform(*np.log(curvature), size))) @ axes.T
+        found.append(Quadratic(A, 1.0 + rng.standard_normal(size), floor))
+    return found
 
 
 def blocks(n, gaps=False):

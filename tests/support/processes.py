@@ -80,7 +80,6 @@ class Job:
         )  # fmt: skip
 
     def signal(self, number: int) -> None:
-        """Send a signal to the program alone."""
         self.process.send_signal(number)
 
     def wait_until(self, condition, timeout: float = TIMEOUT) -> None:
@@ -120,7 +119,6 @@ class Job:
 
 
 def python(*arguments: object, cwd: Path | None = None, **env: str) -> Job:
-    """Start a Python without MPI."""
     return Job([sys.executable, *map(str, arguments)], cwd, variables(**env))
 
 

@@ -83,54 +83,42 @@ def objective(theta: Theta, samples: NDArray, beliefs: Sequence[Posterior]) -> f
     return float(total)
 
 
-def update_W(old, samples, beliefs, anchors, multipliers, eta):
-    """Return W from the samples, the multipliers and the edges' anchors.
+def maximise(old, samples, beliefs, edges, zero_mean):
+    """Return the new parameters of one node: W, then mu, then a (the M-step).
 
-    The paper's ``eta (W_i + W_j)`` is ``2 eta z_ij``, z_ij the old midpoint.
+    ``edges`` has the multiplier, the anchor z_ij and eta_ij of each neighbour: the
+    paper's ``eta (W_i + W_j)`` is ``2 eta z_ij``, z_ij the old midpoint.
     """
     M = old.W.shape[1]
     left, right = np.zeros_like(old.W), np.zeros((M, M))
     for x, z in zip(samples, beliefs, strict=True):
         left = left + old.a * np.outer(x - old.mu, z.mean)
         right = right + old.a * (z.covariance + np.outer(z.mean, z.mean))
-    for j in anchors:
-        left = left - 2 * multipliers[j].W + 2 * eta[j] * anchors[j].W
-        right = right + 2 * eta[j] * np.eye(M)
-    return np.linalg.solve(right, left.T).T
+    for multiplier, anchor, eta in edges:
+        left = left - 2 * multiplier.W + 2 * eta * anchor.W
+        right = right + 2 * eta * np.eye(M)
+    W = np.linalg.solve(right, left.T).T
 
-
-def update_mu(old, W, samples, beliefs, anchors, multipliers, eta):
-    """Return mu, equation (15), with the new W."""
-    top, bottom = np.zeros_like(old.mu), 0.0
+    top, bottom = np.zeros_like(old.mu), 0.0  # equation (15), with the new W
     for x, z in zip(samples, beliefs, strict=True):
         top = top + old.a * (x - W @ z.mean)
         bottom = bottom + old.a
-    for j in anchors:
-        top = top - 2 * multipliers[j].mu + 2 * eta[j] * anchors[j].mu
-        bottom = bottom + 2 * eta[j]
-    return top / bottom
+    for multiplier, anchor, eta in edges:
+        top = top - 2 * multiplier.mu + 2 * eta * anchor.mu
+        bottom = bottom + 2 * eta
+    mu = np.zeros_like(old.mu) if zero_mean else top / bottom
 
-
-def update_a(old, W, mu, samples, beliefs, anchors, multipliers, eta):
-    """Return a, the positive root of ``w a^2 + b a - N D / 2 = 0``, with new W, mu."""
-    weight = b = constant = 0.0
+    weight = b = constant = 0.0  # the positive root of weight a^2 + b a = constant
     for x, z in zip(samples, beliefs, strict=True):
         b = b + misfit(Theta(W, mu, old.a), x, z) / 2
         constant = constant + len(mu) / 2
-    for j in anchors:
-        weight = weight + 2 * eta[j]
-        b = b + 2 * multipliers[j].a - 2 * eta[j] * anchors[j].a
+    for multiplier, anchor, eta in edges:
+        weight = weight + 2 * eta
+        b = b + 2 * multiplier.a - 2 * eta * anchor.a
     root = np.sqrt(b * b + 4 * weight * constant)
     # The same root twice: the form that adds numbers of one sign loses no digits.
-    return 2 * constant / (b + root) if b > 0 else (root - b) / (2 * weight)
-
-
-def maximise(old, samples, beliefs, anchors, multipliers, eta, zero_mean):
-    """Return the new parameters of one node: W, then mu, then a (the M-step)."""
-    given = (samples, beliefs, anchors, multipliers, eta)
-    W = update_W(old, *given)
-    mu = np.zeros_like(old.mu) if zero_mean else update_mu(old, W, *given)
-    return Theta(W, mu, update_a(old, W, mu, *given))
+    a = 2 * constant / (b + root) if b > 0 else (root - b) / (2 * weight)
+    return Theta(W, mu, a)
 
 
 def mixed(*terms: tuple[float, Theta]) -> Theta:
@@ -140,19 +128,9 @@ def mixed(*terms: tuple[float, Theta]) -> Theta:
     return Theta(*(sum(map(operator.mul, weights, part)) for part in parts))
 
 
-def ascend(multiplier: Theta, mine: Theta, other: Theta, eta: float) -> Theta:
-    """Return the multipliers of one edge after the dual step of section 4.3."""
-    return mixed((1, multiplier), (eta / 2, mine), (-eta / 2, other))
-
-
 def midpoint(mine: Theta, other: Theta) -> Theta:
     """Return rho_ij, halfway between the two ends of an edge."""
     return mixed((1 / 2, mine), (1 / 2, other))
-
-
-def relax(old: Theta, new: Theta, alpha: float) -> Theta:
-    """Return z_ij, over-relaxed: beyond the new midpoint, or short of it."""
-    return mixed((1 - alpha, old), (alpha, new))
 
 
 def stack(theta: Theta) -> NDArray:
@@ -194,23 +172,17 @@ def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
     and ``budget`` is T_ij^t, before it grows.
     """
     eta0 = settings.eta0
-    in_budget = spent < budget
-    in_time = t < settings.t_max
-    if scheme == "fixed":
-        new = eta0
-    elif scheme == "vp":
-        new = eta * balance if in_time else eta0
-    elif scheme == "ap":
-        new = eta0 * (1 + tau) if in_time else eta0
-    elif scheme == "nap":
-        new = eta0 * (1 + tau) if in_budget else eta0
-    elif scheme == "global_balance":
-        new = eta * balance if in_time else eta
-    elif scheme in ("vp_ap", "vp_nap"):
-        combined = eta if balance == 1.0 else eta * (1 + tau) * balance
-        new = combined if (in_time if scheme == "vp_ap" else in_budget) else eta0
-    else:
-        raise ValueError(f"unknown scheme {scheme!r}")
+    in_time, in_budget = t < settings.t_max, spent < budget
+    both = eta if balance == 1.0 else eta * (1 + tau) * balance
+    new = {
+        "fixed": eta0,
+        "vp": eta * balance if in_time else eta0,
+        "ap": eta0 * (1 + tau) if in_time else eta0,
+        "nap": eta0 * (1 + tau) if in_budget else eta0,
+        "vp_ap": both if in_time else eta0,
+        "vp_nap": both if in_budget else eta0,
+        "global_balance": eta * balance if in_time else eta,
+    }[scheme]
     return min(max(new, 1e-6 * eta0), 1e6 * eta0)
 
 
@@ -257,19 +229,23 @@ def prime(i, shards, neighbours, theta0, settings) -> Node:
 def solve_locally(node: Node, settings: Settings) -> None:
     """E-step with the old parameters, then M-step."""
     node.beliefs = [expect(node.theta, x) for x in node.samples]
+    edges = [(node.multipliers[j], node.anchors[j], node.used[j]) for j in node.used]
     node.theta = maximise(
-        node.theta, node.samples, node.beliefs, node.anchors, node.multipliers,
-        node.used, settings.zero_mean,
-    )  # fmt: skip
+        node.theta, node.samples, node.beliefs, edges, settings.zero_mean
+    )
 
 
 def receive(node: Node, new: Mapping[int, Theta], alpha: float) -> None:
-    """Dual step, anchors and residuals, from the new parameters of the neighbours."""
+    """Dual step, anchors and residuals, from the new parameters of the neighbours.
+
+    With over-relaxation alpha, z_ij goes beyond the new midpoint, or short of it.
+    """
     for j in new:
-        node.multipliers[j] = ascend(
-            node.multipliers[j], node.theta, new[j], alpha * node.used[j]
-        )
-        node.anchors[j] = relax(node.anchors[j], midpoint(node.theta, new[j]), alpha)
+        step = alpha * node.used[j] / 2  # of section 4.3
+        gap = mixed((1, node.theta), (-1, new[j]))
+        node.multipliers[j] = mixed((1, node.multipliers[j]), (step, gap))
+        middle = midpoint(node.theta, new[j])
+        node.anchors[j] = mixed((1 - alpha, node.anchors[j]), (alpha, middle))
     if new:
         eta_i = sum(node.used.values()) / len(node.used)
         mean, mean_before = neighbour_mean(new), neighbour_mean(node.others)

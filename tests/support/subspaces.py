@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import subspace_angles
 
 from tests.support.pooled import LONG, rotate
 
@@ -35,25 +36,10 @@ def principal_axes(X: np.ndarray, zero_mean: bool = False) -> Axes:
     return Axes(lengths[order] ** 2 / len(A), axes[order].T)
 
 
-def orthonormal(W: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the columns, by Gram and Schmidt, twice."""
-    basis = np.asarray(W, LONG).copy()
-    for k in range(basis.shape[1]):
-        for _ in range(2):
-            before = basis[:, :k]
-            basis[:, k] -= before @ (before.T @ basis[:, k])
-            basis[:, k] /= np.sqrt(basis[:, k] @ basis[:, k])
-    return basis
-
-
 def largest_angle(W: np.ndarray, axes: np.ndarray) -> float:
     """Return the largest angle between the columns of W and orthonormal axes."""
-    basis = orthonormal(W)
-    inside = axes.T @ basis
-    outside = basis - axes @ inside
-    sine = np.linalg.norm(outside.astype(float), 2)
-    cosine = np.linalg.svd(inside.astype(float), compute_uv=False)[-1]
-    return float(np.degrees(np.arctan2(sine, cosine)))
+    W, axes = W / np.linalg.norm(W, axis=0), axes.astype(float)
+    return float(np.degrees(subspace_angles(W, axes).max()))
 
 
 def expected_objective(

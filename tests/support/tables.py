@@ -40,8 +40,3 @@ def table(kind, n, seed=0, *, d=4, per_node=40, steep=4.0):
     problem, settings = KINDS[kind]
     parts = np.array_split(np.arange(N), n)
     return [problem(X[part], y[part], **settings) for part in parts]
-
-
-def pooled_value(problems, theta):
-    """Return the sum of all f_i at one point."""
-    return sum(float(p.objectives(theta[None], None)[0]) for p in problems)

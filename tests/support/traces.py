@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import numpy as np
@@ -12,19 +11,12 @@ from dadmm.timing.trace import Trace
 
 def trace_of(topology, work, payload=1000.0, exchange=None, update=None, **more):
     """Return a trace with this work (iterations, n_nodes), all before the post."""
-    shape = np.shape(work)
-    zeros = np.zeros(shape)
-    payload = np.broadcast_to(payload, (shape[0], len(topology.edges))).astype(float)
-    return Trace(
-        topology,
-        np.array(work, dtype=float),
-        zeros if exchange is None else exchange,
-        zeros if update is None else update,
-        more.pop("observe", zeros),
-        payload,
-        more.pop("prime", np.zeros(len(topology.edges))),
-        **more,
-    )
+    work = np.array(work, dtype=float)
+    payload = np.broadcast_to(payload, (len(work), len(topology.edges))).astype(float)
+    phases = [exchange, update, more.pop("observe", None)]
+    phases = [0.0 * work if phase is None else phase for phase in phases]
+    prime = more.pop("prime", np.zeros(len(topology.edges)))
+    return Trace(topology, work, *phases, payload, prime, **more)
 
 
 def write(folder, trace, by_edge=True, **summary):
@@ -33,22 +25,19 @@ def write(folder, trace, by_edge=True, **summary):
     edges, n_nodes = trace.edges, trace.n_nodes
     sent = [np.bincount(edges[:, 0], row > 0, n_nodes) for row in trace.bytes]
     size = [np.bincount(edges[:, 0], row, n_nodes) for row in trace.bytes]
-    names = ("objective", "messages", "bytes", "solve_seconds", "exchange_seconds")
-    with open(folder / "history.csv", "w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(
-            ("iteration", "node", *names, "update_seconds", "observe_seconds", "angle")
-        )
-        for t, i in np.ndindex(trace.solve.shape):
-            times = (trace.solve, trace.exchange, trace.update, trace.observe)
-            seconds = [float(part[t, i]) for part in times]
-            out.writerow((t + 1, i, 0.5, sent[t][i], size[t][i], *seconds, 0.1))
+    times = (trace.solve, trace.exchange, trace.update, trace.observe)
+    head = "iteration,node,objective,messages,bytes,solve_seconds,exchange_seconds,"
+    rows = [
+        (t + 1, i, 0.5, sent[t][i], size[t][i], *(float(k[t, i]) for k in times), 0.1)
+        for t, i in np.ndindex(trace.solve.shape)
+    ]
+    _save(folder / "history.csv", head + "update_seconds,observe_seconds,angle", rows)
     if by_edge:
-        with open(folder / "edges.csv", "w", newline="") as file:
-            out = csv.writer(file)
-            out.writerow(("iteration", "i", "j", "eta", "spent", "budget", "bytes"))
-            for t, e in np.ndindex(trace.bytes.shape):
-                out.writerow((t + 1, *edges[e], 10.0, 0.0, 0.0, trace.bytes[t, e]))
+        rows = [
+            (t + 1, *edges[e], 10.0, 0.0, 0.0, trace.bytes[t, e])
+            for t, e in np.ndindex(trace.bytes.shape)
+        ]
+        _save(folder / "edges.csv", "iteration,i,j,eta,spent,budget,bytes", rows)
     np.savez(folder / "result.npz", edges=edges)
     told = {
         "n_nodes": n_nodes,
@@ -60,3 +49,8 @@ def write(folder, trace, by_edge=True, **summary):
     }
     (folder / "summary.json").write_text(json.dumps(told | summary))
     return folder
+
+
+def _save(path, head, rows):
+    lines = [",".join(map(str, row)) for row in rows]
+    path.write_text("\n".join([head, *lines, ""]))

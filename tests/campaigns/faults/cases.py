@@ -1,8 +1,10 @@
 """The runs of a campaign: a kind of fault and a seed decide everything but the clock.
 
-What happens to a run is drawn in ``strikes.py``.
+What happens to a run is drawn in ``strikes.py``; tables are in ``faults.toml``.
 """
 
+import tomllib
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.campaigns.draw import Draw
@@ -12,23 +14,7 @@ KINDS = (
     "error", "stand", "cut", "lag", "readonly", "unlike", "twice", "foreign",
 )  # fmt: skip
 WATCHED = KINDS[8:]  # jobs that launch/local starts
-PROBLEMS = (
-    "ppca --n-components 2", "ppca --n-components 2 --missing-fraction 0.1",
-    "ridge", "lasso", "huber", "logistic",
-)  # fmt: skip
-GRAPHS = ("ring", "complete", "chain", "star", "ring,star", "erdos-renyi")
-SCHEMES = (
-    "snap", "fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance",
-)  # fmt: skip
-SENDING = (
-    "", "--payload float32", "--payload quantised:5", "--censor 1e-2",
-    "--send-every 3", "--edge-sleep 0.2",
-    "--payload quantised:6 --censor 1e-2 --send-every 2",
-)  # fmt: skip
-EXTRAS = (
-    "--agreement global", "--record-edges", "--init independent",
-    "--stopping residuals", "--schedule matchings",
-)  # fmt: skip
+TABLE = tomllib.loads(Path(__file__).with_name("faults.toml").read_text())
 
 
 class Case(NamedTuple):
@@ -58,15 +44,17 @@ def draw(kind: str, seed: int, per_rank: int = 1) -> Case:
         ranks = nodes = by.integer(4, 6)
         rows, dimension, max_iter, tolerance = 30 * ranks, 4, 3000, 1e-7
         problem = f"{by.pick(('ridge', 'huber', 'logistic'))} --alpha {ranks}"
-        graph, scheme, more = by.pick(GRAPHS), by.pick(("snap", "fixed", "nap")), ""
+        graph, scheme = by.pick(TABLE["graphs"]), by.pick(("snap", "fixed", "nap"))
+        more = ""
     else:
         ranks = by.integer(3, 4 if kind in WATCHED else 5)
         nodes = ranks * per_rank
         rows, dimension, max_iter, tolerance = 12 * nodes, 5, by.integer(60, 299), 0.0
-        problem, graph, scheme = by.pick(PROBLEMS), by.pick(GRAPHS), by.pick(SCHEMES)
-        has_turns = graph == "ring,star"
-        extras = [x for x in EXTRAS[: 4 if has_turns else 5] if by.chance(0.2)]
-        more = " ".join([by.pick(SENDING), *extras])
+        names = ("problems", "graphs", "schemes")
+        problem, graph, scheme = (by.pick(TABLE[name]) for name in names)
+        extras = TABLE["extras"][: 4 if graph == "ring,star" else 5]  # it has turns
+        extras = [extra for extra in extras if by.chance(0.2)]
+        more = " ".join([by.pick(TABLE["sending"]), *extras])
     every = by.integer(3, 99 if kind == "loss" else max_iter // 4 - 1)
     saving = f"--checkpoint-every {every} --checkpoint-seconds 0"
     if kind != "loss" and by.chance(0.25):

@@ -158,6 +158,8 @@ class Judge:
             errors = [line for line in second.said if "error: " in line]
             if second.code and (second.hung or second.code != 2 or len(errors) != 1):
                 raise Fall(UNCLEAR, f"the second job: {second}")
+            if ended.code and not second.code:
+                raise Fall(LOST, f"the second job was let in: {tail}")
             self.play.second = None
 
     def check_checkpoints(self, summary: dict[str, Any] | None) -> None:

@@ -15,50 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.draw import Draw
-from tests.campaigns.faults import rank
-from tests.campaigns.faults.cases import Case
+from tests.campaigns.faults.cases import TABLE, Case
 from tests.campaigns.faults.jobs import Job, catches_term, send
 from tests.campaigns.faults.play import Play
 
 TERM, USR1, INT, KILL = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGKILL
-# the calls at which a rank may die, by the phase of a run, each with its argument
-DEATHS = {
-    "iterations": (f"{rank.SWAP} ",),
-    "checkpoints": ("replace node-", "fsync ", "unlink node-"),
-    "opening": ("replace config.toml", "unlink summary.json"),
-    "results": (
-        "replace history.csv", "replace result.npz", "unlink history-",
-        "replace model.json", "replace summary.json",
-    ),
-}  # fmt: skip
-# functions that a user's problem, data or disk can make fail, by phase
-POINTS = {
-    "set-up": ("dadmm.cli.setup:shards", "dadmm.cli.setup:problems",
-               "dadmm.cli.job:Job.open_folder"),
-    "loop": ("dadmm.admm.local:Local.solve", "dadmm.admm.local:Local.evaluate"),
-    "review": ("dadmm.admm.loop:Run.verdict",),
-    "save": ("dadmm.solver.checkpoint:Checkpoints._save",),
-    "end": ("dadmm.cli.results:describe", "dadmm.cli.job:Job.write_results",
-            "dadmm.cli.results:gather_motion"),
-}  # fmt: skip
+DEATHS, POINTS, CUTS = (TABLE[name] for name in ("deaths", "points", "cuts"))
 NUMBERS = "dadmm.admm.local:as_numbers"  # of the user's problem
 ERRORS = ("Exception", "SystemExit", "KeyboardInterrupt", "memory", "nan", "exit")
 STANDS = ("hang", "spin", "stop", "stop")
-CUTS = {  # on which host is done what
-    "partition": (1, "ip link set eth0 down"),
-    "loss of all it sends": (1, "ip route replace blackhole 10.77.0.0/16"),
-    "loss of all it receives": (0, "ip route replace blackhole 10.77.0.2/32"),
-}
 STARTS = {"kill": 3, "signal": 3, "freeze": 2, "full_disk": 2}  # with faults, at most
-ONE_RANK = (  # what may be different on one rank
-    {"versions": {"dadmm.core.version": "0.0.1"}}, {"versions": {"numpy": "0.0.1"}},
-    {"words": ["--data-seed", "31"]}, {"words": ["--topology", "chain,star"]},
-    {"words": ["--tolerance", "0.5"]},
-)  # fmt: skip
-RESUMED = (  # or when the run is resumed
-    "data_seed = 31", "eta0 = 3.5", "dimension = 4", "n_samples = 400",
-    'scheme = "none"',
-)  # fmt: skip
 
 
 @dataclass
@@ -321,9 +287,9 @@ def readonly(by: Draw, case: Case) -> Fault:
 def unlike(by: Draw, case: Case) -> Fault:
     """Other settings, data or versions on one rank, or when the run is resumed."""
     if by.chance(0.5):
-        fault = inside(by.integer(0, case.ranks - 1), **by.pick(ONE_RANK))
+        fault = inside(by.integer(0, case.ranks - 1), **by.pick(TABLE["one_rank"]))
         return replace(fault, says="rank")
-    line = by.pick(RESUMED)
+    line = by.pick(TABLE["resumed"])
     fault = die(by, case, "iterations", least=case.every + 2)
 
     def hurt(play: Play) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +17,13 @@ from tests.campaigns.properties.cases import (
     draw_graph,
     draw_tolerance,
 )
-from tests.campaigns.properties.statements import STATUSES, run
+from tests.campaigns.properties.statements import STATUSES
 from tests.support import subspaces
 from tests.support.pooled import EPS
-from tests.support.runs import summary_of
 
 RIGHT_ANGLE, RIGHT_LENGTH = 1.0, 1e-2  # degrees; relative error of W W'
 LITTLE = 0.1  # a smaller gap is told
 SAME = 1e-8  # relative difference of two evaluations of an objective
-WITHIN = re.compile(r"(?m)^  angle +(\S+) degrees to the principal subspace")
 
 
 @dataclass
@@ -190,23 +186,4 @@ def false_statements(case: PPCACase, result: Any, found: Found) -> dict[str, str
     right = not promised or is_right(case, found)
     if result.status == "stationary" and told >= LITTLE and not right:
         false[f"stationary from {result.ending.init}"] = f"{found}"
-    return false
-
-
-def false_summary(case: PPCACase, folder: Path, found: Found) -> dict[str, str]:
-    """Run a case by the command line; return what its report and summary state."""
-    flags = {"n_components": case.M, "seed": case.seed, "zero_mean": case.zero_mean}
-    text = run(
-        case, folder, "ppca", **flags | ({"init": case.init} if case.init else {})
-    )
-    summary, false = summary_of(folder / "run"), {}
-    stated = summary["objective"]
-    if stated is not None and not abs(stated - found.objective) <= found.slack:
-        false["summary: objective"] = f"{stated:.12g}, in truth {found.objective:.12g}"
-    for angle in map(float, WITHIN.findall(text)):
-        if angle < max(found.angle, summary["subspace"]["within_degrees"]):
-            false["report: angle"] = f"{angle}, in truth {found.angle}"
-    told = re.search(r"components \d+ and \d+ differ by \S+% in variance", text)
-    if summary["start"]["init"] == "merged" and not told and found.gap < 0.5 * LITTLE:
-        false["report: gap"] = f"a gap of {found.gap:.3g} is not told"
     return false

@@ -32,11 +32,10 @@ def run(arguments: list[str]) -> tuple[int, str, str]:
 
 
 if __name__ == "__main__":
-    comm = MPI.COMM_WORLD
     cases = json.loads(Path(sys.argv[1]).read_text())
     ended = {name: run(arguments) for name, arguments in cases.items()}
-    everyone = comm.gather(ended)
-    if comm.rank == 0:
+    everyone = MPI.COMM_WORLD.gather(ended)
+    if everyone is not None:
         report = {}
         for name in cases:
             codes, outs, errs = zip(*(rank[name] for rank in everyone), strict=True)

@@ -20,7 +20,6 @@ from dadmm.runs import folder
 
 
 def befall(event: str) -> None:
-    """Let it happen."""
     errors = {
         "raise": RuntimeError("this was to be expected"),
         "exit": SystemExit(0),

@@ -1,10 +1,8 @@
 """Runs with any number of nodes per rank give the bits of a run in one process.
 
-Usage: hosted.py FOLDER [STEP]. Seven ranks take part; runs are on the first 1, 2, 3, 4
-or 7 of them, and nodes are placed at random: with 7 ranks, each has one. A STEP of 1
-does every run on every number of ranks, and resumes each from each number to each
-other; a larger STEP does one out of STEP, and every run on 7 ranks. No ranks stand for
-a run in one process without MPI.
+Usage: hosted.py [STEP]. Seven ranks take part; runs are on the first 1, 2, 3, 4 or 7 of
+them, and nodes are placed at random: with 7 ranks, each has one. A STEP of 1 does every
+run on every number of ranks; a larger STEP one out of STEP, and every run on 7 ranks.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cache
-from itertools import cycle, permutations, product
-from pathlib import Path
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,7 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import Checkpoints, Schedule, Sending, datasets, shard
+from dadmm import Schedule, Sending, datasets, shard
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.graphs import topology
@@ -46,19 +43,7 @@ SENT = (
 )  # fmt: skip
 WAYS = cycle([("snap", DRAWN), ("nap", RAW), ("snap", RAW)])
 STOPPED = {"tolerance": LOOSE["optimality"], "max_iter": 60}
-JOINT = {"agreement": "global", "stopping": "objective", "max_iter": 60}
 LOSSY = {"scheme": "fixed", "sending": Sending(drop_probability=0.2)}
-# most graphs have nodes of different degrees: rows are in order of degree
-RESUMED = (
-    ("ring", {"scheme": "snap", **SHORT}),
-    ("star", {"scheme": "nap", "schedule": True, **SHORT}),
-    ("grid", {"scheme": "snap", **STOPPED}),
-    ("grid", {"scheme": "vp_nap", **SHORT}),
-    ("cluster", {"sending": Sending(**FEW), "schedule": True, **SHORT}),
-    ("cluster", {"sending": Sending(edge_sleep=0.7, censor=0.1), **STOPPED}),
-    ("chain", {**LOSSY, **SHORT}),
-    ("complete", {"scheme": "global_balance", "tolerance": 0.3, **JOINT}),
-)
 
 
 def build(n_nodes: int, uneven: bool = True) -> list[PPCA]:
@@ -70,7 +55,6 @@ def build(n_nodes: int, uneven: bool = True) -> list[PPCA]:
 
 @cache
 def problems(kind: str) -> list[Any]:
-    """Return the problems of all nodes."""
     if kind in KINDS:
         return table(kind, NODES)
     if kind in ("even", "uneven"):
@@ -133,22 +117,17 @@ def cases() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield "merged", topology.build("star", NODES), {"init": init, "max_iter": 20}
 
 
-def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
-    """Assert that two results are the same, but for seconds.
-
-    The first has rows since this iteration.
-    """
+def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
+    """Assert that two results are the same, but for seconds."""
     assert ours.ending.summary() == alone.ending.summary()
-    assert len(ours.history) == ours.iterations - since
+    assert len(ours.history) == ours.iterations
     for mine, other in zip(facts(ours), facts(alone), strict=True):
         assert_array_equal(mine, other)
     for i, duals in ours.duals.items():
         assert_array_equal(duals, alone.duals[i])
-    theirs = alone.traffic._asdict()
     for name, mine in ours.traffic._asdict().items():
-        # the wire is of the ranks, and the set-up of the first session
-        if name != "wire" and not (since and name.startswith("tree_")):
-            assert_array_equal(mine, theirs[name], err_msg=name)
+        if name != "wire":  # of the ranks
+            assert_array_equal(mine, getattr(alone.traffic, name), err_msg=name)
     for mine, other in (
         (ours.history, alone.history),
         (ours.history.edges, alone.history.edges),
@@ -156,7 +135,7 @@ def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
         assert (mine is None) == (other is None)
         for column in () if mine is None else mine.columns:
             if not column.endswith("seconds"):
-                assert_array_equal(mine[column], other[column][since:], err_msg=column)
+                assert_array_equal(mine[column], other[column], err_msg=column)
 
 
 def facts(result: dadmm.Result) -> list[Any]:
@@ -183,75 +162,39 @@ def check_wire(result: dadmm.Result) -> None:
         assert_array_equal(np.sort(wire[:, 3]), np.sort(whole.edge_bytes))
 
 
-class Spread:
-    """Solves on some of the ranks, or without MPI; other ranks wait."""
-
-    def __init__(self, comm: MPI.Comm) -> None:
-        self.comm = comm
-        self.parts = {
-            size: comm.Split(0 if comm.rank < size else MPI.UNDEFINED) for size in SIZES
-        }
-
-    def __call__(
-        self, size: int, seed: int, kind: str, graph: Any, /, **chosen: Any
-    ) -> dadmm.Result | None:
-        rank, rng = self.comm.rank, np.random.default_rng(seed)
-        if not size and rank == seed % self.comm.size:
-            return solve(problems(kind), graph, **chosen)
-        if rank >= size:
-            return None
-        more = rng.integers(size, size=NODES - size)  # every rank has at least one
-        place = rng.permutation(np.concatenate([np.arange(size), more]))
-        own = {i: problems(kind)[i] for i in np.flatnonzero(place == rank).tolist()}
-        return solve(own, graph, comm=self.parts[size], **chosen)
+def spread(comm: Any, seed: int, kind: str, graph: Any, chosen: dict[str, Any]) -> Any:
+    """Solve on the ranks of a communicator, each with some nodes."""
+    rng = np.random.default_rng(seed)
+    more = rng.integers(comm.size, size=NODES - comm.size)
+    place = rng.permutation(np.concatenate([np.arange(comm.size), more]))
+    nodes = np.flatnonzero(place == comm.rank).tolist()
+    return solve({i: problems(kind)[i] for i in nodes}, graph, comm=comm, **chosen)
 
 
-def check_runs(spread: Spread, step: int) -> np.ndarray:
+def check_runs(comm: MPI.Comm, step: int) -> np.ndarray:
     """Compare runs on several ranks with one process.
 
     Return how many agree, and of those on 7 ranks how many were stopped by a rule, were
     silent, and lost payloads.
     """
-    comm, seen = spread.comm, np.zeros(4, dtype=int)
+    seen = np.zeros(4, dtype=int)
+    parts = [comm.Split(0 if comm.rank < n else MPI.UNDEFINED) for n in SIZES]
     for k, (kind, graph, chosen) in enumerate(cases()):
-        sizes = [n for j, n in enumerate(SIZES) if (k + j) % step == 0 or n == NODES]
-        found = [spread(size, k, kind, graph, **chosen) for size in sizes]
-        if comm.rank == k % min(sizes):
+        some = [j for j, n in enumerate(SIZES) if (k + j) % step == 0 or n == NODES]
+        mine = [parts[j] for j in some if parts[j] != MPI.COMM_NULL]
+        found = [spread(part, k, kind, graph, chosen) for part in mine]
+        if comm.rank == k % SIZES[some[0]]:
             alone = solve(problems(kind), graph, **chosen)
             for result in found:
                 compare(result, alone)
                 check_wire(result)
         traffic = found[-1].traffic
         quiet = traffic.silent > 0, traffic.lost > 0
-        seen += len(sizes), found[-1].converged, *quiet
+        seen += len(some), found[-1].converged, *quiet
     return seen
 
 
-def check_resumed(spread: Spread, folder: Path, step: int) -> int:
-    """Compare runs that move between numbers of ranks with whole ones."""
-    pairs = list(product(RESUMED, permutations((0, *SIZES), 2)))[::step]
-    for k, ((name, chosen), (first, then)) in enumerate(pairs):
-        graph, chosen = topology.build(name, NODES), {"record_edges": True, **chosen}
-        if chosen.pop("schedule", False):
-            chosen["schedule"] = Schedule.matchings(graph)
-        whole = solve(problems("uneven"), graph, **chosen)  # on every rank
-        at = whole.iterations - 3  # between a verdict and the stop, if there is one
-        saved = Checkpoints(folder / str(k), seconds=0)
-        part = {**chosen, "max_iter": at, "checkpoints": saved}
-        spread(first, k, "uneven", graph, **part)
-        spread.comm.Barrier()
-        again = Checkpoints(folder / str(k), resume=True, seconds=0)
-        found = spread(then, k + 1, "uneven", graph, **chosen, checkpoints=again)
-        if found is not None:
-            compare(found, whole, at)
-    return len(pairs)
-
-
 if __name__ == "__main__":
-    everyone, (place_of, *more) = MPI.COMM_WORLD, sys.argv[1:]
-    stride = int(more[0]) if more else 1
-    several = Spread(everyone)
-    seen = check_runs(several, stride)
-    moved = check_resumed(several, Path(place_of), stride)
-    if everyone.allreduce(1) and everyone.rank == 0:
-        print(*seen, moved)
+    seen = check_runs(MPI.COMM_WORLD, int(sys.argv[1]) if sys.argv[1:] else 1)
+    if MPI.COMM_WORLD.allreduce(1) and MPI.COMM_WORLD.rank == 0:
+        print(*seen)

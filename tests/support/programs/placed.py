@@ -39,6 +39,9 @@ CASES = (  # with the most iterations, and the iteration after which to resume
      "--tolerance 0 --record-edges", 14, 8),
     ("--problem sfm --tolerance 0", 14, 6),
     ("--problem logistic --agreement global --schedule matchings", 30, 5),
+    ("--topology cluster --tolerance 0 --record-edges --scheme nap "
+     "--schedule matchings --payload float16 --censor 0.2 --edge-sleep 0.7", 20, 13),
+    ("--topology chain --scheme fixed --drop-probability 0.2 --tolerance 0", 20, 13),
     ("--problem ridge --data sparse.npz --topology ring", 100, 4),
 )  # fmt: skip
 

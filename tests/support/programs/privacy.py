@@ -34,9 +34,11 @@ QUIET = {
 MAKING = {"Dup", "Split", "Split_type"}
 SENDING = {  # and who gets what a rank puts in; None: the rank that is named
     **dict.fromkeys(("Iallreduce", "Iallgather", "Iallgatherv"), "everybody"),
+    **dict.fromkeys(("Allreduce", "Scatter", "Bcast", "Ibcast"), "everybody"),
     **dict.fromkeys(("Ireduce", "Igather", "Igatherv"), "rank 0"),
     "Send": None, "Isend": None,
 }  # fmt: skip
+BY_ROOT = {"Scatter", "Bcast", "Ibcast"}
 LIBRARY = {
     "Exception", "Request", "REQUEST_NULL", "IN_PLACE", "MAX", "MIN", "SUM",
     "COMM_TYPE_SHARED", "UNDEFINED", "Get_library_version", "Status", "BYTE",
@@ -77,7 +79,9 @@ class Comm:
 
         def send(buffer: Any, *args: Any, **more: Any) -> Any:
             to = SENDING[name] or f"rank {more['dest'] if 'dest' in more else args[0]}"
-            self.record(name, to, buffer)
+            root = more.get("root", next((a for a in args if isinstance(a, int)), 0))
+            if name not in BY_ROOT or self.real.rank == root:
+                self.record(name, to, args[0] if buffer is MPI.IN_PLACE else buffer)
             return real(buffer, *args, **more)
 
         return real if name in QUIET else send
@@ -94,24 +98,6 @@ class Comm:
         request = Request(self.real.Send_init(buffer, dest))
         request.comm, request.buffer, request.to = self, buffer, f"rank {dest}"
         return request
-
-    def Scatter(self, sent: Any, received: Any) -> None:
-        if self.real.rank == 0:
-            self.record("Scatter", "everybody", sent)
-        self.real.Scatter(sent, received)
-
-    def Ibcast(self, buffer: Any, root: int = 0) -> Any:
-        if self.real.rank == root:
-            self.record("Ibcast", "everybody", buffer)
-        return self.real.Ibcast(buffer, root=root)
-
-    def Bcast(self, buffer: Any, root: int = 0) -> None:
-        self.Ibcast(buffer, root).Wait()
-
-    def Allreduce(self, sent: Any, received: Any, op: Any) -> None:
-        own = received if sent is MPI.IN_PLACE else sent
-        self.record("Allreduce", "everybody", own)
-        self.real.Allreduce(sent, received, op=op)
 
 
 class Library:
@@ -203,7 +189,6 @@ def cases(world: Comm) -> Iterator[tuple[str, list[np.ndarray], Callable[[], Any
 
 
 def command(name: str, words: str, own: np.ndarray) -> None:
-    """Run the command line on this rank's own file."""
     file = name.replace(" ", "-")
     np.save(f"{file}-{RANK}.npy", own)
     words += f" --problem {name.split()[0]} --data {file}-{{rank}}.npy --topology ring"
@@ -214,7 +199,6 @@ def command(name: str, words: str, own: np.ndarray) -> None:
 
 
 def fit(model: Any, own: np.ndarray) -> None:
-    """Fit an estimator to this rank's own rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that so few iterations are not enough
         supervised = not isinstance(model, estimators.PPCA)
