@@ -316,9 +316,9 @@ class Settings:
         "nodes add up an M x M matrix of second moments)", applies=lambda run: False,
         decides=False)
     stopping: str = solver_setting(
-        "stopping", STOPPING, "what must be small to stop: optimality, disagreement and "
-        "residual; residuals, the paper's primal and dual residual; objective, its "
-        "change, which the other two need, too", RULES)
+        "stopping", STOPPING, "what must be small to stop: optimality, disagreement "
+        "and residual; residuals, the paper's primal and dual residual; objective, "
+        "its change, which the other two need, too", RULES)
     agreement: str = solver_setting(
         "agreement", STOPPING, "how nodes decide to stop: by messages to neighbours, "
         "or by a collective", AGREEMENTS)
