@@ -3,8 +3,6 @@
 That every scheme reaches the optimum is shown in `tests/comm/test_sending.py`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from dadmm import Topology

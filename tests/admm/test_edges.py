@@ -3,8 +3,6 @@
 `test_reference.py` compares the steps of multipliers, anchors and penalties.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """When a run ends, why, and after which iteration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal

@@ -1,15 +1,15 @@
-"""Local problems that are stacked, solved alone, or break down."""
-
-from __future__ import annotations
+"""What a node does by itself: steps that are stacked, private parts, its curvature."""
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
-from dadmm import Topology
-from dadmm.problems import PPCA
-from tests.support.problems import Quadratic, quadratics, samples
+from dadmm import Layout, ProblemError, Topology
+from dadmm.admm.first import curvature, curvatures
+from dadmm.admm.local import make_blocks
+from dadmm.graphs.incidence import Incidence
+from dadmm.problems import PPCA, LeastSquares
+from tests.support.problems import Quadratic, Varying, quadratics, samples
 from tests.support.solving import solve
 
 
@@ -99,5 +99,119 @@ def test_a_problem_that_breaks_down_or_returns_other_numbers_is_refused(
     own = getattr(problems[1], method)
     setattr(problems[1], method, lambda *given: change(own(*given)))
 
-    with pytest.raises(dadmm.ProblemError, match=culprit):
+    with pytest.raises(ProblemError, match=culprit):
         solve(problems, Topology.ring(3), scheme="nap", eta0=1.0)
+
+
+N, D, ROWS = 6, 3, 12
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, ROWS, D)) + RNG.standard_normal((N, 1, D))
+Y = X @ RNG.standard_normal(D) + 5 * RNG.standard_normal((N, 1))
+Y += RNG.standard_normal((N, ROWS))
+ROUND = Topology.ring(N)
+
+
+@pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
+def test_private_parts_are_never_sent_and_become_optimal(scheme):
+    """Slopes and offsets are those of one regression with a dummy variable per node.
+
+    A message holds a header and the shared parts, and nothing of the offset.
+    """
+    wide = np.hstack([X.reshape(-1, D), np.kron(np.eye(N), np.ones((ROWS, 1)))])
+    best = np.linalg.lstsq(wide, Y.ravel(), rcond=None)[0]
+
+    def watch(t, run):
+        shared = np.repeat(run.theta[:, :D], 2, 0)
+        assert_array_equal(run.exchange.outbox.numbers, shared)
+
+    problems = list(map(Varying, X, Y))
+    settings = {"tolerance": 0, "max_iter": 300, "callbacks": [watch]}
+    result = solve(problems, ROUND, scheme=scheme, **settings)
+
+    assert_allclose(result.theta[:, :D], np.tile(best[:D], (N, 1)), atol=1e-7)
+    assert_allclose(result.theta[:, D], best[D:], atol=1e-7)
+    each = 8 * (D + 1 + (scheme == "nap"))  # header, slopes, and perhaps eta
+    assert result.traffic.bytes == 2 * N * (8 * (D + 2) + 300 * each)
+
+
+@pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
+def test_a_scale_is_a_change_of_units(scheme):
+    """The same run as with that part in other units, to rounding."""
+    units = np.array([4.0, 4.0, 4.0, 1.0])
+    scaled = [Varying(*pair, {"slope": 16.0}) for pair in zip(X, Y, strict=True)]
+    changed = list(map(Varying, X / units[:D], Y))
+    start = np.random.default_rng(3).standard_normal((N, D + 1))
+    settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40}
+
+    one = solve(scaled, ROUND, init=start, **settings)
+    two = solve(changed, ROUND, init=start * units, **settings)
+
+    assert_allclose(one.theta, two.theta / units, rtol=1e-9)
+    assert_allclose(one.eta, two.eta, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("private", "scales"),
+    [("a", {}), ("c", {}), ("b", {"b": 2.0}), ("", {"c": 2.0}), ("", {"b": 0.0})],
+)
+def test_bad_layouts_are_refused(private, scales):
+    """Private parts are the last, and only shared parts have a scale, above zero."""
+    with pytest.raises(ProblemError, match=private or next(iter(scales))):
+        Layout({"a": (2,), "b": ()}, tuple(private), scales)
+
+
+def counted(problem, steps, after=9, error=None):
+    """Return the problem; its proximal steps are noted, and those after some fail."""
+    prox = problem.prox
+
+    def step(*given):
+        steps.append(given)
+        if len(steps) > after:
+            raise error("singular")
+        return prox(*given)
+
+    problem.prox = step
+    return problem
+
+
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(-18, 19, 6))
+def test_a_ball_has_its_own_curvature(scale):
+    """1/2 h |x - b|^2 bends by h everywhere, in any units; at its optimum unknown."""
+    for size in (1, 3, 40):
+        rng = np.random.default_rng(size)
+        h, (b, theta) = scale * rng.uniform(0.4, 2.5), rng.standard_normal((2, size))
+        for at, bend in ((theta, h), (b, np.nan)):
+            steps = []
+            problem = counted(Quadratic(h * np.eye(size), b), steps)
+            assert_allclose(curvature(problem, at), bend, rtol=1e-3)
+            assert len(steps) == 5
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError, ZeroDivisionError])
+@pytest.mark.parametrize("after", [0, 1, 4])
+def test_a_problem_that_breaks_down_has_no_curvature(error, after):
+    steps = []
+    problem = counted(quadratics(1)[0], steps, after, error)
+
+    assert np.isnan(curvature(problem, np.ones(2)))
+    assert len(steps) == after + 1
+
+
+def test_stacked_problems_have_the_curvature_of_each_alone():
+    """Bit for bit, in order, whatever other problems there are and do."""
+    rng, problems = np.random.default_rng(0), []
+    for k in range(9):
+        X = rng.normal(size=(4 + k % 3, 3)) * 10.0 ** rng.integers(-3, 4)
+        problems.append(LeastSquares(X, rng.normal(size=len(X)), fit_intercept=False))
+    problems.insert(4, quadratics(1, size=3)[0])
+    theta = rng.normal(size=(len(problems), 3))
+    theta[2] = problems[2].prox(theta[2], None, theta[2], 0.0)  # its optimum
+    pair = [PPCA(np.ones((3, 2)), 1), PPCA(rng.normal(size=(3, 2)), 1)]  # one breaks
+    starts = np.array([problem.init(np.random.default_rng(1)) for problem in pair])
+
+    for own, rows in ((problems, theta), (pair, starts)):
+        incidence = Incidence(np.zeros(len(own), dtype=np.int64))
+        found = curvatures(own, make_blocks(own, incidence, False), rows)
+        alone = [curvature(p, x) for p, x in zip(own, rows, strict=True)]
+        assert_array_equal(found, alone)
+        assert own is pair or np.flatnonzero(np.isnan(found)).tolist() == [2]

@@ -1,7 +1,5 @@
 """A run with missing entries: what it leaves, and what it refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal

@@ -1,7 +1,5 @@
 """Trajectories of the authors' program, met by the library."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

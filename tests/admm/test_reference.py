@@ -1,7 +1,5 @@
 """The library against the plain reference, beyond t_max and through raised budgets."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields, replace
 from functools import lru_cache
 

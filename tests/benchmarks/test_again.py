@@ -134,6 +134,7 @@ def test_a_case_of_a_large_network_can_be_measured():
     assert bench_scaling.measure("grid", 30, None)["iterations"] == 50
 
 
+@pytest.mark.slow
 def test_the_picture_of_a_network_whose_penalties_change(tmp_path, monkeypatch):
     """NAP's penalty is eta0 exactly if the budget is spent, or if tau is zero."""
     pytest.importorskip("matplotlib")

@@ -278,29 +278,18 @@ def test_the_optimum_is_reached_over_links_that_lose(loss):
 @pytest.mark.parametrize("turns", [None, "matchings"])
 @pytest.mark.parametrize("way", ["all", "quantised 3", "censor", "sleep", "at once"])
 def test_a_certified_result_is_near_the_optimum(way, turns):
-    """A run that is cut short has a bound too."""
     X, y = np.random.default_rng(8).standard_normal((2, 120, 4))
     X, y = X * [1e-2, 1, 10, 0] + [0, 5, 0, 1], y[:, 0]
     best, twice, *_ = np.linalg.lstsq(X, y)
-    least, parts = twice[0] / 2, np.array_split(np.arange(120), 6)
+    parts = np.array_split(np.arange(120), 6)
     problems = [LeastSquares(X[part, :3], y[part]) for part in parts]
-
-    def run(tolerance, max_iter):
-        result = solve(
-            problems, CLUSTER, schedule=TURNS.get(turns), record=False,
-            coordinates="metric", tolerance=tolerance, max_iter=max_iter, **WAYS[way],
-        )  # fmt: skip
-        certificate = result.certificate
-        assert (np.abs(result.solution - best) <= certificate.coefficients).all()
-        assert -1e-9 * least <= result.objective - least <= certificate.gap
-        return result
-
     for tolerance in (1e-2, 1e-3):
-        result = run(tolerance, 3000)
+        chosen = {"coordinates": "metric", "tolerance": tolerance, **WAYS[way]}
+        result = solve(problems, CLUSTER, schedule=TURNS.get(turns), **chosen)
+        certificate, above = result.certificate, result.objective - twice[0] / 2
+
         assert result.status == "certified"
+        assert (np.abs(result.solution - best) <= certificate.coefficients).all()
+        assert -1e-9 * result.objective <= above <= certificate.gap
         limit = 2.0 * max(tolerance**2, 1e-8) * result.objective
-        assert result.certificate.gap <= limit
-    cut = [run(0.0, k) for k in (1, 2, 5, 13, 34)]
-    assert all(result.certificate.radius < np.inf for result in cut)
-    lags = [result.residuals.lag.max() for result in cut]
-    assert max(lags) > 0 or way in ("all", "sleep")
+        assert certificate.gap <= limit

@@ -10,17 +10,8 @@ import pytest
 
 from dadmm.comm import mpi_library
 from dadmm.comm.launch_link import wait_until_read
-from dadmm.comm.world import Checks, World, from_rank_0
+from dadmm.comm.world import Checks, World
 from dadmm.core.errors import ConfigError, DadmmError
-
-
-def test_steps_of_one_process_give_their_values():
-    checks = Checks(World())
-
-    assert checks.run(lambda: 5) == 5
-    checks.compare(lambda: {"seed": "1"})
-    assert checks.gather(a=1, b=[2]) == [{"a": 1, "b": [2]}]
-    assert from_rank_0(World(), lambda: "text") == "text"
 
 
 def fail(error):

@@ -13,7 +13,7 @@ import pytest
 from tests.support.processes import ROOT, python
 
 FOLDER = ROOT / "examples"
-SLOW = ("paper_figure2", "paper_figure3")
+SLOW = ("paper_figure2", "paper_figure3", "inpainting", "network_replay")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")

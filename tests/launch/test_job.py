@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from launch import job
 from launch.diagnosis import read_ranks
-from launch.job import report_end
+from launch.job import StopHandler, report_end
 from tests.support.processes import (
     PROGRAMS,
     ROOT,
@@ -64,7 +65,6 @@ def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path):
 def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
     tmp_path, first, second, code, log
 ):
-    """A signal to a process and then to its group, as of timeout(1), counts once."""
     on_term = "" if second == "deaf" else "echo TERM; exit 9"
     script = f"""exec >>log
         trap 'echo INT' INT
@@ -72,20 +72,29 @@ def test_the_first_signal_is_usr1_for_mpiexec_and_the_second_ends_it(
         trap 'echo USR1; {"exit 0" if second is None else ""}' USR1
         echo ready
         for i in $(seq 600); do sleep 0.1; done"""
-    job, file = start(script, tmp_path, grace=1), tmp_path / "log"
-    job.wait_until(lambda: file.exists() and "ready" in file.read_text())
-    job.signal(first)
-    os.killpg(job.process.pid, first)
+    started, file = start(script, tmp_path, grace=1), tmp_path / "log"
+    started.wait_until(lambda: file.exists() and "ready" in file.read_text())
+    os.killpg(started.process.pid, first)
     if second is not None:
-        job.wait_until(lambda: "USR1" in file.read_text())
+        started.wait_until(lambda: "USR1" in file.read_text())
         time.sleep(0.5)
-        assert job.process.poll() is None
-        os.killpg(job.process.pid, signal.SIGINT)
-    ended = job.end()
+        assert started.process.poll() is None
+        os.killpg(started.process.pid, signal.SIGINT)
+    ended = started.end()
 
     assert ended.code == code
     assert file.read_text().split() == log.split()
     assert second is not None or len(ended.err.splitlines()) == 1
+
+
+def test_a_signal_to_a_process_and_then_to_its_group_counts_once(monkeypatch):
+    """As timeout(1) sends it."""
+    now, alarms, stop = iter([0.0, 0.1, 0.2, 5.0]), [], StopHandler()
+    monkeypatch.setattr(job.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(job.signal, "alarm", alarms.append)
+    counts = [(stop(signal.SIGTERM), stop.count)[1] for _ in range(4)]
+
+    assert (counts, alarms) == ([1, 1, 1, 2], [job.GRACE])
 
 
 def test_output_passes_unchanged_and_at_once(tmp_path):

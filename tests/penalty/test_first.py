@@ -3,8 +3,6 @@
 That it is the larger proposal of both ends is compared in `admm/test_reference.py`.
 """
 
-from __future__ import annotations
-
 import math
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """What all schemes promise, the equations at their borders, and their settings."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

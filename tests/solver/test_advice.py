@@ -1,7 +1,5 @@
 """Which criterion a run waited for last, and advice where it did not converge."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

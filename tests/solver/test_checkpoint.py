@@ -1,7 +1,5 @@
 """A run that was ended goes on as if it had not, or says why it cannot."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from pathlib import Path

@@ -7,8 +7,6 @@ are kept to the last bit::
     python -m tests.solver.test_golden
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import cache
 from pathlib import Path

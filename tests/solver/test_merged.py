@@ -1,7 +1,5 @@
 """A start from merged axes, also with missing entries, against pooled forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose

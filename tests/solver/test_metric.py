@@ -1,7 +1,5 @@
 """Convex runs in chosen coordinates: these, certificates, and what has no minimum."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -210,19 +208,18 @@ def test_directions_that_the_data_leave_open_are_dropped_and_named(inverse):
 
 
 def test_a_change_makes_the_hessian_one_again():
-    rng = np.random.default_rng(3)
-    root = rng.standard_normal((5, 5))
-    hessian = root.T @ root + 0.1 * np.eye(5)
-    now = Coordinates(np.eye(5), np.eye(5), np.zeros(5), *map(np.array, np.ones(5)))
+    root, eye = np.random.default_rng(3).standard_normal((5, 5)), np.eye(5)
+    hessian = root.T @ root + 0.1 * eye
+    now = Coordinates(eye, eye, np.zeros(5), *map(np.array, np.ones(5)))
 
     found, primal, dual = now.changed(*np.linalg.eigh(hessian))
 
-    assert_allclose(found.map.T @ hessian @ found.map, np.eye(5), atol=1e-12)
-    assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-12)
-    assert_allclose(dual.T @ primal, np.eye(5), atol=1e-12)
-    assert_allclose(primal @ found.map.T, np.eye(5), atol=1e-12)  # z stays the point
     T = found.map / np.linalg.norm(found.map, axis=1, keepdims=True)
     assert_allclose(found.condition, np.linalg.cond(T))
+    maps = (hessian @ found.map, found.inverse.T, primal)  # of which each undoes map
+    for inverse in maps:
+        assert_allclose(found.map.T @ inverse, eye, atol=1e-12)
+    assert_allclose(dual.T @ primal, eye, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

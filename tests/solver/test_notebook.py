@@ -1,7 +1,5 @@
 """A result in a notebook: frames, figures, a folder that the commands read, replays."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Which coordinates and which start a run has: a table of cases."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

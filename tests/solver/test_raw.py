@@ -1,7 +1,5 @@
 """Raw runs: relative errors of PPCA by dense forms, and when they end."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

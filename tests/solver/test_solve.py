@@ -1,7 +1,5 @@
 """`dadmm.solve`: where a run starts, what it gives back, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

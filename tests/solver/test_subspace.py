@@ -3,8 +3,6 @@
 The true angle is computed from all rows in extended precision.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

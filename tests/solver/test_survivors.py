@@ -1,7 +1,5 @@
 """A rank that dies does not end a run whose MPI is fault tolerant."""
 
-from __future__ import annotations
-
 import json
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """PPCA in the mean and unit of all rows: equations, and what holds for every run."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
