@@ -24,10 +24,7 @@ CHANGING = ("logistic", "huber", "multinomial")
     ("kind", "agreement"), [*((k, "neighbours") for k in KINDS), ("ridge", "global")]
 )
 def test_a_default_run_is_certified_in_any_units(kind, agreement):
-    """Coordinates change where the curvature is far from that at the start.
-
-    From a warm start nothing is left to do, unless iterations are asked for.
-    """
+    """From it nothing is left to do; coordinates change if the curvature does."""
     changes = []
 
     def watch(t, run):
