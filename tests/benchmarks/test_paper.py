@@ -14,7 +14,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
-from benchmarks.peers import authors
 from benchmarks.shared.rejected import VPTau
 from dadmm import run
 from dadmm.graphs.incidence import Incidence
@@ -157,15 +156,6 @@ def test_absent_data_get_one_sentence(program, culprit, monkeypatch, tmp_path, c
     assert leave(program, monkeypatch) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert culprit in said
-
-
-def test_a_folder_without_the_program_of_the_authors_is_refused(
-    monkeypatch, capsys, tmp_path
-):
-    monkeypatch.setattr("shutil.which", lambda _: "octave-cli")
-    with pytest.raises(SystemExit):
-        authors.main(["--authors", str(tmp_path)])
-    assert authors.NEEDED[0] in capsys.readouterr().err
 
 
 def test_vp_tau_is_equation_4_with_tau_of_the_edge():

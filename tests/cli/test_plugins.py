@@ -46,21 +46,26 @@ def forget():
     return bool(mine)
 
 
-@pytest.mark.parametrize("source", ["rows with gaps", "none"])
-def test_a_class_is_named_by_its_module(source):
-    """And solved, here for the mean: gaps are its own, and samples may be synthetic."""
-    samples, words = datasets.synthetic(30, 4)[0], ("--data", "rows.npy")
-    if source == "none":
-        words = ("--n-samples", 30, "--dimension", 4)
-    else:
-        np.save("rows.npy", np.vstack([samples[:29], [[1, np.nan, 1, 1]]]))
-        samples = samples[:29]
-    assert main([*map(str, (*MEAN, *SMALL, *words)), "--quiet"]) == 0
+def test_a_class_is_named_by_its_module_and_gets_its_settings():
+    """Here the mean: gaps are its own, and samples may be synthetic."""
+    assert main([*map(str, (*MEAN, *SMALL)), "--dimension", "4", "--quiet"]) == 0
     (folder,) = Path("runs").iterdir()
-
     assert folder.name.startswith("Mean-")
+    samples = datasets.synthetic(500, 4)[0]
     found = arrays_of(folder)["mean"]
     assert_allclose(found, np.tile(samples.mean(axis=0), (3, 1)), atol=1e-6)
+
+    np.save("rows.npy", np.vstack([np.ones((6, 2)), [[1, np.nan]]]))
+    Path("run.toml").write_text("[problem_settings]\nweight = 2\noffset = [1.0, 3.0]\n")
+    words = (*MEAN, *SMALL, "--data", "rows.npy")
+    given = ("--problem-settings", '{"weight": 2, "offset": [1.0, 3.0]}')
+    folders = [run_job(*words, *given, out="flag")]
+    folders += [run_job(*words, "--config", "run.toml", out="table")]
+    folders += [run_job("--config", "table/config.toml", "--trust", out="again")]
+    flag, *others = [arrays_of(folder)["mean"] for folder in folders]
+    assert_allclose(flag, [[2.0, 4.0]] * 3, atol=1e-7)
+    for other in others:
+        assert_array_equal(other, flag)
     assert builder.find("mypackage.module:Group.Inner").__name__ == "Mean"
 
 
@@ -82,21 +87,6 @@ def test_ranks_find_what_one_process_finds(package):
     assert_array_equal(arrays_of("mpi")["mean"], alone["mean"])
     with pytest.raises(ConfigError, match="mean"):
         RunConfig(problem="maen")
-
-
-def test_settings_reach_the_constructor():
-    np.save("rows.npy", np.ones((6, 2)))
-    Path("run.toml").write_text("[problem_settings]\nweight = 2\noffset = [1.0, 3.0]\n")
-    words = (*MEAN, *SMALL, "--data", "rows.npy")
-    given = ("--problem-settings", '{"weight": 2, "offset": [1.0, 3.0]}')
-    folders = [run_job(*words, *given, out="flag")]
-    folders += [run_job(*words, "--config", "run.toml", out="table")]
-    folders += [run_job("--config", "table/config.toml", "--trust", out="again")]
-
-    flag, *others = [arrays_of(folder)["mean"] for folder in folders]
-    assert_allclose(flag, [[2.0, 4.0]] * 3, atol=1e-7)
-    for other in others:
-        assert_array_equal(other, flag)
 
 
 def test_a_plugin_keeps_its_own_defaults():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shutil
@@ -41,10 +40,8 @@ SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
 SHORT = (*SMALL, "--max-iter", 12, "--init", "shared")
 
 
-def table_of(path: Path) -> dict[str, np.ndarray]:
-    with path.open() as file:
-        header, *rows = csv.reader(file)
-    return dict(zip(header, np.array(rows, dtype=float).T, strict=True))
+def table_of(path: Path) -> np.ndarray:
+    return np.genfromtxt(path, delimiter=",", names=True)
 
 
 def test_the_bare_command_is_the_experiment_of_the_paper(home, capsys):
@@ -53,12 +50,12 @@ def test_the_bare_command_is_the_experiment_of_the_paper(home, capsys):
     (folder,) = Path("runs").iterdir()
     summary, edges = summary_of(folder), dadmm.Topology.cluster(20).edges
     found = table_of(folder / "edges.csv")
-    column = {name: rows.reshape(-1, len(edges)) for name, rows in found.items()}
+    column = found.reshape(-1, len(edges))
 
     assert str(folder) in capsys.readouterr().out.splitlines()[-1]
     assert summary["status"] == "stationary"
     assert summary["metrics"]["angle_to_centralised_degrees"] < 0.5
-    assert len(column["eta"]) == summary["iterations"] < 300
+    assert len(column) == summary["iterations"] < 300
     assert_array_equal([column["i"][0], column["j"][0]], edges.T)
     eta, spent = column["eta"], column["spent"]
     assert (eta != eta[0]).any(axis=0).all()
@@ -101,7 +98,7 @@ def test_files_of_a_run_are_as_documented():
         "tree_messages": (6,), "tree_bytes": (6,),
     }  # fmt: skip
     assert_array_equal(found["edges"], dadmm.Topology.chain(4).edges)
-    assert list(history) == [
+    assert list(history.dtype.names) == [
         "iteration", "node", "objective", "primal", "dual", "disagreement", "residual",
         "objective_over_limit", "disagreement_over_limit", "residual_over_limit",
         "eta", "quiet", "messages", "bytes", "solve_seconds", "exchange_seconds",
@@ -109,7 +106,7 @@ def test_files_of_a_run_are_as_documented():
     ]  # fmt: skip
     assert_array_equal(history["iteration"], np.repeat(np.arange(1, 13), 4))
     assert_array_equal(history["node"], np.tile(np.arange(4), 12))
-    assert list(edges) == [
+    assert list(edges.dtype.names) == [
         "iteration", "i", "j", "eta", "spent", "budget", "raised", "used_up", "bytes"
     ]  # fmt: skip
     assert_array_equal(edges["iteration"], np.repeat(np.arange(1, 13), 6))
@@ -257,7 +254,7 @@ def test_any_number_of_ranks_leaves_the_same_files(home):
     found = re.fullmatch(r"(\d+) runs agree, (\d+) resumed\n", ended.out)
     assert found, ended.out
     assert int(found[1]) >= 24 // step
-    assert int(found[2]) >= 40 // step
+    assert int(found[2]) >= 20 // step
 
 
 INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -345,16 +342,6 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("PMI_RANK", "0")
     assert start(["waiting", "missing"]) == 2
-
-
-def test_data_without_noise_are_no_reason_to_lose_the_results():
-    """Their likelihood has no maximum, so none is told."""
-    np.save("flat.npy", np.full((20, 5), 3.0))
-    words = ("--n-components", 2, "--max-iter", 5, "--no-summaries")
-    folder = run_job("--data", "flat.npy", *SMALL[:2], *words)
-
-    assert "log_likelihood" not in summary_of(folder)["metrics"]
-    assert "NaN" not in (folder / "summary.json").read_text()
 
 
 @pytest.mark.parametrize("how", ["renamed", "gone"])

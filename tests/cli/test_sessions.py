@@ -78,55 +78,59 @@ NUMBER = 3
 
 
 def write_files(folder: Path) -> None:
-    """Write tables, arrays, a graph and a module of one's own."""
+    """Write tables, arrays, a graph, settings and modules of one's own."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((60, 5)) @ np.diag([3.0, 2.0, 1.0, 0.5, 0.5])
-    np.save(folder / "rows.npy", rows)
-    np.save(folder / "holed.npy", np.where(np.abs(rows) > 3.0, np.nan, rows))
     twice = rng.integers(-9, 9, size=(40, 3)).astype(float)
     twice[:, 2] = twice[:, 0]
-    np.save(folder / "twice.npy", np.column_stack([twice, twice @ [1.0, 2.0, 0.0]]))
     apart = rng.standard_normal((40, 2))
-    np.save(folder / "apart.npy", np.column_stack([apart, apart.sum(axis=1) > 0]))
-    np.save(folder / "wide.npy", rng.standard_normal((40, 31)))
-    lines = ["size,rooms,town,price"]
-    for k, (size, rooms) in enumerate(rng.normal(3.0, 1.0, size=(60, 2)).tolist()):
-        town = ("Ulm", "Bonn", "Kiel")[k % 3]
-        price = 3.0 * size - 2.0 * rooms + 5.0 * (k % 3) + 0.1 * rng.standard_normal()
-        lines.append(f"{size!r},{rooms!r},{town},{price!r}")
-    (folder / "houses.csv").write_text("\n".join([*lines, ""]))
-    gaps = [lines[0], *(re.sub("^[^,]*", "", line) for line in lines[1:4]), *lines[4:]]
-    (folder / "gaps.csv").write_text("\n".join([*gaps, ""]))
+    arrays = {
+        "rows": rows,
+        "holed": np.where(np.abs(rows) > 3.0, np.nan, rows),
+        "flat": np.full((20, 5), 3.0),  # without noise
+        "twice": np.column_stack([twice, twice @ [1.0, 2.0, 0.0]]),
+        "apart": np.column_stack([apart, apart.sum(axis=1) > 0]),
+        "wide": rng.standard_normal((40, 31)),
+        "counts": np.column_stack([rows[:, :2] / 4, rng.poisson(2.0, size=60)]),
+    }
     for i in range(3):
-        part = [lines[0], *lines[1 + i : (4 if i == 1 else None) : 3]]
-        (folder / f"part-{i}.csv").write_text("\n".join([*part, ""]))
-        np.save(folder / f"columns-{i}.npy", rows[i::3, : 3 + i])
-        np.save(folder / f"few-{i}.npy", rows[: 3 + 20 * i])
-    classes = [f"{x!r},{y!r},{'no' if x + y + z < 0 else 'yes'}"
-               for x, y, z in rng.standard_normal((90, 3)).tolist()]  # fmt: skip
-    (folder / "classes.csv").write_text("\n".join(["a,b,ill", *classes, ""]))
-    names = ("red", "green", "blue")
-    several = [f"{x!r},{y!r},{names[int(abs(x + y + 0.5 * z)) % 3]}"
-               for x, y, z in rng.standard_normal((90, 3)).tolist()]  # fmt: skip
-    (folder / "several.csv").write_text("\n".join(["a,b,colour", *several, ""]))
-    counts = np.column_stack([rows[:, :2] / 4, rng.poisson(2.0, size=60)])
-    np.save(folder / "counts.npy", counts)
-    (folder / "twice.csv").write_text("node,rank\n0,0\n1,1\n2,2\n2,1\n")
-    (folder / "path.edges").write_text("0 1\n1 2\n")
-    (folder / "other.toml").write_text('problem = "own:Mean"\nmax_iter = 3\n')
-    (folder / "replace.toml").write_text('out = "first"\noverwrite = true\n')
-    (folder / "typo.toml").write_text("max_itre = 3\n")
-    (folder / "own.py").write_text(MODULE)
-    (folder / "sick.py").write_text("import no_such_library\n")
+        arrays[f"columns-{i}"] = rows[i::3, : 3 + i]
+        arrays[f"few-{i}"] = rows[: 3 + 20 * i]
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
     np.savez(folder / "named.npz", X=rows, z=rows[:, 0], table=rows)
-    rest = "Ulm,1\n"
-    for name, line in {"new": "1,2,Rom,1\n", "gap": ",2," + rest,
-                       "word": "old,2," + rest, "empty": ""}.items():  # fmt: skip
-        (folder / f"{name}.csv").write_text(lines[0] + "\n" + line)
-    (folder / "less.csv").write_text("size,rooms\n1,2\n")
+    head, houses = "size,rooms,town,price", []
+    for k, (size, rooms) in enumerate(rng.normal(3.0, 1.0, size=(60, 2)).tolist()):
+        price = 3.0 * size - 2.0 * rooms + 5.0 * (k % 3) + 0.1 * rng.standard_normal()
+        houses.append(f"{size!r},{rooms!r},{('Ulm', 'Bonn', 'Kiel')[k % 3]},{price!r}")
+    points = rng.standard_normal((90, 3)).tolist()
+    classes = [f"{x!r},{y!r},{'no' if x + y + z < 0 else 'yes'}" for x, y, z in points]
+    colours = [f"{x!r},{y!r},{('red', 'green', 'blue')[int(abs(x + y + z)) % 3]}"
+               for x, y, z in points]  # fmt: skip
+    texts = {
+        "houses.csv": [head, *houses],
+        "gaps.csv": [head, *(re.sub("^[^,]*", "", h) for h in houses[:3]), *houses[3:]],
+        **{f"part-{i}.csv": [head, *houses[i : (3 if i == 1 else None) : 3]]
+           for i in range(3)},
+        "classes.csv": ["a,b,ill", *classes],
+        "several.csv": ["a,b,colour", *colours],
+        "formulas.csv": [c.replace("yes", "=EXP(1)") for c in ("a,b,ill", *classes)],
+        "new.csv": [head, "1,2,Rom,1"],
+        "gap.csv": [head, ",2,Ulm,1"],
+        "word.csv": [head, "old,2,Ulm,1"],
+        "empty.csv": [head],
+        "less.csv": ["size,rooms", "1,2"],
+        "twice.csv": ["node,rank", "0,0", "1,1", "2,2", "2,1"],
+        "path.edges": ["0 1", "1 2"],
+        "other.toml": ['problem = "own:Mean"', "max_iter = 3"],
+        "replace.toml": ['out = "first"', "overwrite = true"],
+        "typo.toml": ["max_itre = 3"],
+        "own.py": [MODULE],
+        "sick.py": ["import no_such_library"],
+    }  # fmt: skip
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join([*lines, ""]))
     (folder / "other.csv").write_bytes("a;b;größe\n0,5;1,5;1\n".encode("latin-1"))
-    formulas = [re.sub("yes$", "=HYPERLINK(1)", line) for line in classes]
-    (folder / "formulas.csv").write_text("\n".join(["a,b,ill", *formulas, ""]))
     (folder / "mine.csv").symlink_to("classes.csv")
 
 

@@ -37,19 +37,13 @@ def grid(home):
 
 
 REFUSED = {  # grids, and the culprit that is named
-    "grd = 1": "grd",
-    "[grid]\nseed = 3": "seed",
-    "[grid]\nseed = []": "seed",
-    "[base]\nseed = 1\n[grid]\nseed = [1]": "seed",
-    "[base]\nout = 'x'": "out",
-    "ranks = 0": "ranks",
-    "grid = 3": "grid",
-    f"[grid]\nseed = {[*range(400)]}\neta0 = {[*range(1, 400)]}": "100000",
-    "[grid": "TOML",
-    "[base]\nmax_itre = 3": "max_iter",
-    "[grid]\nscheme = ['vpp']": "vpp",
+    "grd = 1": "grd", "grid = 3": "grid", "[grid": "TOML", "ranks = 0": "ranks",
+    "[grid]\nseed = 3": "seed", "[grid]\nseed = []": "seed",
+    "[base]\nseed = 1\n[grid]\nseed = [1]": "seed", "[base]\nout = 'x'": "out",
+    "[base]\nmax_itre = 3": "max_iter", "[grid]\nscheme = ['vpp']": "vpp",
     "[base]\nproblem = 'theirs:Mean'": "--trust",
-}
+    f"[grid]\nseed = {[*range(400)]}\neta0 = {[*range(1, 400)]}": "100000",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=range(len(REFUSED)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,13 @@ from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
-from dadmm.cli import setup, tables
+from dadmm.cli import predict as predicting
+from dadmm.cli import progress, setup, tables
 from dadmm.comm.world import Checks, World
 from dadmm.core.errors import ShardError
 from dadmm.data import encoding, files, shard
 from dadmm.graphs.topology import Topology
-from dadmm.models.model import load_model
+from dadmm.models.model import Model, Origin, load_model
 from dadmm.predict import main as predict
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
@@ -63,47 +65,36 @@ def shards(source, n_nodes=3, **settings):
     return data
 
 
+XS, ABC = "x0 x1 x2", "a b c"
+
+
 @pytest.mark.parametrize(
-    ("source", "target", "names"),
+    ("source", "target", "labels", "names"),
     [
-        ("last.npy", None, "x0 x1 x2"), ("last.npy", "-1", "x0 x1 x2"),
-        ("first.npy", "0", "x1 x2 x3"), ("last.csv", None, "x0 x1 x2"),
-        ("head.csv", "price", "a b c"), ("named.npz", "y", "x0 x1 x2"),
-        ("named.npz::X", None, "x0 x1 x2"), ("names.npz", None, "u v w"),
-        ("named.mat", None, "x0 x1 x2"), ("one.npz", "3", "x0 x1 x2"),
-        ("part-{rank}.npz", None, "x0 x1 x2"), ("sparse.npz", None, "x0 x1 x2"),
-        ("x.parquet", None, "a b c"),
+        ("last.npy", None, None, XS), ("last.npy", "-1", None, XS),
+        ("first.npy", "0", None, "x1 x2 x3"), ("last.csv", None, None, XS),
+        ("head.csv", "price", None, ABC), ("named.npz", "y", None, XS),
+        ("named.npz::X", None, None, XS), ("names.npz", None, None, "u v w"),
+        ("named.mat", None, None, XS), ("one.npz", "3", None, XS),
+        ("part-{rank}.npz", None, None, XS), ("sparse.npz", None, None, XS),
+        ("x.parquet", None, None, ABC),
+        ("last.npy", None, "nodes.npy", XS), ("named.npz", None, "nodes.npy", XS),
+        ("first.npy", "0", "nodes.npy", "x1 x2 x3"),
+        ("nodes.npz", None, "0", "x1 x2 x3"),
+        ("nodes-last.csv", None, "-1", XS), ("nodes-last.csv", "3", "4", XS),
+        ("nodes-named.csv", "y", "node", ABC), ("nodes-named.csv", "2", "1", ABC),
     ],
 )  # fmt: skip
-def test_the_target_is_found(source, target, names):
-    data = shards(source, target=target)
+def test_target_and_labels_are_found(source, target, labels, names):
+    data = shards(source, target=target, labels=labels)
 
     assert data.encoding.feature_names == tuple(names.split())
-    for own, expected in zip(data.rows.values(), shard.split(BOTH, 3), strict=True):
+    for i, own in data.rows.items():
+        expected = BOTH[i == NODES] if labels else shard.split(BOTH, 3)[i]
         assert sparse.issparse(own.X) == (source == "sparse.npz")
         found = own.X.toarray() if sparse.issparse(own.X) else own.X
-        assert_array_equal(found, expected[:, :-1])
-        assert_array_equal(own.y, expected[:, -1])
+        assert_array_equal(np.column_stack([found, own.y]), expected)
         assert found.flags.c_contiguous
-
-
-@pytest.mark.parametrize(
-    ("source", "labels", "target"),
-    [
-        ("last.npy", "nodes.npy", None), ("first.npy", "nodes.npy", "0"),
-        ("named.npz", "nodes.npy", None), ("nodes.npz", "0", None),
-        ("nodes-last.csv", "-1", None), ("nodes-last.csv", "4", "3"),
-        ("nodes-named.csv", "node", "y"), ("nodes-named.csv", "1", "2"),
-    ],
-)  # fmt: skip
-def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
-    data = shards(source, labels=labels, target=target)
-
-    if source == "nodes-named.csv":
-        assert data.encoding.feature_names == ("a", "b", "c")
-    for i, own in data.rows.items():
-        assert_array_equal(own.X, X[i == NODES])
-        assert_array_equal(own.y, Y[i == NODES])
 
 
 def test_a_run_is_not_resumed_with_other_categories(capsys):
@@ -303,3 +294,28 @@ def test_weights_reach_a_problem_that_takes_them():
     V = np.abs(Y)[:, None]
     best = np.linalg.solve(X.T @ (V * X) + np.eye(3), X.T @ (V[:, 0] * Y))
     assert_allclose(arrays_of(folder)["coef"].mean(axis=0), best, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy"])
+def test_many_rows_are_predicted_in_blocks_with_all_digits(kind, monkeypatch, capsys):
+    """They show progress: in a log, if a minute has passed at each block."""
+    own = encoding.Encoding({"x0": (), "x1": ()}, "y", ("no", "yes"))
+    fit = {"coef": np.array([1.0, 2.0]), "intercept": np.array(0.1)}
+    model = Model("logistic", own, fit, Origin("certified", "", 12, 1e-3, 90))
+    model.save("model.json")
+    np.save("rows.npy", X[:11, :2])
+    np.savetxt("rows.csv", X[:11, :2], header="x0,x1", **TEXT)
+    minutes = count(step=60)
+    monkeypatch.setattr(predicting, "BLOCK", 4)
+    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+
+    assert predict(["model.json", f"rows.{kind}", "--out", "out.csv"]) == 0
+    header, *lines = Path("out.csv").read_text().splitlines()
+    assert header == "prediction,p(no),p(yes)"
+    labels, *odds = zip(*(line.split(",") for line in lines), strict=True)
+    expected = model.predict_proba({"x0": X[:11, 0], "x1": X[:11, 1]}).T
+    assert_array_equal(np.array(odds, float), expected)
+    assert [name == "yes" for name in labels] == (expected[1] > 0.5).tolist()
+    said = capsys.readouterr().err.splitlines()
+    assert kind == "csv" or [line.split()[1] for line in said] == ["4/11", "8/11"]

@@ -180,23 +180,16 @@ GONE = object()
 def folders(tmp_path_factory):
     """Runs whose summaries have all entries among them."""
     home, rng = tmp_path_factory.mktemp("summaries"), np.random.default_rng(0)
-    lines = [f"{x:.4f},{k},{t}" for x, k, t in zip(
-        rng.normal(size=90), rng.choice(list("abc"), 90), rng.choice(["no", "yes"], 90),
-        strict=True,
-    )]  # fmt: skip
-    (home / "table.csv").write_text("\n".join(["u,kind,y", ",a,no", *lines, ""]))
-    rows = rng.normal(size=(60, 5)) * [9, 7, 1, 1, 1]
-    np.save(home / "whole.npy", rows)
-    np.save(home / "gaps.npy", np.where(rng.random((60, 5)) < 0.1, np.nan, rows))
-    own = {
-        "table.csv": "--problem logistic --alpha 0 --on-missing drop",
-        "gaps.npy": "--n-components 2",
-        "whole.npy": "--n-components 2",
-    }
-    for name, words in own.items():
-        words += f" --data {home / name} --nodes 3 --quiet --out {home / name[:4]}"
+    lines = [f"{rng.normal():.4f},{'abc'[k % 3]},{rng.choice(2)}" for k in range(90)]
+    (home / "table.csv").write_text("\n".join(["u,kind,y", ",a,0", *lines, ""]))
+    for name, words in {
+        "a": f"--problem logistic --alpha 0 --on-missing drop --data {home}/table.csv",
+        "b": "--n-components 2 --n-samples 60 --dimension 5 --bound-angle",
+        "c": "--n-components 2 --n-samples 60 --dimension 5 --missing-fraction 0.1",
+    }.items():
+        words += f" --nodes 3 --quiet --out {home / name}"
         assert run.main(words.split()) in (0, 3)
-    return [home / name[:4] for name in own]
+    return [home / name for name in "abc"]
 
 
 def places(content, path=()):

@@ -22,6 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
@@ -55,22 +56,6 @@ class Verdict(NamedTuple):
         return "\n    ".join([self.case, *said, end])
 
 
-def judged(
-    case: Any, flag: str, check: Callable[[Any, dadmm.Result], Found]
-) -> Verdict:
-    """Solve a case, and check what the run states."""
-    again = f"python -m tests.campaigns.properties.campaign --only {case.seed}{flag}"
-    shown = {k: v for k, v in vars(case).items() if not isinstance(v, np.ndarray)}
-    words = f"rows {case.X.shape}, {shown}\n    repeat: {again}"
-    try:
-        result = case.solve()
-        return Verdict(words, *check(case, result), result.iterations)
-    except NotProved:
-        return Verdict(words, "no reference")
-    except dadmm.DadmmError as error:  # a sentence instead of a result
-        return Verdict(f"{words}\n    {error}", "refused")
-
-
 def check_convex(case: cases.Case, result: dadmm.Result) -> Found:
     pooled = case.pooled()
     best = pooled.minimum()
@@ -97,28 +82,39 @@ def check_hard(case: hard.Hard, result: dadmm.Result) -> Found:
     return result.status, result.status == "certified" and not false, false
 
 
-def judge(seed: int, max_iter: int = 1000) -> Verdict:
-    return judged(cases.draw(seed, max_iter), "", check_convex)
+KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Found]]] = {
+    "convex": (cases.draw, check_convex),
+    "ppca": (ppca.draw, check_ppca),
+    "hard": (hard.draw, check_hard),
+}
 
 
-def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
-    return judged(ppca.draw(seed, max_iter), " --ppca", check_ppca)
+def judge_kind(kind: str, seed: int, **limits: int) -> Verdict:
+    """Solve a case, and check what the run states."""
+    draw, check = KINDS[kind]
+    case = draw(seed, **limits)
+    shown = {k: v for k, v in vars(case).items() if not isinstance(v, np.ndarray)}
+    words = f"{kind} case, rows {case.X.shape}, {shown}"
+    try:
+        with warnings.catch_warnings():
+            if kind == "hard":
+                warnings.simplefilter("ignore")  # of overflow
+            result = case.solve()
+            return Verdict(words, *check(case, result), result.iterations)
+    except NotProved:
+        return Verdict(words, "no reference")
+    except dadmm.DadmmError as error:  # a sentence instead of a result
+        return Verdict(f"{words}\n    {error}", "refused")
 
 
-def judge_hard(seed: int, max_iter: int = 1000) -> Verdict:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of overflow
-        return judged(hard.draw(seed), " --hard", check_hard)
-
-
-JUDGES = {"convex": judge, "ppca": judge_ppca, "hard": judge_hard}
+judge, judge_ppca, judge_hard = (partial(judge_kind, kind) for kind in KINDS)
 
 
 def judge_one(work: tuple[str, int, int]) -> Verdict:
     """Judge a case in a process of the pool; an error is a false statement, too."""
     kind, seed, max_iter = work
     try:
-        return JUDGES[kind](seed, max_iter)
+        return judge_kind(kind, seed, max_iter=max_iter)
     except Exception:
         error = {"error": traceback.format_exc()}
         return Verdict(f"{kind} {seed}", "error", false=error)
@@ -132,9 +128,8 @@ def main() -> int:
     add("--only", help="these seeds, with commas")
     add("--max-iter", type=int, default=1000, help="of runs that are not cut short")
     add("--jobs", type=int, default=1, help="cases at a time")
-    kinds = {"ppca": "PPCA", "hard": "convex problems at the edge of double precision"}
-    for name, what in kinds.items():
-        add(f"--{name}", dest="kind", action="store_const", const=name, help=what)
+    for name in ("ppca", "hard"):
+        add(f"--{name}", dest="kind", action="store_const", const=name)
     parser.set_defaults(kind="convex")
     chosen = parser.parse_args()
     seeds = [*range(chosen.first, chosen.first + chosen.cases)]

@@ -54,8 +54,8 @@ class Hard:
         return dadmm.solve(own, graph(self.n_nodes), record=False)
 
 
-def draw(seed: int) -> Hard:
-    """Return the case of a seed."""
+def draw(seed: int, **limits: int) -> Hard:
+    """Return the case of a seed, without limits."""
     rng = np.random.default_rng([25, seed])
     family = FAMILIES[seed % len(FAMILIES)]
     n_nodes, p = int(rng.integers(2, 7)), int(rng.integers(2, 6))
