@@ -211,8 +211,8 @@ OTHERS = [
     ("prox|part v", lambda: changed(Sweep, prox=all_at_once)),
     ("prox|part s", lambda: changed(Sweep, move=unlike)),
     ("prox", lambda: changed(Shares, prox=without_scales)),
-    ("prox", lambda: changed(
-        Plane, prox=lambda p, x, s, c, w: Plane.prox(p, x, s, 0.5 * c, w))),
+    ("prox|slope", lambda: changed(
+        Plane, prox=lambda p, x, s, c, w: Plane.prox(p, x, s, c, 1.5 * w))),
     ("within", lambda: on_rows(within=lambda p, T: SQUARES.within(p, 2 * T))),
     ("within|4 parameters",
      lambda: on_rows(within=lambda p, T: SQUARES.within(p, T[:, :-1]))),

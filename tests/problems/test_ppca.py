@@ -226,26 +226,18 @@ def test_data_far_from_zero_lose_only_the_digits_that_they_lack(offset, limit, m
     assert 0.5e-3 < problem.layout.views(new).a ** -0.5 < 2e-3
 
 
-def test_a_nan_chooses_the_class():
-
-    class Own(PPCA):
-        pass
-
-    samples = make(CASES[0])[0]
-    assert type(PPCA(samples=samples, n_components=2)) is IncompletePPCA
-    assert type(PPCA(np.ones((3, 4)), 2)) is PPCA
-    assert type(StructureFromMotion(rows=samples)) is LostTracks
-    assert type(copy.deepcopy(PPCA(samples, 2))) is IncompletePPCA
-    with pytest.raises(ProblemError, match="nan"):
-        Own(samples, 2)
-
-
-def test_the_start_is_orthonormal_and_drawn_from_the_given_stream():
+def test_a_nan_chooses_the_class_and_the_start_is_orthonormal():
     """mu = 0 and a = 1, as the paper's program starts."""
-    problem = make(CASES[5])[1]
+    (samples, holed, *_), problem = make(CASES[0]), make(CASES[5])[1]
+    own = type("Own", (PPCA,), {})
+    assert type(PPCA(samples=samples, n_components=2)) is IncompletePPCA
+    assert type(problem) is PPCA
+    assert type(StructureFromMotion(rows=samples)) is LostTracks
+    assert type(copy.deepcopy(holed)) is IncompletePPCA
+    with pytest.raises(ProblemError, match="nan"):
+        own(samples, 2)
     starts = [problem.init(np.random.default_rng(seed)) for seed in (7, 8)]
     W, mu, a = problem.layout.views(starts[0])
-
     assert_allclose(W.T @ W, np.eye(2), atol=1e-14)
     assert (a, *mu) == (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     assert np.abs(problem.layout.views(starts[1]).W - W).min() > 0

@@ -258,6 +258,8 @@ GAP = np.where(np.arange(8) == 3, np.nan, subspace())
         (Ridge(scheme="best"), "scheme", None),
         (Ridge(options={"coupling": "none"}), "coupling", None),
         (PPCA(4), "n_components", None),
+        (PPCA(1.5), "n_components", None),
+        (Ridge(n_nodes=0), "n_nodes", None),
         (PPCA(3), "noise", labelled()[0][:4]),
         (PPCA(2), "equal", np.ones((9, 4))),
         (PPCA(2), "feature 3", GAP),
