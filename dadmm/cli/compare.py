@@ -66,7 +66,7 @@ def make_parser() -> Parser:
     several: dict[str, Any] = {"action": "append", "default": []}
     add("--method", metavar="NAME", **several, help="a scheme (snap, nap, ...), extra, "
         "nids, diging, allreduce, one_sum, or package.module:Class, with settings as "
-        "in fixed:eta0=best, found on other seeds; may be repeated")  # fmt: skip
+        "in fixed:eta0=2; best is tuned on other seeds; may be repeated")  # fmt: skip
     add("--payload", metavar="NAME", **several, help="a way of sending, as quantised:4 "
         "or float64,censor=0.03; may be repeated")  # fmt: skip
     add("--topology", metavar="NAME", **several, help="a graph; may be repeated")

@@ -45,8 +45,8 @@ NOT_CONVERGED = 3  # exit code of a run with --strict
 RESULTS = ("converged", "reason", "iterations", "n_nodes", "messages", "bytes")
 ABOUT = """\
 Run every combination of the lists in GRID.toml, each in a folder of its own, and write
-table.csv. The same command again runs what is not finished. Given the folder of a sweep
-in place of a file, only write the table."""
+table.csv. The same command again continues what is not finished. Given the folder of a
+sweep in place of a file, only write the table."""
 EXAMPLE = """
 GRID.toml, for 12 runs:
   ranks = 4                          # nodes of each run (default: 20)
@@ -67,7 +67,8 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("grid", metavar="GRID.toml", help="the settings, or the folder of a sweep")
     add("--out", metavar="DIR", help="folder of the sweep")
-    add("-n", type=int, dest="ranks", metavar="N", help="nodes of a run, a rank each")
+    add("-n", type=int, dest="ranks", metavar="N", help="nodes of each run, in place "
+        "of ranks in GRID.toml")  # fmt: skip
     add("--at-most", type=int, metavar="N", help="runs at a time (default: one per "
         "core, or 4 Slurm jobs)")  # fmt: skip
     add("--trust", action="store_true", help="let GRID.toml name a class of your own")

@@ -83,8 +83,8 @@ def _parser() -> Parser:
     """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
         "run",
-        "Decentralised consensus optimisation: a node is an MPI rank, or nodes share "
-        "ranks (--nodes).",
+        "Fit one model over a network of nodes. A rank of MPI has one node, or several "
+        "with --nodes.",
         usage="%(prog)s [options]",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,

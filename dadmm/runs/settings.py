@@ -162,19 +162,19 @@ class Settings:
         DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
         argument="sample_weight", applies=_has_table, only=TABLES)
     categories: str | None = setting(
-        DATA, None, "columns to use as categories, by names or numbers: of numbers, "
-        "or of text that looks like numbers or names; other text needs none",
+        DATA, None, "columns to use as categories, by names or numbers; only columns "
+        "of numbers, or of text that looks like numbers, dates or identifiers, need it",
         kind=COLUMNS, applies=_has_table, only=TABLES)
     max_categories: int = setting(
-        DATA, 50, "most categories of a column, and most classes", applies=_has_table,
-        kind=integer(2))
+        DATA, 50, "largest number of categories of a column, and of classes",
+        applies=_has_table, kind=integer(2))
     on_missing: str | None = setting(
         DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
         "over all nodes, or keep them (default: error; ppca and problems of your own: "
         "keep)", ON_MISSING, applies=_has_table, only=TABLES)
     unknown: str = setting(
-        DATA, "error", "categories that only occur in a prediction: refuse or ignore "
-        "them", UNKNOWN, applies=_has_table)
+        DATA, "error", "what dadmm predict does with a category that no node had: "
+        "refuse or ignore it", UNKNOWN, applies=_has_table)
     standardise: bool = setting(
         DATA, False, "divide each column of X by its standard deviation over all "
         "nodes, after subtracting its mean if there is an intercept; coefficients are "
@@ -236,11 +236,11 @@ class Settings:
         GRAPH, None,
         f"{', '.join(GRAPHS)}, or a file ({', '.join(graphfiles.READERS)}); "
         "several, with commas between, take turns (default: complete; without "
-        "--data cluster, but for sfm)", common=True)
+        "--data cluster, except for sfm)", common=True)
     schedule: str = setting(
-        GRAPH, "static", "use all edges in every iteration (static); matchings: in "
-        "turn, a node has at most one neighbour at a time; random:P: each edge with "
-        "probability P; or a .csv file of times with columns t, source, target",
+        GRAPH, "static", "edges of an iteration: static, all of them; matchings, in "
+        "turn, at most one of each node; random:P, each with probability P; or a .csv "
+        "file of times with columns t, source, target",
         kind=schedules.NAMED)
     topology_seed: int = setting(
         GRAPH, 0, "seed of random graphs and schedules",
@@ -278,12 +278,13 @@ class Settings:
         "budget0", PENALTIES, f"{_schemes('budget0')}: first budget of an edge "
         "(default: 32 bits for snap, else 5)", applies=_of_scheme("budget0"))
     budget_decay: float | None = solver_setting(
-        "budget_decay", PENALTIES, f"{_schemes('budget_decay')}: factor from one raise "
-        "of the budget to the next (default: 0.5)", applies=_of_scheme("budget_decay"))
+        "budget_decay", PENALTIES, f"{_schemes('budget_decay')}: each raise of a "
+        "budget is this factor times the raise before (default: 0.5)",
+        applies=_of_scheme("budget_decay"))
     budget_trigger: float | None = solver_setting(
-        "budget_trigger", PENALTIES, "a budget that is spent is raised if a change "
-        "exceeds this; nap, vp_nap: the change of the objective (default: 0.1); snap: "
-        "the change of the edge, relative to its largest change (default: 0.01)",
+        "budget_trigger", PENALTIES, "raise a budget that is spent if a change exceeds "
+        "this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
+        "change of the edge, relative to its largest change (default: 0.01)",
         applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
@@ -310,12 +311,14 @@ class Settings:
         "of all rows, by sums at the end (default: yes; without --data no)",
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
-        STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor or "
-        "axes of a node's rows are sent, and no error is bounded (ppca, sfm: at checks "
+        STOPPING, True, "--no-summaries sends no factor or axes of a node's rows, and "
+        "bounds no error; it is the same as --coordinates raw (ppca, sfm: at checks "
         "nodes add up an M x M matrix of second moments)", applies=lambda run: False,
         decides=False)
     stopping: str = solver_setting(
-        "stopping", STOPPING, "which quantities must be small to stop", RULES)
+        "stopping", STOPPING, "what must be small to stop: optimality, disagreement "
+        "and residual; residuals, the paper's primal and dual residual; objective, "
+        "its change, which the other two need, too", RULES)
     agreement: str = solver_setting(
         "agreement", STOPPING, "how nodes decide to stop: by messages to neighbours, "
         "or by a collective", AGREEMENTS)
@@ -323,8 +326,8 @@ class Settings:
         "tolerance", STOPPING, "relative tolerance of the result (docs/accuracy.md); "
         "with 0 a run does max_iter iterations", common=True)
     absolute_tolerance: float = solver_setting(
-        "absolute_tolerance", STOPPING, "coordinates raw, stopping by optimality: "
-        "absolute tolerance per entry",
+        "absolute_tolerance", STOPPING, "with --coordinates raw and --stopping "
+        "optimality: absolute tolerance per entry",
         applies=lambda run: run.stopping == "optimality")
     max_iter: int = solver_setting(
         "max_iter", STOPPING, "maximum number of iterations", common=True)
@@ -346,11 +349,11 @@ class Settings:
     send_every: int = solver_setting(
         "send_every", MESSAGES, "send payloads every N iterations")
     edge_sleep: float = solver_setting(
-        "edge_sleep", MESSAGES, "skip edges whose influence is below this fraction of "
-        "the node's largest")
+        "edge_sleep", MESSAGES, "send no payload over edges whose influence is below "
+        "this fraction of the node's largest")
     drop_probability: float = solver_setting(
-        "drop_probability", MESSAGES, "scheme fixed: probability that a payload is "
-        "lost")
+        "drop_probability", MESSAGES, "simulate losses (scheme fixed): probability "
+        "that a payload is lost")
     drop_seed: int = solver_setting(
         "drop_seed", MESSAGES, "seed of the lost payloads",
         applies=lambda run: run.drop_probability > 0)
@@ -359,8 +362,8 @@ class Settings:
         CHECKPOINTS, True, "save the state of the run, for --resume", decides=False,
         resume=True)
     checkpoint_seconds: float = setting(
-        CHECKPOINTS, 60.0, "about so many seconds between two saves (0: not by time); "
-        "a run that ends as \"not converged\" or \"max_iter\" saves, too",
+        CHECKPOINTS, 60.0, "seconds between two saves, about (0: no saves by time); a "
+        "run that ends as \"not converged\" or \"max_iter\" saves, too",
         applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
@@ -369,7 +372,9 @@ class Settings:
         "on_failure", CHECKPOINTS, "if a rank fails, abort the run, or continue "
         "without it (Open MPI with ULFM)", FAILURES)
     wait: str = solver_setting(
-        "wait", MESSAGES, "how ranks wait for messages", WAITS, decides=False)
+        "wait", MESSAGES, "how ranks wait for messages: block, test all the time; "
+        "poll, test and sleep in turns; auto, poll if a host has more ranks than cores",
+        WAITS, decides=False)
 
     out: str | None = setting(
         RESULTS, None, "folder of the results (default: a new one in runs/)",

@@ -28,14 +28,14 @@ FORMATS = ("png", "svg", "pdf")
 @reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line and return its exit code."""
-    parser = Parser("plot", "Draw runs.")
+    parser = Parser("plot", "Draw a run, or compare several, in files.")
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
     add("--out", metavar="DIR", help="folder of the figures (default: the first RUN)")
     add("--kind", choices=("all", *KINDS), default="all",
         help="what to draw (default: all that the run has)")  # fmt: skip
     add("--at", type=_iterations, default=[], metavar="1,10,50", help="iterations of "
-        "the network figure (default: up to four, chosen by change)")  # fmt: skip
+        "the network figure (default: up to four, of most change)")  # fmt: skip
     add("--format", type=_formats, default=["png", "svg"], metavar="png,svg",
         help=f"one or several of {', '.join(FORMATS)} (default: png,svg)")  # fmt: skip
     return draw(parser.parse_args(argv))

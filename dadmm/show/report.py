@@ -31,12 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the page of a command line and return its exit code."""
     parser = Parser("report", "Write a page about runs, one file for a browser.")
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folder of a run, which may be going "
-        "on, or of several, such as a sweep; or of dadmm compare")  # fmt: skip
-    add("--out", metavar="FILE", help=f"(default: {REPORT} in RUN, or compare-{REPORT} "
-        "in the first of several)")  # fmt: skip
+    add("runs", nargs="+", metavar="RUN", help="folder of a run, finished or "
+        "not, of several runs, such as a sweep, or of dadmm compare")  # fmt: skip
+    add("--out", metavar="FILE", help=f"file of the page (default: {REPORT} in RUN, "
+        f"or compare-{REPORT} in the first of several)")  # fmt: skip
     add("--every", metavar="SECONDS", type=float, default=0.0, help="write the page "
-        "again until no run is going on; an open page reloads itself")  # fmt: skip
+        "again until all runs have ended; an open page reloads itself")  # fmt: skip
     given = parser.parse_args(argv)
     EVERY.check("--every", given.every)
     folders = run_folders(given.runs)

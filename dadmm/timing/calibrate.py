@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
     parser = Parser("calibrate", "Fit latency and bandwidth to measured messages.")
     add = parser.add_argument
-    add("rows", metavar="ROWS.csv", help="columns: class, bytes, seconds")
+    add("rows", metavar="ROWS.csv", help="columns: class (socket, host, lan, "
+        "wan), bytes, seconds of half a round trip")  # fmt: skip
     add("--out", metavar="FILE", help="file for the network (default: print)")
     given = parser.parse_args(argv)
     path = Path(given.out or given.rows)
