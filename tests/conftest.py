@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("dadmm", deadline=None, derandomize=True)
+ALWAYS = {"deadline": None, "derandomize": True}  # whatever the load
+ALWAYS["suppress_health_check"] = list(hypothesis.HealthCheck)
+hypothesis.settings.register_profile("dadmm", **ALWAYS)
 hypothesis.settings.load_profile("dadmm")
 LONG = ("mpi", "timeout")  # markers of long tests
 HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

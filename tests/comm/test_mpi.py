@@ -142,6 +142,7 @@ FEW = ("--payload", "quantised:5", "--edge-sleep", 0.4, "--censor", 0.1)
 SHORT = ("--n-components", 2, "--record-edges", "--max-iter")
 GOOD = {  # others are in placed.py
     "a file per rank": (*SHORT, 12, "--data", "part-{rank}.npy", "--record-angle"),
+    "labels": (*SHORT, 12, "--data", "labelled.csv", "--labels", -1),
     "turns": (*SHORT, 30, "--topology", "a.edges,b.edges", *FEW, "--send-every", 2),
 }
 SPEAKING = {
@@ -157,6 +158,8 @@ def folder(tmp_path_factory):
     """A folder full of good and bad files, with small file systems where allowed."""
     path = tmp_path_factory.mktemp("cases")
     samples = np.random.default_rng(0).standard_normal((40, 6))
+    labelled = np.column_stack([samples, np.arange(40) % RANKS])
+    np.savetxt(path / "labelled.csv", labelled, delimiter=",", fmt="%.17g")
     for k in range(RANKS):
         own = samples[10 * k : 10 * k + 8 + k].copy()
         np.save(path / f"part-{k}.npy", own)

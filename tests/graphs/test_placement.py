@@ -116,28 +116,26 @@ RUN = ("--topology", "random-geometric", "--max-iter", 25, "--tolerance", 0, "--
 
 @pytest.mark.mpi
 def test_a_placement_changes_no_bit(tmp_path):
-    """Eight ranks on two hosts, placed and not, and eight nodes in one process."""
+    """Eight ranks, dealt to two hosts, and eight nodes in one process."""
     words = ("--nodes", 8, "--out", tmp_path / "alone", *RUN)
     assert python("-m", "dadmm.run", *words).end().code == 0
-    alone, between = arrays_of(tmp_path / "alone"), {}
-    for name in ("hosts", "blocks"):
-        words = ("--placement", name, "--out", tmp_path / name, *RUN)
-        ended = start_netem(*DEALT, "--", *words).end()
-        assert ended.code == 0, ended.err
-        files = [tmp_path / folder / "result.npz" for folder in ("alone", name)]
-        assert_same_arrays(*files)
-        summary = summary_of(tmp_path / name)
-        assert summary["hosts"] == {"host0": 4, "host1": 4}
-        homes = np.array(summary["node_hosts"])
-        assert name == "hosts" or homes.tolist() == ["host0", "host1"] * 4
-        far = homes[alone["edges"][:, 0]] != homes[alone["edges"][:, 1]]
-        between[name] = far.sum() / 2, alone["edge_bytes"][far].sum()
-        names = ("edges_between_hosts", "bytes_between_hosts")
-        assert tuple(summary[key] for key in names) == between[name]
-    assert (np.array(between["hosts"]) < between["blocks"]).all()
+    ended = start_netem(*DEALT, "--", "--out", tmp_path / "placed", *RUN).end()
+    assert ended.code == 0, ended.err
+
+    files = [tmp_path / name / "result.npz" for name in ("alone", "placed")]
+    assert_same_arrays(*files)
+    arrays, summary = arrays_of(tmp_path / "placed"), summary_of(tmp_path / "placed")
+    assert summary["hosts"] == {"host0": 4, "host1": 4}
+    near, far = (
+        homes[arrays["edges"][:, 0]] != homes[arrays["edges"][:, 1]]
+        for homes in (np.array(summary["node_hosts"]), np.arange(8) % 2)
+    )
+    assert summary["edges_between_hosts"] == near.sum() / 2 < far.sum() / 2
+    assert summary["bytes_between_hosts"] == arrays["edge_bytes"][near].sum()
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_placed_node_that_fails_is_named(tmp_path):
     """By the rank that mpiexec started; and the job ends."""
     script = PROGRAMS / "failing_rank.py"

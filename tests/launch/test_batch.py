@@ -133,6 +133,7 @@ SESSIONS = {
         (SIGNAL, "--resume runs/slurm-1", {"SLURM_JOB_ID": "2"}, 0, AFTER_5, SAME),
         (SIGNAL, "--config own.toml", {"SLURM_JOB_ID": "2"}, 0, AFTER_5, SAME),
         (SIGNAL, "--out run --overwrite", {}, 0, "", "--resume run to resume"),
+        (SIGNAL, "--out run --overwrite", TWICE, 0, "resuming run after", "to resume"),
         # the code of an MPI says nothing after results
         (stopped("signal", 9), "", THRICE, 1, AFTER_5, f"{OWN} after iteration 5"),
     ],

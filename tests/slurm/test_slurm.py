@@ -8,7 +8,6 @@ import contextlib
 import csv
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -158,7 +157,7 @@ def test_ranks_span_both_nodes(slurm, expected, launcher):
 
 
 def test_a_sweep_is_an_array(slurm):
-    """Finished tasks are not submitted again, and the table has all tasks."""
+    """Tasks in the queue are not submitted again, and the table has all tasks."""
     (slurm.folder / "grid.toml").write_text(
         "ranks = 2\n[base]\nmax_iter = 5\n"
         '[grid]\nscheme = ["snap", "vp"]\nseed = [0, 1]\n'
@@ -174,13 +173,6 @@ def test_a_sweep_is_an_array(slurm):
     done = slurm.call(*sweep, "runs/grid", **more)
     assert "4 runs: 4 not converged" in done.stderr, done
 
-    shutil.rmtree(slurm.folder / "runs/grid/scheme=vp,seed=0")
-    lacking = slurm.call(*sweep, "runs/grid", **more)
-    assert lacking.stdout.split() == ["missing", "runs/grid/scheme=vp,seed=0"]
-    again = slurm.call(*run, **more).stderr
-    job = re.search(r"job (\d+): 1 of 4 runs", again)[1]
-    slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job).stdout, job)
-    assert "4 runs: 4 not converged" in slurm.call(*run, **more).stderr
     with open(slurm.folder / "runs/grid/table.csv") as file:
         rows = list(csv.DictReader(file))
     tasks = [row["scheme"] + row["seed"] for row in rows]
