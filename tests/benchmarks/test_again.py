@@ -96,38 +96,24 @@ def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_tiny_run_of_the_exchange_leaves_rows_and_a_network(tmp_path):
-    """Three ranks on a ring, two sizes; every transport with either wait."""
+def test_tiny_runs_of_the_exchange_and_of_an_iteration(tmp_path):
+    """Every transport with either wait; rows, and the network that they give."""
     if find_mpiexec() is None:
         pytest.skip("no mpiexec beside this Python, and no DADMM_MPIEXEC")
     words = "--rounds 2 --ranks 3 --graphs ring --sizes 64 4096 --csv rows.csv"
     bench = ("-m", "benchmarks.bench_exchange", "--network", "net.toml")
     ended = python(*bench, *words.split(), cwd=tmp_path).end()
-
     assert ended.code == 0, ended.err
-    found = experiment.read_rows(tmp_path / "rows.csv")
+    swaps = [row for row in experiment.read_rows(tmp_path / "rows.csv") if row["graph"]]
     both = {(name, wait) for name in TRANSPORTS for wait in ("block", "poll")}
-    both |= {("Neighbor_alltoall", "block")}
-    for size in ("64", "4096"):
-        own = [row for row in found if row["graph"] and row["bytes"] == size]
-        assert sorted((row["transport"], row["wait"]) for row in own) == sorted(both)
-        assert all(row["degree"] == "2" and float(row["dadmm_over"]) > 0 for row in own)
-    echoes = [row for row in found if row["transport"] == "ping-pong"]
-    assert [row["class"] for row in echoes] == ["host"] * 2
+    assert {(row["transport"], row["wait"]) for row in swaps} >= both
+    assert all(row["degree"] == "2" and float(row["dadmm_over"]) > 0 for row in swaps)
     assert list(Network.read(tmp_path / "net.toml").links) == ["host"]
 
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_ranks_measure_an_iteration_and_its_floor():
     job = ("-m", "benchmarks.bench_iteration", "--on-ranks", "--quick")
     ended = mpiexec(3, *job, cwd=ROOT)
-
     assert ended.code == 0, ended.err
-    found = json.loads(ended.out)
-    graphs = [row["what"].partition(",")[0] for row in found]
-    assert graphs == ["ring", "ring", "complete", "complete"]
-    assert {"bare block, us", "bare poll, us"} <= found[0].keys()
+    assert {"bare block, us", "bare poll, us"} <= json.loads(ended.out)[0].keys()
 
 
 def test_a_case_of_a_large_network_can_be_measured():
@@ -138,25 +124,17 @@ def test_a_case_of_a_large_network_can_be_measured():
 def test_the_picture_of_a_network_whose_penalties_change(tmp_path, monkeypatch):
     """NAP's penalty is eta0 exactly if the budget is spent, or if tau is zero."""
     pytest.importorskip("matplotlib")
-    stories = []
-    for words in (
-        "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40",
-        "--nodes 6 --max-iter 30 --overwrite",
-    ):
-        dadmm.run.main([*words.split(), "--quiet", "--out", str(tmp_path / "run")])
-        stories.append(draw_dynamic.story(StoredRun.read(tmp_path / "run")))
-    printed, told = stories
-
-    assert printed.used_up.any()
-    assert not printed.used_up[0].any()
-    assert_array_equal(printed.eta == 10.0, printed.used_up)
-    assert told.updates[:2] == [1, 3]
-    assert (told.spent[-1] > 0).all()
-    assert (np.diff(told.spent, axis=0) >= 0).all()
-    assert (told.spent <= told.budget).all()
-    words = ["x", "--run", str(tmp_path / "run"), "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", words)
+    folder = str(tmp_path / "run")
+    words = "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40"
+    dadmm.run.main([*words.split(), "--quiet", "--out", folder])
+    told = draw_dynamic.story(StoredRun.read(folder))
+    monkeypatch.setattr("sys.argv", ["x", "--run", folder, "--out", str(tmp_path)])
     draw_dynamic.main()
+
+    assert told.used_up.any()
+    assert not told.used_up[0].any()
+    assert_array_equal(told.eta == 10.0, told.used_up)
+    assert (np.diff(told.spent, axis=0) >= 0).all()
     for name in ("network.gif", "network.png"):
         assert (tmp_path / name).stat().st_size > 10_000
 

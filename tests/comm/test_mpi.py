@@ -131,6 +131,10 @@ BAD = {  # command lines, and the culprit that is named
     "a column that no rank observes": ((*DATA, "nan-{rank}.npy"), "column 3"),
     "other columns on one rank": ((*DATA, "columns-{rank}.npy"), "node 1"),
     "no file on one rank": ((*DATA, "missing-{rank}.npy"), "rank 3: node 3: "),
+    "a file per rank for more nodes": (
+        ("--nodes", 5, *DATA, "x-{rank}.npy"),
+        "5 nodes",
+    ),
     "a folder that is not empty": (("--out", "taken"), "taken"),
 }
 DISKS = {  # with a size of which a run needs more

@@ -27,6 +27,9 @@ def test_labels_say_whose_a_sample_is():
         own = [shard.bounds(10, n_nodes, i) for i in range(n_nodes)]
         assert own == [(part[0], part[-1] + 1) for part in parts]
         assert_array_equal(np.vstack(shard.split(MATRIX, n_nodes)), MATRIX)
+    frames = shard.split_frames(np.vstack([MATRIX, MATRIX, MATRIX[:2]]), 4)
+    assert [len(block) for block in frames] == [6, 6, 6, 4]  # two rows of each frame
+    assert_array_equal(np.vstack(frames)[:10], MATRIX)
 
 
 @pytest.mark.parametrize(

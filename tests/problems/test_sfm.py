@@ -9,7 +9,7 @@ from scipy.spatial import procrustes
 from scipy.stats import multivariate_normal
 
 from dadmm import run
-from dadmm.data import datasets, shard
+from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.problems import PPCA, LostTracks, StructureFromMotion, sfm
 from tests.support.runs import refused
@@ -141,12 +141,3 @@ def test_the_command_line_writes_structure_and_motion(tmp_path, monkeypatch, cap
     pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
     assert plot.main(["cube", "--kind", "structure"]) == 0
     assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000
-
-
-def test_frames_are_split_whole_and_evenly():
-    rows = np.arange(22.0 * 4).reshape(22, 4)
-
-    blocks = shard.split_frames(rows, 4)
-
-    assert [len(block) // 2 for block in blocks] == [3, 3, 3, 2]
-    assert_array_equal(np.vstack(blocks), rows)

@@ -35,9 +35,9 @@ CASES = (  # with the most iterations, and the iteration after which to resume
     (f"{LINEAR} --data houses.csv --topology star --standardise", 100, 4),
     (f"{LINEAR} --data houses.npz --topology grid --placement FILE --weight w", 100, 4),
     (f"{LINEAR} --data part-{{node}}.csv --topology chain --on-missing mean", 100, 4),
+    ("--problem sfm --tolerance 0 --placement FILE", 14, 6),
     ("--data holed.npy --n-components 2 --topology random-geometric --placement blocks "
      "--tolerance 0 --record-edges", 14, 8),
-    ("--problem sfm --tolerance 0", 14, 6),
     ("--problem logistic --agreement global --schedule matchings", 30, 5),
     ("--topology cluster --tolerance 0 --record-edges --scheme nap "
      "--schedule matchings --payload float16 --censor 0.2 --edge-sleep 0.7", 20, 13),
