@@ -17,11 +17,7 @@ ENDLESS = {"tolerance": 0, "record": False}
 
 
 def test_vp_nap_converges_from_a_small_penalty():
-    """Plain ADMM is done in 200 iterations.
-
-    A high penalty holds the ends of an edge together, so that tau is near zero. Only
-    |tau| is paid, so without a last iteration penalties would double and halve forever.
-    """
+    """It pays |tau| only, and would double and halve forever if it had no last time."""
     problems = quadratics(8, curvature=(0.03, 1.0), seed=1)
     given = {"scheme": "vp_nap", "eta0": 0.1, "max_iter": 1500}
     result = solve(problems, Topology.ring(8), **given, **ENDLESS)

@@ -1,7 +1,4 @@
-"""What nodes measure at their edges, against loops; edges that rest, and losses.
-
-`test_reference.py` compares the steps of multipliers, anchors and penalties.
-"""
+"""What nodes measure at their edges; edges that rest, and losses."""
 
 import math
 
@@ -28,10 +25,7 @@ def topology(request):
 
 
 def anywhere(topology, size=3, relaxation=1.0, sending=None):
-    """Return a run at random parameters, multipliers, anchors and penalties.
-
-    Both ends of an edge have the same anchor and penalty, and opposite multipliers.
-    """
+    """Return a run at random parameters; what both ends of an edge share is equal."""
     policy = scheme("fixed", relaxation=relaxation)
     run = build(quadratics(len(topology), size), topology, policy, sending)
     rng, state, reverse = np.random.default_rng([0, size]), run.state, topology.reverse
@@ -73,12 +67,7 @@ def lengths(rows):
 
 @pytest.mark.parametrize("sending", [None, NOISY])
 def test_what_a_node_can_know_of_its_edges(topology, sending):
-    """Slope ``2 sum_j eta_ij (rho_ij - z_ij)``, and the root mean square difference.
-
-    Where neighbours have other parameters than the node, both count the difference.
-    The influence eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2) of an edge has the
-    same bits at both ends.
-    """
+    """Also with rounded neighbours; the influence of an edge is that of both ends."""
     run = anywhere(topology, sending=sending)
 
     run.edges.pull()

@@ -113,10 +113,7 @@ ROUND = Topology.ring(N)
 
 @pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
 def test_private_parts_are_never_sent_and_become_optimal(scheme):
-    """Slopes and offsets are those of one regression with a dummy variable per node.
-
-    A message holds a header and the shared parts, and nothing of the offset.
-    """
+    """They are those of one regression with a dummy variable per node."""
     wide = np.hstack([X.reshape(-1, D), np.kron(np.eye(N), np.ones((ROWS, 1)))])
     best = np.linalg.lstsq(wide, Y.ravel(), rcond=None)[0]
 

@@ -22,10 +22,7 @@ CALM = {
 
 
 def holds(rule, now, size=4):
-    """Return the verdict of a node with one part of theta, of this size.
-
-    The quick form must agree with the multiples of the limits.
-    """
+    """Return the verdict of a node with one part, by both forms of the rule."""
     names = ("theta", "mean", "multipliers", "disagreement", "residual")
     lengths, work = np.array([now[name] for name in names]), Work(1, 0, 1, 1)
     lengths[2] /= 2.0

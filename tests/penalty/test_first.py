@@ -1,7 +1,4 @@
-"""The first penalty of an edge: numbers of the graph, guesses, and what a user gives.
-
-That it is the larger proposal of both ends is compared in `admm/test_reference.py`.
-"""
+"""The first penalty of an edge, also beside `admm/test_reference.py`."""
 
 import math
 

@@ -92,10 +92,7 @@ def follow(scheme, observations, *degrees):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_scheme_depends_on_state_and_observation_only_and_is_bounded(scheme, seed):
-    """It keeps no array of the observation; eta is within 1e-6 to 1e6 times eta0.
-
-    That of `snap` is within 64 bits of it.
-    """
+    """It keeps no array of the observation; eta of `snap` is within 64 bits."""
     most = 2.0**64 if dadmm.penalty.name_of(scheme) == "snap" else 1e6
     observations = list(together(wander(seed)))
     states = follow(scheme, observations)

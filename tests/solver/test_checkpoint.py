@@ -94,10 +94,7 @@ def assert_same(again, whole, since):
     + [("ending", {"stopping": "objective"} | GLOBAL, -6)],
 )
 def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, settings, cut):
-    """Wherever it was cut, also where coordinates change or nodes have agreed to stop.
-
-    Rounded messages are of graphs that take turns.
-    """
+    """Wherever it was cut, also where coordinates change or nodes agreed to stop."""
     seen, given = [], dict(settings)
     ways = {key: given.pop(key) for key in settings if key in vars(Sending())}
     given |= {"sending": Sending(**ways)}
@@ -255,10 +252,7 @@ def divide(name):
 
 
 def test_rows_of_several_sessions_add_up(whole, capsys):
-    """Killed over MPI, where each node has a part, and in one process, which has one.
-
-    The second time after a save, so that rows of all three sessions are needed.
-    """
+    """Killed as over MPI, with a part for each node, then in one process."""
     words = (*SMALL, "--record-edges", "--record-angle", "--max-iter", 30)
     killed_after(18, *words, "--checkpoint-every", 8, "--out", "run")
     divide("history")
@@ -278,10 +272,7 @@ def test_rows_of_several_sessions_add_up(whole, capsys):
 
 
 def test_a_command_line_goes_on_in_the_same_folder(whole, capsys, monkeypatch):
-    """Also after a death while parts were removed: then merged rows count.
-
-    The seconds are those of the last session.
-    """
+    """Also after a death while parts were removed: then merged rows count."""
     clock = itertools.count()  # every phase takes one second
     monkeypatch.setattr(dadmm.admm.clock, "perf_counter", lambda: next(clock))
     words = (*SMALL, "--record-edges", "--record-angle", "--max-iter", 10)

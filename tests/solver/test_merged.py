@@ -41,10 +41,7 @@ def test_all_axes_are_those_of_all_rows(make):
 
 @pytest.mark.parametrize("zero_mean", [False, True])
 def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
-    """Then all gradients cancel, and the duals are minus those of the nodes.
-
-    With zero_mean no sums of rows are sent.
-    """
+    """Gradients cancel, and duals are minus these; of zero_mean no sums are sent."""
     blocks, given, total = shards(), [], total_of(GRAPH)[0]
     problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
     best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
@@ -114,10 +111,7 @@ def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
 
 
 def samples_of(fraction, way="random", noise=1.0, units=1.0, D=12):
-    """Return 240 rows of three components; a fraction is missing, or columns by node.
-
-    The columns are in these units.
-    """
+    """Return 240 rows of three components, without some entries or columns by node."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((240, 3)) * [4.0, 2.0, 1.0]
     rows = rows @ rng.standard_normal((3, D)) + noise * rng.standard_normal((240, D))

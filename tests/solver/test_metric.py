@@ -24,19 +24,28 @@ CHANGING = ("logistic", "huber", "multinomial")
     ("kind", "agreement"), [*((k, "neighbours") for k in KINDS), ("ridge", "global")]
 )
 def test_a_default_run_is_certified_in_any_units(kind, agreement):
-    """Coordinates change where the curvature is far from that at the start."""
+    """From it nothing is left to do; coordinates change if the curvature does."""
     changes = []
 
     def watch(t, run):
         changes.append(int(run.state.coordinates["changes"]))
 
-    result = solve(table(kind, 6), RING, agreement=agreement, callbacks=[watch])
+    problems = table(kind, 6)
+    result = solve(problems, RING, agreement=agreement, callbacks=[watch])
 
     assert (result.status, result.why) == ("certified", "")
     assert (result.coordinates, result.converged) == ("metric", True)
     assert result.iterations < 150
     assert changes == sorted(changes)
     assert changes[-1] >= (kind in CHANGING)
+    again = solve(problems, RING, warm_start=result)
+    on_a_star = solve(problems, Topology.star(6), warm_start=result)
+    assert again.status == on_a_star.status == "certified"
+    assert again.traffic.messages == len(RING.edges)  # those with the start
+    assert again.iterations == 0
+    assert on_a_star.iterations <= 4 + 2 * 2
+    exactly = solve(problems, RING, warm_start=result, tolerance=0, max_iter=3)
+    assert (exactly.iterations, exactly.status) == (3, "max_iter")
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

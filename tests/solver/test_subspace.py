@@ -1,7 +1,4 @@
-"""The bound on the angle of PPCA: never below the true angle, and seldom far above.
-
-The true angle is computed from all rows in extended precision.
-"""
+"""The bound on the angle of PPCA, against the angle in extended precision."""
 
 import math
 

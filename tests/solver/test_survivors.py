@@ -87,10 +87,7 @@ def test_who_is_left_says_what_went_wrong(tmp_path):
 
 
 def test_a_run_writes_what_is_left_of_it(tmp_path):
-    """The ends of a chain go on by themselves, each with results of its own.
-
-    They have all their rows, also those of a session before.
-    """
+    """The ends of a chain go on by themselves, with rows of a session before, too."""
     new = (*CONTINUE, "--topology", "chain", "--record-edges", "--max-iter", 3)
     mpiexec(5, "-m", "dadmm.run", *new[2:], cwd=tmp_path)
     words = ("--resume", "run", "--max-iter", 500, *CONTINUE[:2])

@@ -90,10 +90,7 @@ def test_components_of_unlike_length_cost_the_objective_no_digits():
 
 @pytest.mark.parametrize("precision", [4.0, 1.0, 0.25])
 def test_limits_of_the_rule_are_those_of_the_curvature(precision):
-    """Those of docs/accuracy.md; the gradient has a third of the residual's limit.
-
-    That of W is smaller where the noise of the model is larger than the unit.
-    """
+    """Those of docs/accuracy.md; that of W is less if the noise exceeds the unit."""
     problems = dict(enumerate(built(shards(width=10, rows=40))))
     n, D, layout = problems[0].n_samples, problems[0].dimension, problems[0].layout
     kind = UnitsKind(problems, starts={0: problems[0].init(np.random.default_rng(0))})
@@ -179,11 +176,7 @@ def test_units_and_shifts_give_the_same_run(name, close, c, b):
      ("raw", RAW | {"init": "independent"}), ("raw", RAW | {"scheme": "nap"})],
 )  # fmt: skip
 def test_a_run_of_ppca_ends_at_the_pooled_solution(name, settings):
-    """Also where mu is zero, to which no difference is small.
-
-    Callbacks and columns have the units of the user. Raw runs meet their criteria
-    before checks at the end hold.
-    """
+    """Also where mu is zero; callbacks and columns have the units of the user."""
     blocks, seen = RUNS[name][0], []
     blocks = blocks - (name == "raw") * blocks.mean(axis=(0, 1))
     watch = {"callbacks": [lambda t, run: seen.append(run.theta)]}
