@@ -77,7 +77,12 @@ def rows_of(run: Path, like: Path) -> list[list[str]]:
 
 def last_nodes(folder: Path) -> list[int]:
     """Return the nodes with a row of the last iteration."""
-    rows = history_of(folder)[1:]
+    if (folder / "history.csv").exists():
+        rows = history_of(folder)[1:]
+    else:  # a rank died before rows were merged
+        parts = sorted(folder.glob("parts/history-*.csv"))
+        rows = [line.split(",") for part in parts for line in part.open()]
+        rows.sort(key=lambda row: int(row[0]))
     return sorted(int(row[1]) for row in rows if row[0] == rows[-1][0])
 
 
