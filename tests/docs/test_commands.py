@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.processes import ROOT, Job, find_mpiexec, variables
 
+SLOW = pytest.mark.slow
 NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?"
 
 
@@ -36,7 +37,9 @@ def place_of(line, said, at):
 
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", ["start", "slow"])
+@pytest.mark.parametrize(
+    "page", ["start", pytest.param("slow", marks=pytest.mark.slow)]
+)
 def test_the_commands_of_a_page_print_what_it_shows(page, tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

@@ -18,10 +18,9 @@ from tests.support.processes import ROOT, mpi_python
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(page: Path, language: str = "python") -> list[str]:
-    """Return the blocks of a page in this language."""
-    text = page.read_text("utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+def blocks(page: Path) -> list[str]:
+    """Return the Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
 
 
 def serial(page: Path) -> list[str]:
@@ -49,12 +48,7 @@ def test_the_python_blocks_of_a_page_run(page):
     assert follow(page)
 
 
-OVER_MPI = [
-    pytest.param(block, id=page.stem)
-    for page in PAGES
-    for block in blocks(page)
-    if "mpi4py" in block
-]
+OVER_MPI = [block for page in PAGES for block in blocks(page) if "mpi4py" in block]
 
 
 @pytest.mark.mpi

@@ -128,7 +128,8 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("begun", "tolerant"), [(False, True), (True, False), (True, True)]
+    ("begun", "tolerant"),
+    [(False, True), pytest.param(True, False, marks=pytest.mark.slow), (True, True)],
 )
 def test_an_mpiexec_that_hangs_after_the_end_of_a_rank_is_ended(
     tmp_path, begun, tolerant

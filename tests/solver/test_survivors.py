@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Schedule, Sending, Topology
+from dadmm.comm.wire import IDLE
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.runs.stored import StoredRun
@@ -140,10 +141,14 @@ def test_an_mpi_that_cannot_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_lost_edges_are_forgotten(name):
-    """The others are known as before, by the scheme and by the gates."""
+    """The others are known as before, by the scheme and by the gates.
+
+    The agreement to stop begins again, and means are over the neighbours that are left.
+    """
     settings = {"scheme": name, "max_iter": 5, "sending": Sending(edge_sleep=0.5)}
     run = run_of(quadratics(2), Topology.chain(2), **settings)
     before, kept = run.snapshot(), np.array([False, True])
+    before.held[...], before.header[...] = 3, 0
 
     left = before.choose(edge=kept)
     after = recovery.reopened(left, Incidence(np.array([0, 1])), run.layout)
@@ -153,6 +158,9 @@ def test_lost_edges_are_forgotten(name):
         if len(array.shape) and len(array) == 2 and entry.startswith(("pen", "send")):
             assert_array_equal(left[entry], array[kept], err_msg=entry)
     assert_array_equal(after.multipliers, before.multipliers[kept])
+    assert_array_equal(after.mean, [after.theta[0], after.received[0]])
+    assert not after.held.any()
+    assert (after.header == IDLE).all()
 
 
 @pytest.mark.parametrize("seed", range(8))
