@@ -145,6 +145,7 @@ def _write(
     n_nodes = result.topology.n_nodes
     home = folder.RunFolder.create(str(path), "", overwrite, n_nodes)
     try:
+        home.begin()
         with writing(path):
             write_text(path / "config.toml", config.to_toml())
             for name, (columns, keys, rows) in tables.items():

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -270,9 +270,12 @@ class Job:
         All checks come before the first change in an existing folder.
         """
         world = self.world
-        path, run = from_rank_0(world, self._enter)
+        path, run, earlier = from_rank_0(world, self._enter)
         if world.rank:
             self.folder = RunFolder(Path(path), self.graph.n_nodes, run=run)
+        if earlier:  # it is removed when all ranks can run
+            collectively(world, self._look_for, earlier)
+            from_rank_0(world, self.folder.begin)
         self.checkpoints = self._make_checkpoints()
         if self.resume is not None:
             collectively(world, self._reopen)
@@ -280,7 +283,7 @@ class Job:
         self.checkpoints.sync = self.rows.sync
 
     def _enter(self) -> list[str]:
-        """Lock the folder, on rank 0; return its path, and the identity of the run."""
+        """Lock the folder, on rank 0; return its path, its run, and an earlier run."""
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
@@ -290,11 +293,22 @@ class Job:
             self.folder = RunFolder.create(
                 config.out, name, config.overwrite, self.graph.n_nodes
             )
+            if self.folder.earlier is not None:
+                return [str(self.folder.path), self.folder.run, self.folder.earlier.run]
+            self.folder.begin()
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return [str(self.folder.path), self.folder.run]
+        return [str(self.folder.path), self.folder.run, ""]
+
+    def _look_for(self, earlier: str) -> None:
+        """Raise if this rank needs the folder of an earlier run, and has another."""
+        there = ""
+        with suppress(OutputError):
+            there = RunFolder.open(self.folder.path).run
+        if there != earlier:
+            check_unseen(self.config, self.folder.path, self.graph.n_nodes)
 
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""

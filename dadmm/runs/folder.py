@@ -94,12 +94,13 @@ class RunFolder:
         self.run = run or os.urandom(16).hex()
         self.checksums: dict[str, str] = {}
         self.release: Callable[[], object] = lambda: None  # the lock, if it is held
+        self.earlier: RunFolder | None = None  # a run that `begin` removes
 
     @classmethod
     def create(
         cls, out: str | None, name: str, overwrite: bool, n_nodes: int
     ) -> RunFolder:
-        """Make the folder of a new run, and lock it.
+        """Make the folder of a new run, and lock it; `begin` removes an earlier run.
 
         ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``.
         """
@@ -115,24 +116,31 @@ class RunFolder:
             new = cls(path, n_nodes, names=())
             new.lock(first=True)
             try:
-                before = cls._find_earlier(path, overwrite, n_nodes)
-                before.clear_components()
-                before.clear()
-                new.add(OF_RUN)
-                new._make_parts()
+                new.earlier = cls._find_earlier(path, overwrite, n_nodes)
             except BaseException:
                 new.release()
                 raise
         return new
 
+    def begin(self) -> None:
+        """Remove the earlier run, and add the files of this one."""
+        with writing(self.path):
+            if self.earlier is not None:
+                self.earlier.clear_components()
+                self.earlier.clear()
+            self.add(OF_RUN)
+            self._make_parts()
+
     @classmethod
-    def _find_earlier(cls, path: Path, overwrite: bool, n_nodes: int) -> RunFolder:
+    def _find_earlier(
+        cls, path: Path, overwrite: bool, n_nodes: int
+    ) -> RunFolder | None:
         """Return an earlier run in a folder; raise if the folder may not be used."""
         if not path.is_dir():
             raise OutputError(f"{path} is not a folder; choose another --out")
         there = set(os.listdir(path)) - {LOCK, files.draft_of(MANIFEST)}
         if not there:
-            return cls(path, names=())
+            return None
         drafts = {MANIFEST, files.draft_of("config.toml"), PARTS}
         is_bare = there <= drafts and not any((path / PARTS).glob("*"))
         if not (overwrite or is_bare):  # a bare run was killed in set-up

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from dadmm.runs.row_files import PARTS, RowFiles
 from dadmm.show import plot
 from dadmm.solver import checkpoint
 from tests.support.problems import quadratics
-from tests.support.processes import python
+from tests.support.processes import mpiexec, python
 from tests.support.runs import contents, run_of
 
 SMALL = (
@@ -273,6 +274,7 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
     first, other = RunFolder.create(str(tmp_path), "name", False, 3), lock(tmp_path)
+    first.begin()
     rows = tmp_path / PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
     who = f"{tmp_path} .process {os.getpid()} on {os.uname().nodename}"
@@ -282,7 +284,7 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
             RunFolder.create(str(tmp_path), "name", True, 3)
         assert rows.read_text() == "1,0,0\n"
         held.release()
-    RunFolder.create(str(tmp_path), "name", True, 3)
+    RunFolder.create(str(tmp_path), "name", True, 3).begin()
     assert not rows.exists()
 
 
@@ -327,9 +329,33 @@ def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
         check_unseen(silent, folder, 4)
 
 
+@pytest.mark.mpi
+def test_an_earlier_run_stays_if_a_rank_elsewhere_refuses_to_replace_it(tmp_path):
+    """Each rank is in a folder of its own, as without a shared file system."""
+    code = "import os, sys; from dadmm.core.ranks import rank_and_size; "
+    code += "os.chdir(str(rank_and_size()[0])); "
+    code += "from dadmm.cli.job import main; sys.exit(main())"
+    for name in "01":
+        (tmp_path / name).mkdir()
+    start = partial(mpiexec, 2, "-c", code, "--out", "run", "--max-iter", 2)
+    silent = ("--no-record", "--no-record-edges", "--no-checkpoint")
+    assert start(*silent, cwd=tmp_path).code == 0
+    before = contents(tmp_path / "0")
+    refused = start("--overwrite", cwd=tmp_path)
+    after = contents(tmp_path / "0")
+
+    assert refused.code == 2
+    assert "--no-record" in refused.err
+    lock = str(tmp_path / "0" / "run" / ".lock")  # has the number of a process
+    assert {k for k in before if before[k] != after.get(k)} == {lock}
+    assert start(*silent, "--overwrite", cwd=tmp_path).code == 0
+
+
 @pytest.fixture
 def fresh(tmp_path):
-    return RunFolder.create(str(tmp_path / "run"), "name", False, 3).path
+    folder = RunFolder.create(str(tmp_path / "run"), "name", False, 3)
+    folder.begin()
+    return folder.path
 
 
 @pytest.mark.parametrize("iterations", [1, 5000])
