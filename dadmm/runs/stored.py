@@ -27,7 +27,14 @@ from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.graph import build_graph
-from dadmm.runs.row_files import EDGE_KEYS, EDGES, NODE_KEYS, history_header, merged
+from dadmm.runs.row_files import (
+    EDGE_KEYS,
+    EDGES,
+    NODE_KEYS,
+    history_header,
+    iteration,
+    merged,
+)
 from dadmm.runs.summary import ANGLES, SCORES
 
 # allowed numbers of a column
@@ -222,12 +229,16 @@ class StoredRun:
                 parts = RunFolder.open(self.folder).parts(kind)
             if files.kind(file) != "none" or not (parts or self.is_going):
                 documents.check_regular(file)
-                with open(file, encoding="utf-8") as lines:
-                    header = lines.readline().strip().split(",")
-            rows = [line.decode("ascii") for line in merged(parts, file)]
-            table = (
-                np.loadtxt(rows, delimiter=",", ndmin=2) if rows else np.empty((0, 1))
-            )
+                with open(file, encoding="utf-8") as whole:
+                    header = whole.readline().strip().split(",")
+            rows = [*merged([], file)]  # a run may have died while it removed its parts
+            end = self.summary.get("iterations", math.inf)
+            if parts and (not rows or iteration(rows[-1]) < end):
+                rows = [*merged(parts, file)]
+            lines = [row.decode("ascii") for row in rows]
+            table = np.empty((0, 1))
+            if lines:
+                table = np.loadtxt(lines, delimiter=",", ndmin=2)
         except DadmmError:
             raise
         except (OSError, ValueError) as error:

@@ -12,12 +12,13 @@ from dadmm import Record, Sending, Topology, datasets, problems
 from dadmm.core.errors import OutputError
 from dadmm.run import main
 from dadmm.runs import row_files
+from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EVERY_ROW, PartFile, Stride, merged, sealed, write_rows
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
-from tests.support.runs import run_of
+from tests.support.runs import run_job, run_of
 from tests.support.solving import solve
 
 
@@ -228,3 +229,19 @@ def test_a_file_of_rows_stays_below_its_limit(tmp_path):
     assert widest < 2 * 50 * row_files.NODE_BYTES
     last = (tmp_path / "a.csv").read_text().splitlines()[-1]
     assert last.startswith("2000,0,")
+
+
+def test_merged_rows_are_read_if_a_run_died_while_it_removed_its_parts(tmp_path):
+    folder = run_job(
+        "--nodes", 3, "--max-iter", 4, "--tolerance", 0, out=tmp_path / "run"
+    )
+    before = StoredRun.read(folder).history
+    rows = (folder / "history.csv").read_bytes().splitlines()[1:]
+    left = [sealed(row) for row in rows if row.split(b",")[1] == b"1"]
+    (folder / "parts").mkdir()
+    (folder / "parts" / "history-00001.csv").write_bytes(b"".join(left))
+    found = RunFolder.open(folder)
+    found.names |= {"parts/", "parts/history-#.csv"}
+    found.save()
+
+    assert_array_equal(StoredRun.read(folder).history["primal"], before["primal"])

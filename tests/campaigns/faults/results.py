@@ -69,7 +69,9 @@ def rows_of(run: Path, like: Path) -> list[list[str]]:
         header, *_ = like.read_text().splitlines()
         before = file.read_text().splitlines()[1:] if file.exists() else []
         with contextlib.suppress(ValueError):  # of a line that is incomplete
-            first = min(map(key, lines))[0]
+            first, last = min(map(key, lines))[0], max(map(key, lines))[0]
+            if before and key(before[-1])[0] == last:  # parts were being removed
+                return history_of(run, like.name)
             lines += [line for line in before if key(line)[0] < first]
             file.write_text("\n".join([header, *sorted(lines, key=key), ""]))
     return history_of(run, like.name) if file.exists() else []
