@@ -1,7 +1,5 @@
 """EXTRA and NIDS beside the same methods of decent-bench, where it is installed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose

@@ -1,7 +1,5 @@
 """A slice of each benchmark, run again and compared with its stored rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Emulated hosts: options, what hosts share, rates, delays, counters, and the end."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

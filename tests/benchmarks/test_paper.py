@@ -1,7 +1,5 @@
 """The paper: its preset, its equations in the code, and what pages cite."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

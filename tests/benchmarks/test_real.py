@@ -1,7 +1,5 @@
 """The benchmark on public tables: its pooled solutions and its judge."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

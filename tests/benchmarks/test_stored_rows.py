@@ -1,7 +1,5 @@
 """The pages have the numbers of the stored rows, and the rows are whole."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every test of the command line starts in an empty folder, without a launcher."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

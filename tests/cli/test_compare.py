@@ -1,7 +1,5 @@
 """``dadmm compare``: what it counts, that it goes on, and that ranks find the same."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Problems on the command line: coefficients, scores, errors and bounds of a run."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

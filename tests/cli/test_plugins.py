@@ -1,7 +1,5 @@
 """Problems of one's own on the command line: found, given their settings, and run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What leaves a node, and what does not: docs/privacy.md states what is tested here."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

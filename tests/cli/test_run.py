@@ -1,7 +1,5 @@
 """The main job: what it writes, what it shows, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -6,8 +6,6 @@ run prints, ``#`` stands for a number. Commands start in a folder with the files
 `write_files`. ``DADMM_SESSIONS=write`` writes the files again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

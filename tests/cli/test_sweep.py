@@ -1,7 +1,5 @@
 """``dadmm sweep``: grids, runs on this machine, job arrays, and the table."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tables of a run: where columns are found, and files that are read block by block."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

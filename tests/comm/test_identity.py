@@ -1,7 +1,5 @@
 """Who belongs together: hashes of all that decides a run, compared at its start."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bytes of a message, read by hand; both ends have the same bits."""
 
-from __future__ import annotations
-
 import math
 import struct
 

@@ -1,7 +1,5 @@
 """Over MPI: the same bits as in one process, and what happens when things go wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

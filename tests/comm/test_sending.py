@@ -1,7 +1,5 @@
 """Messages that are rounded, rare, lost or in turns: bytes, optima, certificates."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np

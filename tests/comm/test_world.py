@@ -1,7 +1,5 @@
 """Collectives: sums over a tree, steps that are checked together, and waits."""
 
-from __future__ import annotations
-
 import io
 import os
 import threading

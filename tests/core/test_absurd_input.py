@@ -1,7 +1,5 @@
 """Absurd values and files: one sentence that names the culprit, code 2, no hang."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files are written as a whole, and values are read back from TOML."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 

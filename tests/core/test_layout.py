@@ -1,7 +1,5 @@
 """Named parts of one vector: where they lie, and that they are the vector itself."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Imports between rooms point one way, are few in the main job, and never unpickle."""
 
-from __future__ import annotations
-
 import ast
 import json
 from graphlib import TopologicalSorter

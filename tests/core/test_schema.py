@@ -1,7 +1,5 @@
 """One checker: kinds of values, fields of dataclasses, entries of JSON objects."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

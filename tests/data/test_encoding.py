@@ -1,7 +1,5 @@
 """Encodings: what nodes agree on, what becomes of gaps, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from functools import partial, reduce

@@ -1,7 +1,5 @@
 """Data files: each format gives the same table, and bad files are refused by name."""
 
-from __future__ import annotations
-
 import sys
 from datetime import datetime
 from functools import partial

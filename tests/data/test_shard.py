@@ -1,7 +1,5 @@
 """Shards: whose samples are whose, and what is said when they do not fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal

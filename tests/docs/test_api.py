@@ -1,7 +1,5 @@
 """Every public name has an example and is in the reference, and examples run."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect

@@ -5,8 +5,6 @@ output, in order; "..." stands for anything. Numbers may differ by 5 %: another
 processor rounds otherwise.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

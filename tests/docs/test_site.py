@@ -3,8 +3,6 @@
 ``./launch/docs`` builds it before it runs these tests.
 """
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit

@@ -1,7 +1,5 @@
 """The examples run, and what their texts say is so."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """examples/hospitals: its commands find what scikit-learn finds in the pooled table."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The Python blocks of the pages run, and what a page quotes is in the code."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Sums over the edges of each node, against one node alone."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Which rank is which node: few edges between hosts, and never more than before."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """Graphs that change in turns, and how all nodes agree to stop on them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal

@@ -1,7 +1,5 @@
 """Graphs: their shape, their files, and which are refused."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

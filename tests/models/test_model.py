@@ -1,7 +1,5 @@
 """Models in memory and in files: predictions, units, and files that are damaged."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Scores over the rows of all nodes, against scikit-learn and plain formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose

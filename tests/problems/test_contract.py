@@ -1,7 +1,5 @@
 """`check_problem`: every problem of the package passes, and each fault is named."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

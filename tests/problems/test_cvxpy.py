@@ -1,7 +1,5 @@
 """Cvxpy: steps against closed forms, runs against other solvers, and refusals."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

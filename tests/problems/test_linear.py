@@ -1,7 +1,5 @@
 """Linear problems, in theta and in coordinates z with theta = T z, beside formulas."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 

@@ -1,7 +1,5 @@
 """PPCA with lengths as logarithms: the same model, its derivatives and its steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose

@@ -1,7 +1,5 @@
 """Metrics of estimates, against scipy, eigenvalues and plain sums."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

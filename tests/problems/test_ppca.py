@@ -1,7 +1,5 @@
 """PPCA, complete or with missing entries, against sums over samples and entries."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import lru_cache

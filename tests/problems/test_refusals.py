@@ -1,7 +1,5 @@
 """Problems refuse what they cannot use, in one sentence that names the culprit."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Structure from motion: the local problem, lost tracks, and the metric upgrade."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal

@@ -1,7 +1,5 @@
 """Smooth: its proximal steps, its curvature, and its check of the gradient."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Problems that are solved together: which ones, and with the same bits."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Problems are made with one BLAS thread, so that their bits do not depend on more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController

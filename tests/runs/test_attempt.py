@@ -1,7 +1,5 @@
 """Whether a run is started, resumed or done, and the note of a failure."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The settings of a run: defaults, files, flags, and what is said about mistakes."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Damaged and foreign run folders: one sentence that names the file, no traceback."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

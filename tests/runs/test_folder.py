@@ -1,7 +1,5 @@
 """The folder of a run: filled in parts, finished at a stroke, its own files only."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a run remembers: blocks of rows, part files, their merging, and histories."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

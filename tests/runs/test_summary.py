@@ -1,7 +1,5 @@
 """What a report says about errors is never too little."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

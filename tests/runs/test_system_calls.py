@@ -4,8 +4,6 @@ Calls that open, write, rename, sync or remove files of the run's folder fail, o
 one: with EIO or EINTR once, or with ENOSPC from then on. ``DADMM_ALL=1`` tries all n.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """Runs that tests of figures and pages share; each is made when it is asked for."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -3,8 +3,6 @@
 It needs Chromium and Playwright (the extras `report` and `browser`).
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 from pathlib import Path

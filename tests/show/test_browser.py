@@ -1,7 +1,5 @@
 """The report page in a real browser: it draws, moves, answers keys, loads nothing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Figures: every kind is drawn from the run's numbers, or one sentence says why not."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

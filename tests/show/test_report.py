@@ -1,7 +1,5 @@
 """The report page: what is in it, where it goes, and what it never lets through."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

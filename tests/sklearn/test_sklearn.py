@@ -1,7 +1,5 @@
 """Estimators for scikit-learn: its checks, its solutions, and what a network adds."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The agreement of all nodes to stop, for given verdicts and requests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dadmm.admm.rule import Rule

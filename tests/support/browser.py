@@ -1,7 +1,5 @@
 """A real browser for tests of pages: Debian's Chromium, driven by Playwright."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

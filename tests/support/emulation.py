@@ -1,7 +1,5 @@
 """Networks of emulated hosts for tests, which skip where there can be none."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The engine of `dadmm.admm` without `solve`: runs to step through, and their nodes."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

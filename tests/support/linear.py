@@ -4,8 +4,6 @@ The formulas are those of `Pooled`, in extended precision, so that what is left 
 gradient is the rounding of the point itself.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dadmm import problems

@@ -1,7 +1,5 @@
 """An Open MPI for tests of runs that continue after failed ranks."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

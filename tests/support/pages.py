@@ -1,7 +1,5 @@
 """Report pages for tests: runs to report on, and what is in a page."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from html.parser import HTMLParser

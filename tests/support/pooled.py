@@ -5,8 +5,6 @@ coordinates. Bounds on its own error come from its optimality conditions. Where 
 are not small, `Pooled.minimum` raises `NotProved`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

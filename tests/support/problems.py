@@ -1,7 +1,5 @@
 """Small problems and graphs that several tests share."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Start programs from tests, with a time limit, alone or under an MPI."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

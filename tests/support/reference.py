@@ -7,8 +7,6 @@ benchmarks/PAPER.md. `snap` is in `reference_snap`; `global_balance` is the rule
 with the residuals of all nodes.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 It shares no code with the library, which is tested against it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Folders of runs and projects, as tests of the launch commands need them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs, the folders that they leave, and what a refused command line says."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection

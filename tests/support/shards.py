@@ -1,7 +1,5 @@
 """PPCA over five unlike nodes, its pooled solution, and sums over a graph."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dadmm import Topology

@@ -1,7 +1,5 @@
 """`dadmm.solve` with settings by name, as the command line has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dadmm

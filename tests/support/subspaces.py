@@ -1,7 +1,5 @@
 """Principal subspaces, angles and PPCA in extended precision, without the library."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

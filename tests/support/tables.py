@@ -1,7 +1,5 @@
 """Tables in awkward units, divided among nodes, and their pooled problems."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dadmm import problems

@@ -1,7 +1,5 @@
 """Timings of runs that never were, in memory and as folders."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

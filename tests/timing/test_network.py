@@ -1,7 +1,5 @@
 """The network model: what is where, what it costs, and files that say so."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replays: against closed forms, and against a simulation of single events."""
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections import defaultdict, deque

@@ -1,7 +1,5 @@
 """Who waits for whom: against simulated runs whose clocks are known."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Each case is a process of its own with limits of memory and time.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

@@ -5,8 +5,6 @@ them, one of which is damaged; how depends on its suffix only, so that a new kin
 line of ``inputs.toml``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -12,8 +12,6 @@ run is compared with the solution over the rows of all nodes in extended precisi
 some are false.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Random convex problems on random graphs; a seed decides everything."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The squares of a case are summed in rational numbers, so that no reference is ro
 Near-separable logistic problems are compared with `tests/support/pooled.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Random tables for PPCA on random graphs, and which statements of a run are false."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

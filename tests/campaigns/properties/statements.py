@@ -1,7 +1,5 @@
 """What a run states about its result, and which of these statements are false."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -4,8 +4,6 @@ Usage: each.py CASES.json REPORT.json. The report has, for each case, the exit c
 every rank and what every rank wrote to stderr, and what rank 0 printed.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import sys

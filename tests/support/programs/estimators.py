@@ -1,7 +1,5 @@
 """What users of scikit-learn see who pass a communicator: four ranks."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

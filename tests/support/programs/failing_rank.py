@@ -5,8 +5,6 @@ Usage: failing_rank.py RANK EVENT [arguments of dadmm.run], where EVENT is "rais
 disk of the others when they write their results.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

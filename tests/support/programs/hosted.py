@@ -5,8 +5,6 @@ them, and nodes are placed at random: with 7 ranks, each has one. A STEP of 1 do
 run on every number of ranks; a larger STEP one out of STEP, and every run on 7 ranks.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from functools import cache

@@ -3,8 +3,6 @@
 Also what `dadmm.comm` promises: texts, checked steps and sums of all ranks.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

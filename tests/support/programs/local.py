@@ -5,8 +5,6 @@ the seconds after which a hanging rank is named, and DADMM_LOCAL_RANK a program 
 of ``-m dadmm.run``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -4,8 +4,6 @@ Usage: mismatched_rank.py WHAT [arguments of dadmm.run], where WHAT is "dadmm" o
 "numpy", for another version, or "graph", for a ring numbered in its own way.
 """
 
-from __future__ import annotations
-
 import sys
 
 import dadmm.run

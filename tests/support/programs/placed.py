@@ -5,8 +5,6 @@ them, or in one process without MPI. A STEP of 1 does every case on every number
 ranks, and resumes some from one number to another; a larger STEP does one out of STEP.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

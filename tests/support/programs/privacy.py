@@ -6,8 +6,6 @@ the place of MPI in all modules of `dadmm.comm`. Whatever is not on the lists be
 raises: a new way of sending has to be added here first.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings
@@ -90,7 +88,7 @@ class Comm:
         array = buffer[0] if isinstance(buffer, list | tuple) else buffer
         self.tape.append(Sent(method, to, np.ascontiguousarray(array).tobytes()))
 
-    def Idup(self) -> tuple[Comm, Any]:
+    def Idup(self) -> tuple["Comm", Any]:
         real, request = self.real.Idup()
         return Comm(real, self.tape), request
 

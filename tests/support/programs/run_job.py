@@ -4,8 +4,6 @@ Usage: run_job.py OPTIONS COMMAND..., where OPTIONS is a JSON object with any of
 ``grace``, ``patience``, ``left``, ``stall`` (seconds) and ``folder`` (of the run).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -13,8 +13,6 @@ certified, or have a true bound if KIND is "merged".
 Usage: survivors.py tree. The last rank dies in a sum; the others build a new tree.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
