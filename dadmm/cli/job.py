@@ -50,6 +50,7 @@ from dadmm.solver.subspace import n_axes
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
 REPORT = ("plotly", "the report", "report")  # what --report needs
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
+TURN = 0.5  # seconds in which a rank reports before the next one would
 GATHERS = (
     "--compare-centralised: rank 0 gathers each node's number of rows, column means "
     "and scatter factor; if a node has no more rows than columns, these reveal its "
@@ -159,6 +160,9 @@ class Job:
         if not self.over_mpi:
             raise error
         if is_input:
+            sleep(
+                TURN * min(world.rank, 10)
+            )  # a NaN fails neighbours, too: one reports
             report_error(f"rank {world.rank}: {error}")
             world.end(BAD_INPUT)
             os._exit(BAD_INPUT)

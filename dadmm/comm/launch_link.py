@@ -121,13 +121,16 @@ def state_of(process: object) -> str:
 
 
 def doing(frame: FrameType | None) -> dict[str, object]:
-    """Return the iteration, where a thread is, and whether it waits for messages."""
+    """Return the iteration, where a thread is, and whether it waits for messages.
+
+    It waits if it is in a function of this folder, which may call others that work.
+    """
     iteration, waits, at = 0, False, ""
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
-        here = f"{name} ({os.path.basename(file)}:{frame.f_lineno})"
-        at = at or here
-        waits |= os.path.dirname(file) == os.path.dirname(__file__)
+        if not at:
+            at = f"{name} ({os.path.basename(file)}:{frame.f_lineno})"
+            waits = os.path.dirname(file) == os.path.dirname(__file__)
         if name == "iterate" and file.endswith("loop.py"):
             iteration = frame.f_locals.get("t", 0)
         frame = frame.f_back

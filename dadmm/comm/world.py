@@ -269,8 +269,10 @@ class Checks:
                 self._failure = self._step, error
             except MemoryError as error:
                 reason = str(error).partition("\n")[0] or "none is left"
+                world = self._world
+                where = "" if world.comm is None else f" on rank {world.rank}"
                 told = (
-                    f"there is not enough memory ({reason}); use fewer samples, "
+                    f"there is not enough memory{where} ({reason}); use fewer samples, "
                     "dimensions or nodes per host"
                 )
                 self._failure = self._step, DadmmError(told)

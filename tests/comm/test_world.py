@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 import threading
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 
 from dadmm import Topology
 from dadmm.comm import mpi_library
-from dadmm.comm.launch_link import wait_until_read
+from dadmm.comm.launch_link import doing, wait_until_read
 from dadmm.comm.tree import TreeReduction, spanning_tree
-from dadmm.comm.world import Checks, World
+from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ConfigError, DadmmError
 from tests.support import openmpi
 from tests.support.processes import program
@@ -118,3 +119,12 @@ def test_ranks_that_are_left_build_a_new_tree():
 
     assert ended.code == 0, ended.err
     assert ended.out.strip() == "(0 (1 (2 3)))"
+
+
+def test_a_step_that_ranks_do_together_is_work_and_not_a_wait():
+    """The launch command names a rank that computes, also within `collectively`."""
+    assert not collectively(World(), lambda: doing(sys._getframe()))["waits"]
+    inside = []
+    Checks(World()).compare(lambda: inside.append(doing(sys._getframe(1))))
+    assert inside[0]["waits"]
+    assert inside[0]["at"].startswith("run (world.py:")
