@@ -45,6 +45,7 @@ class Local:
     ) -> None:
         self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
         self.incidence, self.probe = nodes.incidence, probe
+        self._neighbour = nodes.neighbour
         self._stats: list[object] = []
         self.adopt(problems)
 
@@ -118,6 +119,14 @@ class Local:
         try:
             return getattr(block.problem, method)(*given)
         except BREAKDOWNS as error:
+            theta, received = self.state.theta, self.state.received
+            known = np.isfinite(received).all(axis=1)
+            if np.isfinite(theta).all() and not known.all():
+                sender = self._neighbour(int(known.argmin()))
+                raise ProblemError(
+                    f"node {sender} has sent numbers that are not finite; check its "
+                    "data and its local problem"
+                ) from error
             nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
             names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)
             raise ProblemError(

@@ -208,7 +208,8 @@ class Nodes(Hosted):
     ) -> None:
         super().__init__(topology, exchange)
         self.layout, self.direct = layout, direct
-        self.names = self.nodes if names is None else np.asarray(names)[self.nodes]
+        self._names = np.arange(len(topology)) if names is None else np.asarray(names)
+        self.names = self._names[self.nodes]
         n, n_edges, m = len(self.nodes), len(self.arcs), layout.shared_size
         self.work = Work(n, n_edges, m, len(layout.sizes))
         self.state = State(
@@ -233,3 +234,7 @@ class Nodes(Hosted):
             collectives=np.zeros(2, dtype=np.int64),
             coordinates={},
         )
+
+    def neighbour(self, edge: int) -> int:
+        """Return the number at the start of the node to which an edge leads."""
+        return int(self._names[self.topology.indices[self.arcs[edge]]])

@@ -10,6 +10,7 @@ from dadmm.admm.local import make_blocks
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import Quadratic, Varying, quadratics, samples
+from tests.support.runs import run_of
 from tests.support.solving import solve
 
 
@@ -212,3 +213,17 @@ def test_stacked_problems_have_the_curvature_of_each_alone():
         alone = [curvature(p, x) for p, x in zip(own, rows, strict=True)]
         assert_array_equal(found, alone)
         assert own is pair or np.flatnonzero(np.isnan(found)).tolist() == [2]
+
+
+def test_a_neighbour_that_sends_nan_is_named_and_not_who_breaks_down(monkeypatch):
+    def broken(*given):
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    run = run_of(quadratics(3), Topology.chain(3), max_iter=2)
+    monkeypatch.setattr(type(run.local.blocks[0].problem), "prox", broken)
+    with pytest.raises(ProblemError, match=r"of node 0.* broke down"):
+        run.local.solve()
+    run.state.received[np.argsort(run.arcs)[0]] = np.nan  # of node 0
+
+    with pytest.raises(ProblemError, match="node 1 has sent"):
+        run.local.solve()
