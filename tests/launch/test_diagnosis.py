@@ -64,6 +64,7 @@ CASES = [
     ("mpich-sigkill at 10.0.0.2", None, ANY, "on 10.0.0.2", SPREAD),
     # but not one that was lost, unless there is only one other
     ("mpich-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("mpich-unreachable", None, "host host1 was lost", "ranks", TWO),
     ("openmpi-lost-host", None, "host host1 was lost", "ranks", TWO),
     ("intel-lost-host", None, "host host1 was lost", "ranks", TWO),
     ("mpich-lost-host", None, "one of the hosts", "host1, host2, host3", FOUR),
