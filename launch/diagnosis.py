@@ -43,8 +43,7 @@ LOST_HOST = re.compile(
     r"|ssh: connect to host (\S+) port"
     r"|Connection to (\S+) closed by remote host"
     r"|Timeout, server (\S+) not responding"
-    r'|unable to connect from "(\S+)" to "'  # MPICH, at its start
-    r"|Node failure on (\S+)"  # Slurm
+    r'|unable to connect from "(\S+)" to "|Node failure on (\S+)'  # MPICH; Slurm
 )
 
 Ranks = list[dict[str, str]]

@@ -146,9 +146,11 @@ def report_end(
     """Print what happened to a failed job; return the exit code of the command.
 
     A run without results has failed even if mpiexec returned 0, as Open MPI does after
-    it has lost a host. If a rank raised an error, the code is 1.
+    it has lost a host. So has one whose rank ended without its last word, as by
+    os._exit(0), before there was a folder. If a rank raised an error, the code is 1.
     """
-    if code == 0 and (folder is None or has_results(folder)):
+    last = {rank.facts.get("inside") for rank in monitor.ranks.values()}
+    if code == 0 and (has_results(folder) if folder else last <= {"MPI_Finalize"}):
         return 0
     from launch import diagnosis
 

@@ -203,7 +203,7 @@ class Seen:
     first, out_of_memory, has_stalled = 2, False, False
 
     def __init__(self, tail: str, connected: str) -> None:
-        self.tail, self.connected = tail, connected
+        self.tail, self.connected, self.ranks = tail, connected, {}
 
     def said(self, name: str) -> list[int]:
         return [4]
@@ -237,3 +237,9 @@ def test_the_code_is_one_of_dadmm_and_a_rank_is_named_if_all_were_seen(
 
     assert report_end(code, "resume", Seen(tail, connected), folder, False) == result
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("script", "code"), [("", 0), ("import os; os._exit(0)", 1)])
+def test_a_rank_that_ends_without_a_last_word_has_failed(tmp_path, script, code):
+    ended = start(as_rank(2, script), tmp_path).end()
+    assert (ended.code, "failed" in ended.err) == (code, bool(code))
