@@ -248,7 +248,8 @@ def run_plan(
     if checkpoints is not None:
         if world.rank == 0:
             checkpoints.tidy()
-        begin, saved = checkpoints.start, checkpoints.coordinates
+        with restoring(checkpoints):
+            begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         kind = make_kind(plan, hosted, n_nodes, stop.criteria, given["seed"], warm)
