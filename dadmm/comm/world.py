@@ -214,7 +214,7 @@ def connect() -> World:
         except (ImportError, RuntimeError) as error:  # of mpi4py
             reason = (
                 f"mpi4py cannot load an MPI library ({' '.join(str(error).split())}); "
-                "install one with pip install 'dadmm[mpi]', set MPI4PY_LIBMPI to the "
+                "install one with pip install mpich, set MPI4PY_LIBMPI to the "
                 "libmpi of this mpiexec, or run without mpiexec, with --nodes"
             )
     elif tasks.isdigit() and int(tasks) > 1:

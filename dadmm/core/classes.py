@@ -17,7 +17,8 @@ def require(
 ) -> None:
     """Raise unless a package of an extra is installed, which its user needs."""
     if importlib.util.find_spec(package) is None:
-        raise error(f"{user} needs {package}; pip install 'dadmm[{extra}]' installs it")
+        more = f"in a clone pip install '.[{extra}]'"
+        raise error(f"{user} needs {package}; pip install {package}, or {more}")
 
 
 def place_of(kind: type) -> str:

@@ -16,7 +16,7 @@ try:
     import sklearn  # noqa: F401
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
-        "dadmm.sklearn needs scikit-learn; pip install 'dadmm[sklearn]' installs it",
+        "dadmm.sklearn needs scikit-learn; pip install scikit-learn",
         name="sklearn",
     ) from None
 
