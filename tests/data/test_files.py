@@ -319,4 +319,4 @@ def test_a_parquet_file_has_numbers_texts_and_columns_that_cannot_be_used(monkey
             used = agreement.Choice(features=("age", name), supervised=False)
             assert repr(name) in str(agreement.describe(frame, used)["error"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refuses("x.parquet", "dadmm[tables]")
+    refuses("x.parquet", "pip install pyarrow")
