@@ -115,9 +115,9 @@ class World:
         for rank in range(1, self.size):
             theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
             kinds = [[(each.dtype.str, each.shape) for each in own] for own in theirs]
-            for part in chain([pack(kinds)], self._mpi.parts(*chain(*theirs))):
-                traffic.count_outside(len(part))
-                comm.Send(part, rank, TAG)
+            for data in chain([pack(kinds)], self._mpi.parts(*chain(*theirs))):
+                traffic.count_outside(len(data))
+                comm.Send(data, rank, TAG)
         return [[*blocks[i]] for i in np.flatnonzero(hosts == 0).tolist()]
 
     def reduce(self, graph: Topology, values: Sequence[Value], *how: Value) -> Value:
