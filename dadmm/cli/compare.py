@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dadmm.baselines import Algorithm
-from dadmm.baselines.run import check_suited
+from dadmm.baselines.algorithms import check_suited
 from dadmm.cli.comparison import write_comparison
 from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.methods import Method, parse_method, parse_sending

@@ -375,10 +375,8 @@ def _check_matlab(file: Path, name: str) -> None:
             while at + 8 <= len(head) and len(parts) < 3:
                 kind, size = struct.unpack_from(f"{order}II", head, at)
                 short = kind >> 16  # the bytes of a part that is in its tag
-                begin, end = (
-                    (at + 4, at + 4 + short) if short else (at + 8, at + 8 + size)
-                )
-                parts.append((kind & 0xFFFF, head[begin:end]))
+                begin = at + (4 if short else 8)
+                parts.append((kind & 0xFFFF, head[begin : begin + (short or size)]))
                 at += 8 if short else 8 + size + -size % 8
             if parts[1][1].decode("latin-1") == name:
                 kind = parts[2][0] if len(parts) > 2 else 0
