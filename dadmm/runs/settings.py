@@ -1,8 +1,4 @@
-"""The settings of a run: one field each, with its default, help and properties.
-
-Flags, TOML keys, defaults, ``--help`` and the rules of ``--resume`` follow from these
-fields. To add a setting, add a field.
-"""
+"""The settings of a run: one field each, from which flags and TOML keys follow."""
 
 from __future__ import annotations
 
@@ -70,31 +66,27 @@ def setting(
     return entry(facts.pop("default"), **facts)
 
 
-def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
-    """Return the field of an option of `dadmm.solve`, with its default and rules."""
+def solver_setting(
+    name: str, group: str, help: str, *choices: Iterable[str], **facts: Any
+) -> Any:
+    """Return the field of an option of `dadmm.solve`, with its default and rules.
+
+    A number that a scheme names in `uses` is for such schemes, and schemes of yours.
+    """
+    known = penalty.SCHEMES
+    if users := [key for key, kind in known.items() if name in kind.uses]:
+        facts["applies"] = lambda run: run.scheme in users or run.scheme not in known
+        help = help.format(schemes=", ".join(users))
     facts |= {"solver": True, "resume": name in MAY_CHANGE}
-    return setting(group, DEFAULTS[name], *help, **facts)
+    return setting(group, DEFAULTS[name], help, *choices, **facts)
 
 
 def _is_random(run: Settings) -> bool:
-    """Return whether the data are random; the data of sfm are computed."""
-    return run.data is None and not run.traits.tracks
+    return run.data is None and not run.traits.tracks  # the data of sfm are computed
 
 
 def _has_table(run: Settings) -> bool:
-    """Return whether the data are a table in files; the data of sfm are tracks."""
     return run.data not in (None, IN_MEMORY) and not run.traits.tracks
-
-
-def _of_scheme(name: str) -> Callable[[Settings], bool]:
-    """Return whether the scheme has a setting; one of yours may have any."""
-    known = penalty.SCHEMES
-    return lambda run: run.scheme not in known or name in known[run.scheme].uses
-
-
-def _schemes(name: str) -> str:
-    """Return the schemes that have a setting."""
-    return ", ".join(key for key, kind in penalty.SCHEMES.items() if name in kind.uses)
 
 
 def takes(problem: str, argument: str) -> bool:
@@ -108,7 +100,7 @@ def _of_problem(name: str) -> Callable[[Settings], bool]:
 
 
 def column_names(text: str) -> list[str]:
-    """Return the names in a text, between which there are commas."""
+    """Return the names of columns in a text, between which there are commas."""
     import csv  # of few runs
 
     words = next(csv.reader([text], skipinitialspace=True), [])
@@ -217,8 +209,7 @@ class Settings:
         applies=_of_problem("zero_mean"))
     sfm_start: str = setting(
         PROBLEM, "frame", "sfm: start from each camera's first frame, or from random "
-        "parameters (not with --init merged)", STARTS,
-        applies=_of_problem("start"))
+        "parameters (not with --init merged)", STARTS, applies=_of_problem("start"))
     alpha: float | None = setting(
         PROBLEM, None, "regularisation of the whole problem; each node has an equal "
         "share (default: 1.0; huber: 0.0)", argument="alpha")
@@ -240,8 +231,7 @@ class Settings:
     schedule: str = setting(
         GRAPH, "static", "edges of an iteration: static, all of them; matchings, in "
         "turn, at most one of each node; random:P, each with probability P; or a .csv "
-        "file of times with columns t, source, target",
-        kind=schedules.NAMED)
+        "file of times with columns t, source, target", kind=schedules.NAMED)
     topology_seed: int = setting(
         GRAPH, 0, "seed of random graphs and schedules",
         applies=lambda run: (
@@ -265,27 +255,22 @@ class Settings:
         "raw coordinates 1, except for snap)")
     eta0: float | str | None = solver_setting(
         "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
-        "and graph (default: auto; in raw coordinates 10, except for "
-        "snap)")
+        "and graph (default: auto; in raw coordinates 10, except for snap)")
     t_max: int = solver_setting(
-        "t_max", PENALTIES, f"{_schemes('t_max')}: adapt while t < t_max",
-        applies=_of_scheme("t_max"))
+        "t_max", PENALTIES, "{schemes}: adapt while t < t_max")
     residual_ratio: float = solver_setting(
-        "residual_ratio", PENALTIES, f"{_schemes('residual_ratio')}: adapt if one "
-        "residual exceeds the other by this factor",
-        applies=_of_scheme("residual_ratio"))
+        "residual_ratio", PENALTIES, "{schemes}: adapt if one residual exceeds the "
+        "other by this factor")
     budget0: float | None = solver_setting(
-        "budget0", PENALTIES, f"{_schemes('budget0')}: first budget of an edge "
-        "(default: 32 bits for snap, else 5)", applies=_of_scheme("budget0"))
+        "budget0", PENALTIES, "{schemes}: first budget of an edge (default: 32 bits "
+        "for snap, else 5)")
     budget_decay: float | None = solver_setting(
-        "budget_decay", PENALTIES, f"{_schemes('budget_decay')}: each raise of a "
-        "budget is this factor times the raise before (default: 0.5)",
-        applies=_of_scheme("budget_decay"))
+        "budget_decay", PENALTIES, "{schemes}: each raise of a budget is this factor "
+        "times the raise before (default: 0.5)")
     budget_trigger: float | None = solver_setting(
         "budget_trigger", PENALTIES, "raise a budget that is spent if a change exceeds "
         "this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
-        "change of the edge, relative to its largest change (default: 0.01)",
-        applies=_of_scheme("budget_trigger"))
+        "change of the edge, relative to its largest change (default: 0.01)")
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
         "the midpoint, or at the neighbour's parameters", PROBES,
@@ -298,8 +283,7 @@ class Settings:
         "init", STOPPING, "where nodes start: at merged principal axes of all rows, at "
         "the same random parameters, or at random parameters of their own (default: "
         "independent for sfm and for ppca without --data; merged for ppca, except with "
-        "fixed; else shared)",
-        INITS)
+        "fixed; else shared)", INITS)
     seed: int = solver_setting(
         "seed", STOPPING, "seed of the initial parameters", kind=SEED)
     coordinates: str = solver_setting(

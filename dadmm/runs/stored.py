@@ -26,7 +26,6 @@ from dadmm.core.schema import COUNT, FLAG, NULL, NUMBER, OBJECT, TEXT, any_of, l
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
-from dadmm.runs.graph import build_graph
 from dadmm.runs.row_files import (
     EDGE_KEYS,
     EDGES,
@@ -422,7 +421,7 @@ class GoingRun(StoredRun):
     def topology(self) -> Topology:
         """The graph, from the settings."""
         try:
-            return build_graph(self.config, self.config.nodes)[0]
+            return self.config.build_graph(self.config.nodes)[0]
         except DadmmError as error:
             raise ConfigError(
                 f"the run in {self.folder} has not finished, and its graph cannot be "
