@@ -47,7 +47,7 @@ def stacks(problem: type, method: str = "stack") -> bool:
     """Return whether problems of a class can be stacked.
 
     They cannot if a subclass inherits `stack` but overrides a method that it replaces.
-    The same holds for ``within``, see `dadmm.solver.coordinates`, and for
+    The same holds for ``within``, see `dadmm.solver.metric`, and for
     ``neg_log_likelihood``.
     """
     owners = [kind for kind in problem.__mro__ if method in vars(kind)]

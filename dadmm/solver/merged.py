@@ -28,10 +28,9 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 from dadmm.graphs.topology import Topology
-from dadmm.solver.coordinates import Total, pooled
+from dadmm.solver.certificate import Total, pooled
 from dadmm.solver.kind import Saved, Statement
-from dadmm.solver.subspace import SubspaceProblem, n_axes
-from dadmm.solver.units import NO_UNIT, InUnits
+from dadmm.solver.subspace import NO_UNIT, InUnits, SubspaceProblem, n_axes
 
 LEAST_NOISE = 1e-20  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise

@@ -30,7 +30,7 @@ from dadmm.graphs.topology import Integers, Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
-from dadmm.solver.kind import SolveKind
+from dadmm.solver.kind import RawKind, SolveKind
 from dadmm.solver.merged import MergedKind
 from dadmm.solver.metric import MetricKind
 from dadmm.solver.options import GATHERS, Ranks, Record, Stopping, as_option
@@ -45,11 +45,10 @@ from dadmm.solver.plan import (
     find_starts,
     make_plan,
 )
-from dadmm.solver.raw import RawKind
 from dadmm.solver.recovery import LocalRun, run_with_recovery
 from dadmm.solver.result import Result, collect
 from dadmm.solver.rows import Recorder
-from dadmm.solver.units import UnitsKind
+from dadmm.solver.subspace import UnitsKind
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
