@@ -44,7 +44,6 @@ def check_regular(path: str | Path) -> os.stat_result:
 
 
 def unreadable(path: str | Path, error: BaseException) -> ConfigError:
-    """Return an error which says that a file cannot be read, and why."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
 
@@ -91,7 +90,6 @@ def parse(
 
 
 def read_toml(path: str | Path) -> Table:
-    """Return the parsed contents of a TOML file."""
     import tomllib  # not needed by most runs
 
     def loads(text: str) -> Table:
@@ -119,7 +117,6 @@ def toml_value(value: object) -> str:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Return the arrays of a .npz file."""
     with reading(path), np.load(path, allow_pickle=False) as file:
         return {name: np.asarray(file[name]) for name in file.files}
 
@@ -138,7 +135,6 @@ def writing(what: str | Path, instead: str = "choose another --out") -> Iterator
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, in UTF-8."""
     with writing(path.parent), files.replacing(path) as file:
         file.write(text.encode())
 
