@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from time import monotonic
 
@@ -29,6 +29,7 @@ from mpi4py import MPI as MPI  # noqa: E402 (other modules take it from here)
 tell_launcher(inside="")
 
 SHORT = 56  # bytes of an array that is sent with its length, in one call
+MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 GiB
 POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
 LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
 LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
@@ -93,9 +94,18 @@ def broadcast(comm: MPI.Comm, array: np.ndarray) -> np.ndarray:
     n_bytes = int(row[:8].view(np.int64)[0]) * array.itemsize
     if n_bytes <= SHORT:
         return row[8 : 8 + n_bytes].view(array.dtype)
-    found = array.copy() if is_mine else np.empty(n_bytes, np.uint8).view(array.dtype)
-    wait_sleeping(comm.Ibcast(found), n_bytes * is_mine)
+    found = array if is_mine else np.empty(n_bytes, np.uint8).view(array.dtype)
+    for part in parts(found):
+        wait_sleeping(comm.Ibcast(part), part.nbytes * is_mine)
     return found
+
+
+def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the bytes of arrays in parts that any MPI can send, without copies."""
+    for array in arrays:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for begin in range(0, len(data), MOST_BYTES):
+            yield data[begin : begin + MOST_BYTES]
 
 
 def _first_row(array: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -97,23 +98,27 @@ class World:
     def scatter(self, blocks: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Return the arrays of each node of this process; rank 0 passes those of all.
 
-        All nodes have equally many.
+        A rank gets a message with types and shapes, and then array by array, each sent
+        from its own memory.
         """
-        hosts = np.arange(self.size) if self.hosts is None else self.hosts
-        comm, own = self.comm, np.flatnonzero(hosts == self.rank).tolist()
+        comm = self.comm
         if comm is None:
             return [[*arrays] for arrays in blocks]
+        hosts = np.arange(self.size) if self.hosts is None else self.hosts
         self._mpi.wait_sleeping(comm.Ibarrier())
         if self.rank:
-            found = unpack(receive(comm, 0))
-            count = len(found) // len(own)
-            return [found[k * count : (k + 1) * count] for k in range(len(own))]
+            (kinds,) = unpack(receive(comm, 0))
+            found = [[np.empty(shape, kind) for kind, shape in own] for own in kinds]
+            for part in self._mpi.parts(*chain(*found)):
+                comm.Recv(part, 0, TAG)
+            return found
         for rank in range(1, self.size):
-            theirs = np.flatnonzero(hosts == rank).tolist()
-            data = b"".join(pack(array) for i in theirs for array in blocks[i])
-            traffic.count_outside(len(data))
-            comm.Send(data, rank, TAG)
-        return [[*blocks[i]] for i in own]
+            theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
+            kinds = [[(each.dtype.str, each.shape) for each in own] for own in theirs]
+            for data in chain([pack(kinds)], self._mpi.parts(*chain(*theirs))):
+                traffic.count_outside(len(data))
+                comm.Send(data, rank, TAG)
+        return [[*blocks[i]] for i in np.flatnonzero(hosts == 0).tolist()]
 
     def reduce(self, graph: Topology, values: Sequence[Value], *how: Value) -> Value:
         """Return the values of all nodes merged, by default added, on every rank.

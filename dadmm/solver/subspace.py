@@ -325,7 +325,7 @@ class UnitsKind(InUnits):
     L at the start. Steps keep lengths below `MOST` times the root of it. (With 2 times,
     some runs never turned a component of unlike handedness.) mu is the mean of all
     rows, and lengths of long components are logarithms, see
-    `dadmm.problems.log_lengths`.
+    `dadmm.problems.ppca.LogLengthPPCA`.
     """
 
     RECORD, LOOSER = Units, 3.0
