@@ -258,10 +258,10 @@ class MergedKind(InUnits):
 
 
 class Rounds:
-    """What the root decides after each round of EM; rows are first completed at a model.
+    """What the root decides after each round of EM, from rows completed at a model.
 
-    After every two rounds it extrapolates (SQUAREM: Varadhan and Roland, 2008, Scand. J.
-    Stat. 35).
+    After every two rounds it extrapolates (SQUAREM: Varadhan and Roland, 2008, Scand.
+    J. Stat. 35).
     """
 
     def __init__(self, model: Start) -> None:
