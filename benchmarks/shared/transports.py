@@ -5,8 +5,6 @@ the same rows of bytes from the same memory; they differ in the calls of MPI the
 and in how they wait for them.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
