@@ -218,8 +218,7 @@ def plot(result: Result, kind: str) -> Figure:
 def replay(result: Result, network: str) -> Replay:
     """Return the run on a modelled network."""
     from dadmm.timing.network import Network
-    from dadmm.timing.replay import Replay
-    from dadmm.timing.trace import Trace
+    from dadmm.timing.replay import Replay, Trace
 
     with _stored(result) as run:
         return Replay(Trace.of(run), Network.read(network))

@@ -1,10 +1,8 @@
 """The main job: the stages of a run, from the command line to the results.
 
-Exit codes: 0 if the run ended and its results are written, whatever its status; 1 if a
-rank raised an error; 2 for invalid input, or output that cannot be written; 3 if the
-status is "not converged" and ``--strict`` is set.
-A process that a signal ended has another code (130 after a second Ctrl-C), and so
-may mpiexec.
+Exit codes: 0 if the results are written, whatever their status; 1 if a rank raised an
+error; 2 for invalid input, or output that cannot be written; 3 if the status is "not
+converged" and ``--strict`` is set. After a signal, or by mpiexec, it may be another.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.cli import setup
 from dadmm.cli.progress import Progress, Signals, laid_out
-from dadmm.cli.targets import find_targets
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
@@ -36,14 +33,12 @@ from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
-from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
-from dadmm.runs.flags import in_flags
+from dadmm.runs.config import PER_RANK, CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.options import Record
 from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
-from dadmm.solver.rows import Observe
 from dadmm.solver.solve import run_plan
 from dadmm.solver.subspace import n_axes
 
@@ -104,18 +99,11 @@ class Job:
 
     All ranks do each stage together, and if it fails on one of them, all raise a
     `DadmmError`; only in the iterations a rank may raise one alone.
-
-    Attributes
-    ----------
-    config, resume : the settings, and the folder of the run to resume, or None
-    graph, schedule : the graph, and the schedule of its edges, or None
-    machines : the host of each rank
-    data, problems, features : of the hosted nodes
-    targets : what results are compared with
-    gaps : node, rows dropped and rows filled, of the nodes that have any
-    folder, checkpoints, rows : where the run writes
-    result : what the run has found
     """
+
+    resume: Path | None  # the folder of the run to resume
+    machines: list[str]  # the host of each rank
+    gaps: list[list[int]]  # node, rows dropped and rows filled, where there are any
 
     def __init__(self, world: World, signals: Signals) -> None:
         self.world, self.signals, self.started = world, signals, monotonic()
@@ -146,9 +134,14 @@ class Job:
             if hasattr(self, "folder"):  # else it could not be opened
                 self.folder.release()
         if self.config.report:
-            print_out(from_rank_0(self.world, lambda: _report(self.rows.home)))
+            print_out(from_rank_0(self.world, self._write_page))
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
+
+    def _write_page(self) -> str:
+        from dadmm.show.report import write_page
+
+        return f"{write_page([self.rows.home])[0].resolve().as_uri()}\n"
 
     def fail(self, error: BaseException) -> int:
         """Report an error, and return the exit code; end all ranks if others wait."""
@@ -160,9 +153,7 @@ class Job:
         if not self.over_mpi:
             raise error
         if is_input:
-            sleep(
-                TURN * min(world.rank, 10)
-            )  # a NaN fails neighbours, too: one reports
+            sleep(TURN * min(world.rank, 10))  # a NaN fails neighbours: one reports
             report_error(f"rank {world.rank}: {error}")
             world.end(BAD_INPUT)
             os._exit(BAD_INPUT)
@@ -239,9 +230,8 @@ class Job:
         checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
         able = checks.run(lambda: abilities(self.problems.values()))
         lost = [[i, *counts] for i, counts in data.gaps.items()] if data else []
-        process = [host(), os.getpid()]
         everyone = checks.gather(
-            gappy=self._is_gappy(), able=able, gaps=lost, process=process
+            gappy=self._is_gappy(), able=able, gaps=lost, process=[host(), os.getpid()]
         )
         self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
@@ -249,7 +239,7 @@ class Job:
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn()
         gaps = any(their["gappy"] for their in everyone)
-        self.targets = find_targets(world, config, graph, self.problems, data, gaps)
+        self.targets = setup.find_targets(self, gaps)
 
     def _is_gappy(self) -> bool:
         """Return whether a node of this process has missing entries."""
@@ -273,14 +263,33 @@ class Job:
 
         All checks come before the first change in an existing folder.
         """
-        world = self.world
+        world, config, graph = self.world, self.config, self.graph
         path, run, earlier = from_rank_0(world, self._enter)
         if world.rank:
-            self.folder = RunFolder(Path(path), self.graph.n_nodes, run=run)
+            self.folder = RunFolder(Path(path), graph.n_nodes, run=run)
         if earlier:  # it is removed when all ranks can run
             collectively(world, self._look_for, earlier)
             from_rank_0(world, self.folder.begin)
-        self.checkpoints = self._make_checkpoints()
+        facts = identity.identity(config.deciding(), graph, self.schedule)
+        facts["run"] = self.folder.run  # no file of another run with equal settings
+        if self.data.encoding is not None:  # what the nodes have agreed on
+            text = json.dumps(self.data.encoding.to_json())
+            facts["table"] = f"{identity.digest({'columns': text}):016x}"
+        self.checkpoints = Checkpoints(
+            self.folder.path,
+            every=config.checkpoint_every,
+            seconds=config.checkpoint_seconds,
+            saves=config.checkpoint,
+            resume=self.resume is not None,
+            identity=facts,
+            data={i: _checksum(own) for i, own in self.data.rows.items()},
+        )
+        self.checkpoints.open(
+            world, tuple(self.data.rows), graph.n_nodes, config.max_iter
+        )
+        self._n_edges = len(graph.edges) if config.record_edges else None
+        self._stride = Stride.of(config.record_every, graph.n_nodes, self._n_edges or 0)
+        self._observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
             collectively(world, self._reopen)
         self.rows = collectively(world, self._join)
@@ -317,11 +326,10 @@ class Job:
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
         if self.world.rank == 0:
-            config, graph, start = self.config, self.graph, self.checkpoints.start
-            n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
-            n_edges = len(graph.edges) if config.record_edges else None
+            n_nodes, start = self.graph.n_nodes, self.checkpoints.start
+            n_rows = n_nodes if self.config.records(n_nodes) else 0
             step = self._stride.step(start)
-            self.folder.resume(start, n_rows, n_edges, self._observe, step)
+            self.folder.resume(start, n_rows, self._n_edges, self._observe, step)
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
@@ -345,34 +353,6 @@ class Job:
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows
-
-    @property
-    def _stride(self) -> Stride:
-        n_edges = len(self.graph.edges) if self.config.record_edges else 0
-        return Stride.of(self.config.record_every, self.graph.n_nodes, n_edges)
-
-    @property
-    def _observe(self) -> Observe:
-        return self.targets.observe if self.config.record_angle else {}
-
-    def _make_checkpoints(self) -> Checkpoints:
-        config, rows, encoding = self.config, self.data.rows, self.data.encoding
-        facts = identity.identity(config.deciding(), self.graph, self.schedule)
-        facts["run"] = self.folder.run  # no file of another run with equal settings
-        if encoding is not None:  # what the nodes have agreed on
-            text = json.dumps(encoding.to_json())
-            facts["table"] = f"{identity.digest({'columns': text}):016x}"
-        found = Checkpoints(
-            self.folder.path,
-            every=config.checkpoint_every,
-            seconds=config.checkpoint_seconds,
-            saves=config.checkpoint,
-            resume=self.resume is not None,
-            identity=facts,
-            data={i: _checksum(own) for i, own in rows.items()},
-        )
-        found.open(self.world, tuple(rows), self.graph.n_nodes, config.max_iter)
-        return found
 
     def _note_set_up(self, t: int, run: Run) -> None:
         """Note when the first iteration began."""
@@ -422,9 +402,7 @@ class Job:
         everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
         self.machines = [their["host"] for their in everyone]
         gaps = any(their["gappy"] for their in everyone)
-        self.targets = find_targets(
-            world, self.config, self.graph, self.problems, self.data, gaps
-        )
+        self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
         """Write the results, and print the summary."""
@@ -474,13 +452,6 @@ class Job:
         collectively(world, write_all)
         if world.rank == 0 and not config.quiet:
             print_out(f"{laid_out(summary.text(config, home))}\n")
-
-
-def _report(folder: Path) -> str:
-    """Write the page of a run, on rank 0, and return its address as a line."""
-    from dadmm.show.report import write_page
-
-    return f"{write_page([folder])[0].resolve().as_uri()}\n"
 
 
 def _checksum(rows: Rows) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,6 +137,15 @@ def writing(what: str | Path, instead: str = "choose another --out") -> Iterator
 def write_text(path: Path, text: str) -> None:
     with writing(path.parent), files.replacing(path) as file:
         file.write(text.encode())
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Table]) -> None:
+    """Write a table; entries that a row does not have are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_arrays(
