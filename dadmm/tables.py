@@ -43,24 +43,20 @@ def encode(
         frames of pandas, tables of pyarrow, and arrays. With ``comm``, the table of
         this rank.
     topology : Topology or networkx graph
-    target : str, optional
-        Name of the column that becomes y. By default there is none.
-    features : sequence of str, optional
-        Names of the columns of X. By default all that have no other use.
-    leave_out : sequence of str
-        Names of columns that are not used, such as an id.
-    weight : str, optional
-        Name of the column of sample weights.
+    target, weight : str, optional
+        Names of the columns of y and of sample weights. By default there are none.
+    features, leave_out : sequence of str, optional
+        Names of the columns of X, by default all that have no other use, and of columns
+        that are not used, such as an id.
     classify : bool
         Whether y holds positions in the sorted ``encoding.classes``, or numbers.
     categories : sequence of str
         Columns of numbers that are categories; columns of text always are.
     max_categories : int
         Most categories of a column, and most classes.
-    on_missing : {"error", "drop", "mean", "keep"}
-        What is done to rows with missing entries.
-    unknown : {"error", "ignore"}
-        What ``encoding.encode`` does to categories that no table has here.
+    on_missing, unknown : {"error", "drop", "mean", "keep"}, {"error", "ignore"}
+        What is done to rows with missing entries, and what ``encoding.encode`` does to
+        categories that no table has here.
     standardise : bool
         Whether columns of X are divided by their standard deviations over all nodes,
         after their means are subtracted if there is an intercept.
