@@ -20,7 +20,7 @@ Examples
 >>> dadmm.solve(problems, graph, callbacks=[callback]).reason
 'stop'
 
-`__version__` follows semantic versioning, as in "1.0.0":
+`__version__` is a text:
 
 >>> len(dadmm.__version__.split("."))
 3

@@ -1,4 +1,4 @@
-"""Tables of several nodes as X and y, with columns that the nodes agree on."""
+"""Tables of several nodes as X and y: `encode`."""
 
 from __future__ import annotations
 
@@ -87,8 +87,6 @@ def encode(
     array([[66.,  0.,  0.],
            [45.,  0.,  1.],
            [58.,  0.,  1.]])
-    >>> parts[1].y
-    array([2.5, 2. , 3. ])
     """
     topology = Topology.from_graph(topology)
     schema.choice(ON_MISSING).check("on_missing", on_missing)
@@ -101,11 +99,10 @@ def encode(
     )  # fmt: skip
     world, given = World(comm), tables if comm is None else [tables]
     frames = {i: [Frame.of(table)] for i, table in enumerate(given, world.rank)}
-    n_given = len(frames) if comm is None else world.size
-    if n_given != topology.n_nodes:
+    n_given, n_nodes = len(frames) if comm is None else world.size, topology.n_nodes
+    if n_given != n_nodes:
         raise ConfigError(
-            f"there are {n_given} tables for {topology.n_nodes} nodes; give one for "
-            "each node"
+            f"there are {n_given} tables for {n_nodes} nodes; give one for each node"
         )
     with world.tree(topology) as tree:
         encoding = agree(tree.reduce, frames, choice)
