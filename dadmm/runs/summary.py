@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.clock import PHASES
+from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.documents import Table
 from dadmm.core.errors import printable

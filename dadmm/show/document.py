@@ -12,7 +12,7 @@ from shlex import quote
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from dadmm.admm.clock import PHASES
+from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
