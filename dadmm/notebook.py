@@ -197,8 +197,7 @@ def plot(result: Result, kind: str) -> Any:
 
 def replay(result: Result, network: str) -> Any:
     from dadmm.timing.network import Network
-    from dadmm.timing.replay import Replay
-    from dadmm.timing.trace import Trace
+    from dadmm.timing.replay import Replay, Trace
 
     with _stored(result) as run:
         return Replay(Trace.of(run), Network.read(network))

@@ -34,8 +34,7 @@ from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
-from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
-from dadmm.runs.flags import in_flags
+from dadmm.runs.config import PER_RANK, CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints

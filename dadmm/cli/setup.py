@@ -28,7 +28,6 @@ from dadmm.graphs.topology import Integers, Topology
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import PPCA, builder, metrics
 from dadmm.runs.config import RunConfig
-from dadmm.runs.graph import build_graph, is_named
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
@@ -39,15 +38,15 @@ if TYPE_CHECKING:
 def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
     """Return the graph, and the schedule of its edges unless all are always used."""
     count = config.nodes or (None if world.comm is None else world.size)
-    if world.comm is None or is_named(config):  # else rank 0 reads a file for all
+    if world.comm is None or config.names_graphs:  # else rank 0 reads a file for all
         checks = Checks(world)
-        built = checks.run(lambda: build_graph(config, count))
+        built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
         checks.gather()
         return built
 
     def read() -> list[Any]:
-        graph, schedule = build_graph(config, count)
+        graph, schedule = config.build_graph(count)
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
         places = None if graph.positions is None else graph.positions.tolist()

@@ -30,8 +30,7 @@ from dadmm.core.documents import Table, read_toml, toml_value, write_text, writi
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
-from dadmm.runs.config import RunConfig, check_harmless
-from dadmm.runs.flags import typed
+from dadmm.runs.config import RunConfig, check_harmless, typed
 from dadmm.runs.folder import LOCK, RunFolder
 
 TASKS, LOGS, TABLE = "tasks", "logs", "table.csv"

@@ -23,8 +23,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 from dadmm.timing.network import Network
-from dadmm.timing.replay import Replay, tree_seconds
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Replay, Trace, tree_seconds
 
 STAY = 50  # iterations that the nodes must stay within the goal, at least
 BLOCK = 25  # iterations after which ranks tell each other their errors
