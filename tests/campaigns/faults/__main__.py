@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.faults import cases, fuzz, judge
-from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
-from tests.campaigns.faults.play import MOUNTS, PRIVATE, Play
+from tests.campaigns.faults.jobs import BANNERS, MOUNTS, PRIVATE, Play, find_mpi, sweep
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
