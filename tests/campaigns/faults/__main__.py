@@ -117,7 +117,7 @@ def read(path: Path) -> list[dict]:
 
 
 def report(row: dict, chosen: argparse.Namespace) -> str:
-    """Return what is printed of a case; nothing of good ones in a row, but of faults."""
+    """Return what is printed of a case; of faults always, of others if it is bad."""
     line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
     if row["outcome"] in FAILURES:
         again = f"again: --mpi {chosen.mpi} --only {row['kind']}:{row['seed']} --keep"
