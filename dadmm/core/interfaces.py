@@ -44,7 +44,7 @@ def stacks(problem: type, method: str = "stack") -> bool:
     """Return whether problems of a class can be stacked.
 
     They cannot if a subclass inherits `stack` but overrides a method that it replaces;
-    so it is for ``within`` (`dadmm.solver.coordinates`) and ``neg_log_likelihood``.
+    so it is for ``within`` (`dadmm.solver.metric`) and ``neg_log_likelihood``.
     """
     owners = [kind for kind in problem.__mro__ if method in vars(kind)]
     names = ("expect", "prox", "objectives")
