@@ -28,6 +28,7 @@ from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
+REMEDY = "remove the folder {} to resume from the one before it"
 
 
 @dataclass(eq=False)
@@ -38,17 +39,12 @@ class Checkpoints:
     ----------
     folder : path
         Of the run; all processes must see it.
-    every : int
-        Save after every ``every`` iterations; 0 for never.
-    seconds : float
-        Save about every ``seconds`` seconds; 0 for never.
+    every, seconds : int, float
+        Save after so many iterations, and about every so many seconds; 0 for never.
     saves, resume : bool
-        Whether to save at all, and whether to continue from the newest complete
-        checkpoint in the folder.
-    identity : dict of str to str
-        Facts that must be the same when a run is resumed.
-    data : dict of int to str
-        A hash of each hosted node's data, likewise.
+        Whether to save at all, and to continue from the newest complete checkpoint.
+    identity, data : dict of str to str, dict of int to str
+        Facts, and a hash of each hosted node's data, that must be the same to resume.
     sync : callable, optional
         Called before a checkpoint is written, to bring the run's rows to disk.
 
@@ -99,7 +95,7 @@ class Checkpoints:
         max_iter: int,
         identity: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the checkpoint to continue from; ``identity`` has more facts."""
+        """Read the checkpoint to continue from, on all ranks."""
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume and not self._loaded:
@@ -115,9 +111,8 @@ class Checkpoints:
 
     def _load(self, i: int) -> Arrays:
         """Return the arrays of node i; raise if a fact is of another run."""
-        path = path_of(self.root, self.start, i)
+        path, expected = path_of(self.root, self.start, i), self._about(self.start, i)
         about, arrays = read(path)
-        expected = self._about(self.start, i)
         # the command line saves more facts than the library
         for name in ("format", *(expected.keys() & about.keys())):
             theirs, mine = about.get(name), expected[name]
@@ -125,7 +120,7 @@ class Checkpoints:
                 raise CheckpointError(
                     f"the checkpoint {path} has another {name} ({name} {theirs}, and "
                     f"here it is {mine}); resume with what it was made with, "
-                    f"{_remedy(path)}, or start a new run"
+                    f"{REMEDY.format(path.parent)}, or start a new run"
                 )
         return arrays
 
@@ -138,9 +133,8 @@ class Checkpoints:
     @property
     def coordinates(self) -> Arrays | None:
         """The coordinates of the run that is resumed, if it has any."""
-        for arrays in self._loaded.values():
-            return State.from_arrays(arrays).coordinates or None
-        return None
+        any_node = next(iter(self._loaded.values()), None)
+        return any_node and (State.from_arrays(any_node).coordinates or None)
 
     def state(self, nodes: np.ndarray) -> State | None:
         """Return the state of these nodes that was read, once; None for a new run."""
@@ -171,7 +165,6 @@ class Checkpoints:
         return None
 
     def _save(self, t: int, run: Run) -> None:
-        """Write the state after iteration ``t``."""
         state = run.snapshot()
         try:
             if self.sync is not None:
@@ -224,7 +217,8 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise CheckpointError(
-            f"the checkpoint {path} is damaged or cut short; {_remedy(path)}"
+            f"the checkpoint {path} is damaged or cut short; "
+            f"{REMEDY.format(path.parent)}"
         )
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as file:
@@ -235,15 +229,11 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     return about, arrays
 
 
-def _remedy(path: Path) -> str:
-    return f"remove the folder {path.parent} to resume from the one before it"
-
-
 def _not_valid(path: Path, reason: object) -> CheckpointError:
     why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
     return CheckpointError(
         f"the checkpoint in {path.parent} is not one of this run ({why}); "
-        f"{_remedy(path)}, or start a new run"
+        f"{REMEDY.format(path.parent)}, or start a new run"
     )
 
 
@@ -263,14 +253,14 @@ def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
 
 def kept(folder: Path) -> list[int]:
     """Return the iterations of the checkpoints in a run's folder, oldest first."""
-    found = (folder / FOLDER).glob("[0-9]*")
-    return sorted(int(path.name) for path in found if NUMBER.fullmatch(path.name))
+    names = (path.name for path in (folder / FOLDER).glob("[0-9]*"))
+    return sorted(int(name) for name in names if NUMBER.fullmatch(name))
 
 
 def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
     """Return the nodes without a file of this iteration."""
-    nodes = range(n_nodes)
-    return [i for i in nodes if files.kind(path_of(folder, t, i)) != "file"]
+    paths = [path_of(folder, t, i) for i in range(n_nodes)]
+    return [i for i, path in enumerate(paths) if files.kind(path) != "file"]
 
 
 def complete(folder: Path, n_nodes: int) -> list[int]:

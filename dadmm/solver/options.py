@@ -35,12 +35,10 @@ class Stopping:
     Parameters
     ----------
     rule : {"optimality", "residuals", "objective"}
-        Which quantities must be small on all nodes in 4 iterations in a row, see
-        `dadmm.admm.rule.Rule`.
+        What must be small on all nodes, 4 times in a row, see `dadmm.admm.rule.Rule`.
     tolerance, absolute_tolerance : float
-        Tolerances of the rule. In the metric, ``tolerance`` also limits the bound
-        on the error, and there is no absolute tolerance, see `docs/accuracy.md`. With a
-        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations.
+        Of the rule; in the metric only ``tolerance``, which also limits the bound on
+        the error. With a ``tolerance`` of 0, the run does ``max_iter`` iterations.
     agreement : {"neighbours", "global"}
         How nodes find out that all of them meet the rule: by numbers in their messages,
         or by a collective operation, comparable with the paper's curves.
@@ -109,7 +107,7 @@ class Record:
         for name in self.observe:
             if not isinstance(name, str) or name in NODE_COLUMNS:
                 raise ConfigError(
-                    f"observe needs names that the history does not have yet, got "
+                    "observe needs names that the history does not have yet, got "
                     f"{shown(name)}; rename that column"
                 )
 

@@ -1,11 +1,10 @@
 """Run the nodes of this process, and continue without the nodes of failed ranks.
 
-Neighbours wait for each other, so two nodes are at most as many iterations apart as a
-message needs between them. Each node keeps the states of that many iterations in
-memory. After a failure all return to the last iteration that every remaining node has
-finished. The multipliers at the two ends of an edge are equal and opposite. Without the
-edges of failed nodes they still sum to zero, so the run converges to the optimum of the
-remaining nodes' data.
+Two nodes are at most as many iterations apart as a message needs between them, so each
+keeps the states of that many iterations. After a failure all return to the last
+iteration that every remaining node has finished. Multipliers at the two ends of an edge
+are opposite: without the edges of failed nodes they still sum to zero, and the run
+converges to the optimum of the remaining nodes' data.
 """
 
 from __future__ import annotations
@@ -85,7 +84,11 @@ def run_with_recovery(
     while True:
         run, exchange = local.run, local.run.exchange
         buffer = StateBuffer(run.stopping.reach, start, state)
-        if _open(run):
+        is_open = False
+        with suppress(*exchange.rank_failure):
+            run.open()
+            is_open = True
+        if exchange.all_finished(is_open):
             if local.failures:
                 assert state is not None
                 state.traffic[...] = exchange.sent  # with the initial messages
@@ -112,15 +115,6 @@ def run_with_recovery(
                 callback.rewind(local.failures[-1])
         if checkpoints is not None:
             checkpoints.saves = False
-
-
-def _open(run: Run) -> bool:
-    """Exchange initial parameters; return True if no rank failed."""
-    finished = False
-    with suppress(*run.exchange.rank_failure):
-        run.open()
-        finished = True
-    return run.exchange.all_finished(finished)
 
 
 def _without_failed(
@@ -150,28 +144,27 @@ def _without_failed(
     ends = before.by_edge(graph.edges[before.arcs])
     kept_nodes = np.isin(before.by_node(before.nodes), part)
     kept = np.asarray(np.isin(ends, part).all(axis=1))
-    failure = NodeFailure(
-        t, named(dead), tuple(map(named, parts)), named(part), kept_nodes, kept
-    )
+    split = tuple(map(named, parts)), named(part)
+    failure = NodeFailure(t, named(dead), *split, kept_nodes, kept)
     _, schedule = restrict(graph, local.schedule, part)
     run = Run(before.setup, exchange, topology, schedule, named(part))
+
+    def places(rows: Integers, wanted: Integers) -> Integers:
+        """Return where the wanted numbers are in rows, which are all different."""
+        order = np.argsort(rows)
+        return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
+
     # the rows before of the nodes and edges that are left, in the order of the new rows
     old = np.array(part)
-    node = _places(before.nodes, old[run.nodes])
+    node = places(before.nodes, old[run.nodes])
     ends, n = old[topology.edges[run.arcs]], len(graph)
     arcs = np.searchsorted(graph.sources * n + graph.indices, ends @ [n, 1])
-    edge = _places(before.arcs, arcs)
+    edge = places(before.arcs, arcs)
     state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[edge]
     failures = *local.failures, failure
     return LocalRun(run, schedule, named(part), failures), state, t
-
-
-def _places(rows: Integers, wanted: Integers) -> Integers:
-    """Return where the wanted numbers are in rows, which are all different."""
-    order = np.argsort(rows)
-    return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
 
 
 def components(
@@ -196,9 +189,8 @@ def components(
             break
         left = more
     nodes = np.flatnonzero(left)
-    return [
-        tuple(nodes[roots[nodes] == root].tolist()) for root in np.unique(roots[nodes])
-    ]
+    parts = [nodes[roots[nodes] == root] for root in np.unique(roots[nodes])]
+    return [tuple(part.tolist()) for part in parts]
 
 
 def restrict(
