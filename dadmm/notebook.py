@@ -17,9 +17,9 @@ import numpy as np
 from dadmm.core.classes import place_of, require
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.schema import choice
-from dadmm.solver.options import MOST_RECORDED
 from dadmm.solver.result import ACTIONS, Result
 from dadmm.solver.rows import NODE_COLUMNS
+from dadmm.solver.solve import MOST_RECORDED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

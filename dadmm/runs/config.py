@@ -21,8 +21,8 @@ from dadmm.data.shard import has_node
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import flags, settings
 from dadmm.runs.settings import Settings, column_names, takes
-from dadmm.solver.options import Record, grouped
 from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
+from dadmm.solver.solve import Record, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them

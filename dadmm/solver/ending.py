@@ -10,8 +10,8 @@ import numpy as np
 
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
+from dadmm.solver.checkpoint import LocalRun
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.recovery import LocalRun
 
 if TYPE_CHECKING:
     from dadmm.solver.result import Result

@@ -17,10 +17,10 @@ from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
+from dadmm.solver.checkpoint import LocalRun
 from dadmm.solver.ending import Ending
 from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.merged import MergedStart
-from dadmm.solver.recovery import LocalRun
 from dadmm.solver.rows import History, Recorder
 from dadmm.solver.subspace import SubspaceBound
 

@@ -18,7 +18,7 @@ from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Callback, Run
 from dadmm.admm.state import Numbers
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.solver.recovery import NodeFailure
+from dadmm.solver.checkpoint import NodeFailure
 
 NODE_COLUMNS = (
     "objective", "primal", "dual",
