@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.shared.commands import seconds_of
 from dadmm.comm import wire
-from dadmm.comm.mpi import MPIExchange
-from dadmm.comm.mpi_library import (
+from dadmm.comm.mpi import (
     MPI,
     POLL_INTERVAL,
+    MPIExchange,
     find_hosts,
     wait_sleeping,
     waiting,

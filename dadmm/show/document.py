@@ -12,7 +12,7 @@ from shlex import quote
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from dadmm.admm.clock import PHASES
+from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
@@ -23,7 +23,7 @@ from dadmm.show.figure import MOST_POINTS, Curve, Panel, said, thinned
 from dadmm.show.page import NONE, Page, Table, details, facts, number, paragraph, table
 from dadmm.show.to_plotly import Json, packed, text
 from dadmm.timing import waiting
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Trace
 
 SCRIPTS = ("plots.js", "network.js", "cursor.js")
 VERDICTS = {

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import Topology
-from dadmm.comm import mpi_library
+from dadmm.comm import mpi
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
@@ -214,7 +214,7 @@ def check_arrays_of_rank_0_are_sent_in_parts_from_their_own_memory() -> None:
     ]
     given = nodes if RANK == 0 else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mpi_library, "MOST_BYTES", 100_001)
+        patch.setattr(mpi, "MOST_BYTES", 100_001)
         tracemalloc.start()
         found = world.scatter(given)
         _, peak = tracemalloc.get_traced_memory()
