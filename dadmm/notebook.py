@@ -109,7 +109,7 @@ def _write(
     from dadmm.core import files
     from dadmm.core.documents import write_text, writing
     from dadmm.models.model import Model
-    from dadmm.models.predictions import KINDS
+    from dadmm.models.scores import KINDS
     from dadmm.runs import folder, row_files
     from dadmm.runs.summary import Summary
     from dadmm.solver.ending import advise

@@ -23,7 +23,7 @@ from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
-from dadmm.models.predictions import check_score_names
+from dadmm.models.scores import check_score_names
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 from dadmm.runs.graph import build_graph, is_named
