@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from dadmm.core.documents import write_text
-from dadmm.show.comparison import CURVES, TABLE, WHAT, Row, draw, groups, write_page
+from dadmm.show.report import (
+    CURVES,
+    TABLE,
+    WHAT,
+    Row,
+    draw_methods,
+    groups,
+    write_methods,
+)
 
 COLUMNS = {  # of the table: entry of a row, form, unit, and whether with quartiles
     "first": ("first", "{:.0f}", 1.0, True),
@@ -44,10 +52,10 @@ def write_comparison(
     write_text(folder / TABLE, text)
     for name, found in (("runs.csv", plain), (CURVES, curves)):
         _write_rows(folder / name, found)
-    draw(folder, rows)
+    draw_methods(folder, rows)
     if not report:
         return f"{text}\n{folder}\n"
-    page = write_page(folder, about, [head, *lines], rows)
+    page = write_methods(folder, about, [head, *lines], rows)
     return f"{text}\n{page.resolve().as_uri()}\n"
 
 
