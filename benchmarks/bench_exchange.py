@@ -11,8 +11,6 @@ the smallest job have the class of their link, so that `--network`, and `python 
 dadmm.calibrate` on the rows, make of them a network for `python -m dadmm.replay`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -42,7 +40,6 @@ LIMIT = 1200  # seconds of a job
 
 
 def job(ranks: int, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the rows of a job of so many ranks; those of two have one graph."""
     graphs = given.graphs if ranks > 2 else given.graphs[:1]
     choices = ["--graphs", *graphs, "--sizes", *map(str, given.sizes)]
     choices += ["--rounds", str(given.rounds)]
@@ -77,7 +74,6 @@ def compared(rows: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
 
 
 def report(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
-    """Print the tables; write the rows, and the network if asked to."""
     print(f"{rows[0]['mpi']}, mpi4py {rows[0]['mpi4py']}, {os.cpu_count()} cores\n")
     head = ("ranks", "graph", "degree", "bytes", "dadmm, us", "MB/s a rank")
     head += ("best bare, us", "dadmm over it")

@@ -13,8 +13,6 @@ in one place. The angles of the worst node, and of EM in one place, to the solut
 without gaps show how far the gaps themselves move the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +54,6 @@ class Case(NamedTuple):
 
 
 def table(name: str) -> np.ndarray:
-    """Return the rows of a table, in some order."""
     if name in SYNTHETIC:
         D, M, n, noise = SYNTHETIC[name]
         rng = np.random.default_rng(1)
@@ -113,7 +110,6 @@ def pooled_em(rows: np.ndarray, M: int) -> np.ndarray:
 
 
 def tables() -> Iterator[Case]:
-    """Yield the cases of all tables."""
     for name, numbers in TABLES.items():
         rows = table(name)
         for M in numbers:
@@ -144,7 +140,6 @@ def structure(result: dadmm.Result) -> np.ndarray:
 
 
 def lost_tracks(folder: Path) -> Iterator[Case]:
-    """Yield the cases of all files of tracks."""
     for file in sorted(folder.glob("*.mat")):
         tracks = datasets.load_tracks(file)
         centred = tracks - tracks.mean(axis=1, keepdims=True)

@@ -6,8 +6,6 @@ Prints ratios, each measured within one run: timings of a busy machine move toge
 candidates are interleaved and medians compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ memory (Pss), in which pages of the file count that a rank has mapped. The diffe
 the parameters is relative to the largest.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -42,7 +40,6 @@ def write_file(file: Path, n_bytes: float) -> None:
 
 
 def available() -> int:
-    """Return the bytes of memory that are free."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("MemAvail"))
 
@@ -89,7 +86,6 @@ def run_rank(block: str, pids: str, *job: str) -> int:
 
 
 def main() -> None:
-    """Measure, and print a table."""
     parser = parser_of(__doc__)
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--ranks", type=int, default=4)

@@ -6,8 +6,6 @@ Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in
 (as MPICH and Slurm have it by default) or dealt out in turns (cyclic).
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,6 @@ def count(name: str, hosts: int, mapping: str, sent: np.ndarray) -> dict[str, An
 
 
 def main() -> None:
-    """Count, and print a table in kB."""
     parser = parser_of(__doc__)
     parser.add_argument("--csv", type=Path, help="write the rows here, too")
     given = parser.parse_args()

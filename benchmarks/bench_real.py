@@ -13,7 +13,7 @@ going to be chosen any more. Look at them before, and they are no longer fresh.
 A case counts as *near* if, at the worst node,
 - the predictions for all rows (log-odds for logistic) are within 1e-2 of those of the
   pooled solution: |X theta_i - X theta*| <= 1e-2 |X theta*|; and
-- each entry of theta that the data determine is within 1e-2 of its scale (`Pooled`).
+- each entry of theta that the data determine is within 1e-2 of its scale (`Solution`).
 It is *right* if the run also says that it converged. It is *false* if one of these
 holds:
 - answer: the run says "certified" and is not near; entries that differ by no more than
@@ -45,8 +45,6 @@ With --csv, rows are added one by one, and cases in the file are not run again;
 --report runs none. The five words of a case are also its seed, so --only runs it again
 as it was.
 """
-
-from __future__ import annotations
 
 import subprocess
 from argparse import ArgumentTypeError
@@ -84,8 +82,6 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """One run, by words."""
-
     table: str
     problem: str
     graph: str
@@ -111,12 +107,10 @@ def sample(
 
 
 def components(case: Case) -> int:
-    """Return the number of components of a case of PPCA."""
     return int(case.problem.removeprefix("ppca-"))
 
 
 def data_of(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows X and targets y of a case, in its units and its order."""
     rng = np.random.default_rng(crc32(" ".join(case).encode()))
     X, y = tables.change_units(*tables.load(case.table), case.units, rng)
     order = rng.permutation(len(y))
@@ -131,7 +125,7 @@ def data_of(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def pooled_solution(
     problem: str, X: np.ndarray, y: np.ndarray
-) -> tuple[pooled.Model, pooled.Pooled]:
+) -> tuple[pooled.Model, pooled.Solution]:
     """Return the model with its settings, and its solution for all rows."""
     centred = X - X.mean(axis=0)
     l2 = 0.01 * float(np.median((centred**2).sum(axis=0)))
@@ -142,14 +136,14 @@ def pooled_solution(
             model = model._replace(l2=10 * model.l2)
         return model, best
     if problem == "huber":
-        error = np.median(np.abs(pooled.solve(pooled.Model("square"), X, y).fit - y))
+        error = np.median(np.abs(pooled.solve(pooled.Model("squared"), X, y).fit - y))
         delta = max(1.345 * float(error) / 0.6745, 1e-3 * float(y.std()))
         model = pooled.Model("huber", delta=delta)
         while (best := pooled.solve(model, X, y)).flat:
             model = model._replace(delta=2 * model.delta)
         return model, best
     model = pooled.Model(
-        "square",
+        "squared",
         l1 if problem in ("lasso", "elastic_net") else 0.0,
         l2 if problem in ("ridge", "elastic_net") else 0.0,
     )
@@ -177,7 +171,6 @@ class Errors(NamedTuple):
 
     @property
     def entry(self) -> float:
-        """The largest error of an entry over its scale."""
         return float((self.entries / self.scale).max())
 
     def near(self, allowed: Any = 0.0) -> bool:
@@ -186,8 +179,7 @@ class Errors(NamedTuple):
         return self.fit <= CLOSE and bool((self.entries <= most).all())
 
 
-def errors_of(X: np.ndarray, best: pooled.Pooled, theta: np.ndarray) -> Errors:
-    """Return the errors of the rows of theta (k, p)."""
+def errors_of(X: np.ndarray, best: pooled.Solution, theta: np.ndarray) -> Errors:
     off = theta - best.theta
     fit = np.linalg.norm(off[:, :-1] @ X.T + off[:, -1:], axis=1)
     entries = np.abs(off).max(axis=0) * best.determined
@@ -195,12 +187,9 @@ def errors_of(X: np.ndarray, best: pooled.Pooled, theta: np.ndarray) -> Errors:
 
 
 def false_statements(
-    result: Any, errors: Errors, best: pooled.Pooled, value: Any
+    result: Any, errors: Errors, best: pooled.Solution, value: Any
 ) -> tuple[str, float, float]:
-    """Return what a result says that is not true, the stated gap and the true one.
-
-    ``value`` is the objective of all rows as a function of theta.
-    """
+    """Return what is not true, the stated gap and the true one; value is f(theta)."""
     found, certificate, optimum = [], result.certificate, best.objective
     claimed = result.status == "certified"
     floor = GAP_FLOOR * abs(optimum) + ROUNDING * value(np.zeros_like(best.theta))
@@ -222,18 +211,16 @@ def false_statements(
 
 
 def pooled_ppca(X: np.ndarray, M: int) -> Any:
-    """Return the pooled solution of PPCA."""
     lengths = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
     rounding = np.finfo(float).eps * max(X.shape) * max(lengths[0], np.abs(X).max())
     if len(lengths) <= M or lengths[M - 1] - lengths[M] < rounding / CLOSE:
-        raise pooled.NoReference("rounding decides the subspace")
+        raise pooled.NotProved("rounding decides the subspace")
     if np.linalg.norm(lengths[M:]) < rounding / CLOSE:
-        raise pooled.NoReference("there is no noise")
+        raise pooled.NotProved("there is no noise")
     return dadmm.problems.metrics.ppca_reference(X, M)
 
 
 def judge_ppca(result: Any, best: Any) -> Row:
-    """Return what is judged of a result of PPCA."""
     W = result.layout.views(result.theta).W
     angle = float(dadmm.problems.metrics.subspace_angle(W, best.W).max())
     want = best.W @ best.W.T
@@ -247,7 +234,6 @@ def judge_ppca(result: Any, best: Any) -> Row:
 
 
 def measure(case: Case, commit: str) -> Row:
-    """Run a case and judge it."""
     X, y = data_of(case)
     graph = GRAPHS[case.graph]
     n, d = graph.n_nodes, X.shape[1]
@@ -261,7 +247,7 @@ def measure(case: Case, commit: str) -> Row:
             best: Any = pooled_ppca(X, components(case))
         else:
             model, best = pooled_solution(case.problem, X, y)
-    except pooled.NoReference as error:
+    except pooled.NotProved as error:
         return row | {"status": "no reference", "reason": str(error)}
     cuts = [slice(*bounds(len(X), n, i)) for i in range(n)]
     if is_ppca:
@@ -286,9 +272,8 @@ def measure(case: Case, commit: str) -> Row:
         return row | judge_ppca(result, best) | {"once_bytes": once}
     errors = errors_of(X, best, result.theta)
     near = errors.near()
-    false, gap, true = false_statements(
-        result, errors, best, lambda theta: pooled.objective(model, X, y, theta)
-    )
+    value = model.over(X, y).objective
+    false, gap, true = false_statements(result, errors, best, value)
     once = (d + 1) * (d + 4) // 2  # X'X and X'y, with the column of ones
     return row | {
         "near": int(near),
@@ -296,7 +281,7 @@ def measure(case: Case, commit: str) -> Row:
         "fit_error": errors.fit, "entry_error": errors.entry,
         "determined": int(best.determined.sum()), "gap": gap, "true_gap": true,
         "optimum": float(best.objective),
-        "once_bytes": 16 * (n - 1) * once if model.loss == "square" else "",
+        "once_bytes": 16 * (n - 1) * once if model.loss == "squared" else "",
     }  # fmt: skip
 
 
@@ -350,7 +335,6 @@ def print_report(rows: Sequence[Row]) -> None:
 
 
 def chosen(text: str) -> dict[str, str]:
-    """Return the words of --only by name."""
     words = dict(part.partition("=")[::2] for part in text.split(","))
     if not words.keys() <= set(Case._fields):
         raise ArgumentTypeError(f"name some of {', '.join(Case._fields)}")
@@ -371,7 +355,6 @@ def commit_of(folder: str) -> str:
 
 
 def main() -> None:
-    """Run the cases that are not in the file yet, and print the report."""
     parser = parser_of(__doc__)
     parser.add_argument("--ppca", action="store_true", help="PPCA, 1 to 5 components")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_CASES} cases")

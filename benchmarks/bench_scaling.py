@@ -10,8 +10,6 @@ machine they compare, and wall clocks do not. Graphs and problems are made befor
 do not count. With --csv, cases that are in the file are kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource
@@ -41,12 +39,10 @@ NAMES = ("setup", "iteration", "end")  # seconds
 
 
 def peak() -> float:
-    """Return the largest memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(name: str, n: int, comm: Any) -> dict[str, Any]:
-    """Return the row of one case, on every rank."""
     graph = getattr(dadmm.Topology, name)(n)
     size, rank = (0, 0) if comm is None else (comm.size, comm.rank)
     hosts = assign(graph, ["here"] * max(size, 1))
@@ -81,7 +77,6 @@ def measure(name: str, n: int, comm: Any) -> dict[str, Any]:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the rows."""
     head = ("graph", "nodes", "ranks", "edges", "between ranks", "set-up, s",
             "iteration, ms", "end, s", "memory of a rank, MB")  # fmt: skip
     lines = []
@@ -115,7 +110,6 @@ def draw(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
 
 
 def main() -> None:
-    """Measure all cases, print the table, write the rows."""
     parser = parser_of(__doc__)
     parser.add_argument("--most", type=int, default=10**6, help="largest network")
     parser.add_argument("--csv", type=Path, help="write the rows here, too")

@@ -11,8 +11,6 @@ of the nodes comes from the run itself. Runs wait for a machine that is mostly i
 to ten minutes each.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import tempfile
@@ -37,8 +35,7 @@ from benchmarks.shared.commands import (
 from benchmarks.shared.experiment import write_rows
 from dadmm.timing import calibrate
 from dadmm.timing.network import Network, Overhead
-from dadmm.timing.replay import Replay
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Replay, Trace
 
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
 HEAD = ("network", "network share", "measured, s", "predicted, s", "off by")
@@ -57,7 +54,6 @@ class Setting(NamedTuple):
 
 
 def job(topology: str, iterations: int, dimension: int, parts: int) -> tuple[str, ...]:
-    """Return the arguments of a D-PPCA run that makes so many iterations."""
     line = f"--topology {topology} --max-iter {iterations} --tolerance 0 --quiet "
     line += f"--dimension {dimension} --n-components {parts} --n-samples 400 "
     return tuple(f"{line} --no-compare-centralised --wait poll".split())
@@ -118,7 +114,6 @@ def limited(base: Network, setting: Setting) -> Network:
 
 
 def compare(setting: Setting, network: Network, folder: Path, number: int) -> dict:
-    """Return what a run took and what was predicted, as a row."""
     idle, out = rest(), folder / f"run-{number}"
     emulate(setting, False, *setting.job, "--out", str(out))
     measured = Trace.read(out)
@@ -155,7 +150,6 @@ def rest(least: float = 0.6, patience: float = 600.0) -> float:
 
 
 def lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
-    """Yield a line for each network: medians over its runs."""
     for name in dict.fromkeys(row["network"] for row in rows):
         own = [row for row in rows if row["network"] == name]
         share, measured, predicted = (
@@ -168,7 +162,6 @@ def lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def main() -> int:
-    """Check the model on all networks, print a table and write the rows."""
     parser = parser_of(__doc__)
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--networks", nargs="+", choices=names, default=names)

@@ -9,8 +9,6 @@ of NAP as printed on a ring: dynamic.gif and dynamic.png in benchmarks/figures. 
 reads a run that was made with --record-edges, by a scheme with budgets.
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -59,18 +57,15 @@ class Story(NamedTuple):
 
     @property
     def shades(self) -> ScalarMappable:
-        """The colours of all penalties."""
         return ScalarMappable(LogNorm(self.eta.min(), self.eta.max()), STRENGTH)
 
     def inks(self, t: int) -> np.ndarray:
-        """Return the colours of all ends in iteration t."""
         found = self.shades.to_rgba(self.eta[t - 1])
         found[self.used_up[t - 1]] = SPENT
         return found
 
 
 def story(run: StoredRun) -> Story:
-    """Return penalties and budgets of a run."""
     spent, budget = run.edge_column("spent"), run.edge_column("budget")
     if not budget.any():
         raise ConfigError(f"the scheme of the run in {run.folder} has no budgets")
@@ -103,7 +98,6 @@ def draw_network(axis: Any, told: Story, t: int) -> None:
 
 
 def draw_eta(axis: Any, told: Story, until: int, at: Sequence[int] = ()) -> None:
-    """Draw the penalties of all ends until an iteration."""
     t, inks = np.arange(1, until + 1), told.inks(until)
     for k in np.argsort(told.eta[until - 1]):
         look = {"color": inks[k], "linewidth": 0.8, "drawstyle": "steps-post"}
@@ -129,7 +123,6 @@ def draw_spent(axis: Any, told: Story, t: int) -> None:
 
 @styled
 def frame(told: Story, t: int) -> Figure:
-    """Draw one frame of the animation."""
     figure = Figure(figsize=(7.4, 3.8), layout="constrained", dpi=100)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.25, 1.0))
     draw_network(figure.add_subplot(grid[:, 0]), told, t)
@@ -153,14 +146,12 @@ def still(told: Story) -> Figure:
 
 
 def picture(figure: Figure) -> Image.Image:
-    """Return a figure as a frame."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=100)
     return Image.open(file).convert("P", palette=Image.Palette.ADAPTIVE, colors=48)
 
 
 def animate(figures: Iterator[Figure], path: Path) -> None:
-    """Write the animation, which repeats."""
     first, *others = map(picture, figures)
     times = [int(1000 * SECONDS)] * len(others) + [int(1000 * LAST)]
     with files.replacing(path) as file:

@@ -5,8 +5,6 @@
 Least squares on 20 nodes; some minutes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -47,10 +45,7 @@ def regression(seed: int = 0) -> tuple[list[LeastSquares], np.ndarray]:
 def errors(
     graph: str, most: int, arrival: Arrival | None = None, **settings
 ) -> np.ndarray:
-    """Return the worst node's relative distance from the optimum, by iteration.
-
-    With an arrival the run ends when that is known.
-    """
+    """Return the worst node's relative distance from the optimum, by iteration."""
     problems, best = regression()
     found: list[float] = []
 

@@ -7,8 +7,6 @@ variants.csv, the rows.csv of the experiments. First come the page's tables, the
 the claims cite, by graph and setting.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +62,6 @@ def left_again(rows: Rows, target: str) -> str:
 
 
 def print_left(data: Mapping[str, Rows]) -> None:
-    """Print the table of first passages, for three sets of data."""
     lines = []
     for name, rows in data.items():
         goal = GOALS[name.lower()]
@@ -78,8 +75,6 @@ def print_left(data: Mapping[str, Rows]) -> None:
 
 
 def print_synthetic(rows: Rows) -> None:
-    """Print iterations to the rules and the first below 5 degrees, by graph."""
-
     def printed(own: Rows) -> str:
         ends = [whole(middle(own, name)) for name in ("iterations", "both_rules")]
         return "{} ({}), {}".format(*ends, whole(middle(own, "first_truth_5"), "never"))
@@ -91,12 +86,10 @@ def print_synthetic(rows: Rows) -> None:
 
 
 def by_graph(rows: Rows) -> dict[str, list[Row]]:
-    """Return the rows of each graph of the synthetic data."""
     return {f"{g} {n}": select(rows, graph=g, n_nodes=n) for g, n, _ in GRAPHS}
 
 
 def print_caltech(rows: Rows) -> None:
-    """Print first passages as printed, and some objects with dadmm's settings."""
     printed = {
         f"{graph}, t_max {t_max}":
             select(rows, setting="printed", graph=graph, t_max=t_max)
@@ -144,8 +137,6 @@ def readings(rows: Rows, column: str) -> dict[str, dict[str, float]]:
 
 
 def print_hopkins(rows: Rows) -> None:
-    """Print the speed-ups over `fixed`, in per cent."""
-
     def speedups(setting: str, graph: str, column: str) -> dict[str, list[str]]:
         found = readings(select(rows, setting=setting, graph=graph), column)
         return {
@@ -228,7 +219,6 @@ def print_stages(groups: Mapping[str, Rows]) -> None:
 
 
 def recorded(scheme: str, **settings: Any) -> Any:
-    """Return what a run on the synthetic data recorded of its edges."""
     problems = [PPCA(rows, 5) for rows in split(dadmm.datasets.synthetic()[0], 20)]
     return dadmm.solve(
         problems, dadmm.Topology.complete(20),
@@ -239,7 +229,6 @@ def recorded(scheme: str, **settings: Any) -> Any:
 
 
 def print_penalties() -> None:
-    """Print how far penalties and budgets really move."""
     print()
     for scheme in ("ap", "nap"):
         eta = recorded(scheme)["eta"]
@@ -252,7 +241,6 @@ def print_penalties() -> None:
 
 
 def print_claims(name: str, rows: Rows) -> None:
-    """Print what the claims cite of an experiment, by setting and graph."""
     goal = GOALS[name.partition("-")[0]]
     firsts = (f"first_{goal}_10", f"first_{goal}_5", "first_centralised_1")
     rules = ("iterations", "both_rules")
@@ -283,7 +271,6 @@ def print_claims(name: str, rows: Rows) -> None:
 
 
 def print_page(data: Mapping[str, Rows]) -> None:
-    """Print the tables of the page, given the rows of all experiments."""
     names = {"synthetic": "synthetic-authors", "Caltech": "caltech"}
     names["Hopkins"] = "hopkins"
     print_left({name: data[file] for name, file in names.items()})
@@ -294,7 +281,6 @@ def print_page(data: Mapping[str, Rows]) -> None:
 
 
 def read_all(folder: Path = RESULTS) -> dict[str, Sequence[Row]]:
-    """Return the rows of all experiments."""
     names = ("synthetic", "synthetic-authors", "caltech", "hopkins", "variants")
     return {name: read_rows(folder / f"{name}.csv") for name in names}
 

@@ -7,8 +7,6 @@ own samples are a .mat file with X (20, 500) and GT (20, 5); PAPER.md says where
 it. Writes rows.csv and, with matplotlib, figures; `paper_claims` prints tables.
 """
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import numpy as np
@@ -33,7 +31,6 @@ def samples_and_truth(data: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def outcome(case: experiment.Case, data: str | None = None) -> dict:
-    """Run one case."""
     samples, truth = samples_and_truth(data or case.data)
     shards = split(samples, case.n_nodes)
     problems = [PPCA(shard, 5) for shard in shards]

@@ -10,8 +10,6 @@ ring and complete graph. With --every 3 only every third object is taken. Writes
 rows.csv, and figures of Caltech; `paper_claims` prints tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import product
@@ -60,7 +58,6 @@ def check(folder: Path | None, names: Sequence[str], dataset: str) -> None:
 def outcome(
     case: experiment.Case, folder: Path, most: int = 1000, patient: bool = True
 ) -> dict:
-    """Run a case on the file of its data, for at most so many iterations."""
     problems = cameras(folder / f"{case.data}.mat")
     shards = [problem.rows for problem in problems]
     best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)

@@ -6,8 +6,6 @@ Every run is as printed (`--config as-printed`) but for the setting that a varia
 names, and does exactly 300 iterations. Writes rows.csv; `paper_claims` prints tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -103,7 +101,6 @@ def swing(values: np.ndarray) -> float:
 
 
 def outcome(case: Variant, data: str | None = None) -> dict[str, Any]:
-    """Run one case and return its row."""
     samples, truth = samples_and_truth(data or case.data)
     problems = [PPCA(shard, 5) for shard in split(samples, case.n_nodes)]
     best = metrics.ppca_reference(samples, 5)

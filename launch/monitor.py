@@ -170,8 +170,8 @@ class Monitor:
         """Pass on the output of a process until it has ended.
 
         `end` is called with the reason if the process still runs `PATIENCE` seconds
-        after the first rank has ended, unless a `tolerant` run has begun, which may go
-        on; and if nothing happens for `stall_seconds`.
+        after the first rank has ended, or after the last one if a `tolerant` run has
+        begun, which may go on; and if nothing happens for `stall_seconds`.
         """
         for target, stream in ((1, process.stdout), (2, process.stderr)):
             action = partial(self._pass_on, target)
@@ -186,7 +186,8 @@ class Monitor:
                 end("the job stands still")
             if time.monotonic() > self._deadline:
                 self._deadline = math.inf
-                if not (tolerant and self.folder):
+                left = max(self.said("size"), default=0) - len(self._ended)
+                if not (tolerant and self.folder and left > 0):
                     end("a rank has ended, but mpiexec has not")
 
     def end_left(self) -> None:
@@ -264,9 +265,10 @@ class Monitor:
             return
         self._selector.unregister(connection)
         connection.close()
-        if rank.is_here and not any(other.is_here for other in self._ended):
-            self._deadline = time.monotonic() + PATIENCE
+        is_first = rank.is_here and not any(other.is_here for other in self._ended)
         self._ended.append(rank)
+        if is_first or all(line.fileno() < 0 for line in self.ranks):
+            self._deadline = time.monotonic() + PATIENCE
 
     def _check_stall(self) -> bool:
         """Say which rank is silent, or keeps all waiting; return whether to end it all.
@@ -302,10 +304,7 @@ class Monitor:
             words = [f"{rank.name} is in {rank.facts.get('at')}" for rank in late]
             told = "; ".join(words) or "all ranks of this host wait for messages"
             self._say(f"no iteration has ended: {told}", moved)
-        if not (ends or (waits and all(waits))):
-            return False
-        self._ends_after = math.inf
-        return True
+        return ends or (bool(waits) and all(waits))
 
     def _state(self, rank: Rank, line: socket.socket) -> str:
         """Return the state of a silent rank: a letter of /proc, `CUT` or `ANSWERS`."""

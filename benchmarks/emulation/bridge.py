@@ -6,8 +6,6 @@ and removes hosts, links and names, so that nothing is left and two networks sha
 nothing.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import fcntl
@@ -70,7 +68,6 @@ def keep_names_private() -> None:
 
 
 def write_names(hosts: int) -> None:
-    """Replace /etc/hosts for processes in the network."""
     lines = ["127.0.0.1 localhost"]
     lines += [f"{address(host)} host{host}" for host in range(hosts)]
     file = NAMES / "names"
@@ -80,7 +77,6 @@ def write_names(hosts: int) -> None:
 
 
 def address(host: int) -> str:
-    """Return the address of a host."""
     return f"10.77.{(host + 1) // 256}.{(host + 1) % 256}"
 
 
@@ -103,7 +99,6 @@ def disable_offload(interface: str) -> None:
 
 
 def limit(host: str, rate: int) -> None:
-    """Limit what a host sends, in bit/s."""
     burst = max(2 * FRAME, int(rate / 8 * LATE))
     bucket = ["tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(QUEUE)]
     run("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", *bucket)
@@ -166,14 +161,12 @@ def forward(ports: list[socket.socket], delay: float) -> None:
 
 
 def arrived(port: socket.socket) -> Iterable[bytes]:
-    """Yield the frames that wait at a port, at most TURN."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(TURN):
             yield port.recv(FRAME)
 
 
 def main(hosts: int, rate: int, delay: float) -> None:
-    """Build the network, print "ready", and run it until stdin closes."""
     build(hosts, rate)
     ports: list[socket.socket] = []
     if delay:

@@ -1,7 +1,5 @@
 """The command netem: run a job over TCP on emulated hosts of this machine."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -53,8 +51,6 @@ DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `UsageError`."""
-
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; arguments of the job follow after --")
 
@@ -162,7 +158,6 @@ def runtime_beside(python: str) -> Runtime:
 def growth(
     before: list[dict[str, int]], after: list[dict[str, int]]
 ) -> dict[str, dict[str, int]]:
-    """Return the increase of each host's counters."""
     return {
         f"host{host}": {name: last[name] - first[name] for name in first}
         for host, (first, last) in enumerate(zip(before, after, strict=True))
@@ -170,5 +165,4 @@ def growth(
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command and return its exit code."""
     return run_command(emulate, arguments)

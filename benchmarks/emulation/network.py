@@ -10,8 +10,6 @@ It needs no root where users may create namespaces. The end of the `with` block,
 the process, even by kill -9, ends every process on a host and removes the network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -118,17 +116,14 @@ class EmulatedNetwork:
             self._bridge.wait()
         self._bridge.stdout.close()
 
-    def __enter__(self) -> EmulatedNetwork:
-        """Return the network."""
+    def __enter__(self) -> "EmulatedNetwork":
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """End the network."""
         self.close()
 
 
 def check_tools() -> None:
-    """Raise `NetworkError` if a command is missing that the network needs."""
     if not sys.platform.startswith("linux"):
         raise NetworkError(f"network namespaces need Linux, got {sys.platform}")
     for tool, package in TOOLS.items():

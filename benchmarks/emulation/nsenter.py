@@ -3,8 +3,6 @@
 The command nsenter does not pass them on to the child that it starts.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -8,8 +8,6 @@ with the settings that the paper prints, from the same start. Both run a few ite
 in turns, for the time and for how far apart they end; then each until it stops.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -72,7 +70,6 @@ class Work:
 
     @property
     def start(self) -> np.ndarray:
-        """Parameters of all nodes, (NODES, size)."""
         return flat(self.W, self.mu, self.a)
 
 
@@ -113,7 +110,6 @@ def theirs(
 
 
 def ours(work: Work, graph: Topology, scheme: str, **settings: Any) -> dadmm.Result:
-    """Run dadmm from the same start, with the paper's settings and these."""
     chosen = {**PRINTED, "scheme": scheme, "init": work.start, **settings}
     return dadmm.solve(work.problems, graph, **grouped(chosen))
 
@@ -143,7 +139,6 @@ def block(authors: Path, work: Work, graph: Topology, scheme: str) -> dict[str, 
 
 
 def timed(blocks: list[dict[str, Any]], program: str) -> dict[str, Any]:
-    """Return the cells of a program from all rounds."""
     times = [each[program] for each in blocks]
     ratios = [each[program] / each["dadmm"] for each in blocks]
     return {
@@ -157,7 +152,6 @@ def timed(blocks: list[dict[str, Any]], program: str) -> dict[str, Any]:
 
 
 def whole(work: Work, graph: Topology, scheme: str, **settings: Any) -> dict[str, Any]:
-    """Run dadmm until it stops; return when and where."""
     if scheme == "snap":
         result = dadmm.solve(work.problems, graph, record=False, **settings)
     else:
@@ -187,7 +181,6 @@ def snap_rows(work: Work, name: str) -> Iterator[dict[str, Any]]:
 
 
 def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each program, graph and scheme, and for `snap`."""
     work = Work()
     for name in NETWORKS:
         graph = GRAPHS[name](NODES, 0)

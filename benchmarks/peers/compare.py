@@ -8,8 +8,6 @@ same problem, prints commands and a table with versions, and writes a row for ea
 Needs numpy, a package index and Linux.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -70,7 +68,6 @@ class Bench:
         self.pythons = pythons
 
     def start(self, command: Sequence[str]) -> list[dict]:
-        """Run a command; return the rows that it printed."""
         say(shlex.join(command).replace(f"{ROOT}/", ""))
         ended = subprocess.run(
             command, env=variables(), timeout=1200, stdin=subprocess.DEVNULL,
@@ -80,11 +77,9 @@ class Bench:
         return [json.loads(line) for line in lines]
 
     def python(self, program: str) -> Path:
-        """Return the Python that runs a program on ranks."""
         return self.pythons["dadmm" if program == "dadmm" else "ranks"]
 
     def ranks(self, program: str, nodes: int, *words: str) -> list[dict]:
-        """Run blocks on ranks of this machine."""
         python = self.python(program)
         launch = [str(python.with_name("mpiexec")), "-n", str(nodes), str(python)]
         return self.start([*launch, *TURNS, *words])
@@ -136,7 +131,6 @@ def place(where: str, blocks: Iterable[dict]) -> str:
 
 
 def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str, Any]]:
-    """Return a row for each entry with one rank per node."""
     timed, rows = bench.turns(nodes, rounds), []
     where = place(f"MPI, {nodes} ranks", chain(*timed))
     for entry, blocks in zip(ENTRIES, timed, strict=True):

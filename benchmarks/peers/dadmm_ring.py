@@ -1,7 +1,5 @@
 """The least-squares ring by dadmm, one rank per node, or all in one process."""
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Any
 

@@ -8,8 +8,6 @@ decent-bench's ADMM without over-relaxation and with ``penalty = 2 eta`` is dadm
 dadmm on PYTHONPATH.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Iterator
@@ -68,7 +66,6 @@ def decent(eta: float, iterations: int, watch: bool = False) -> dict[str, Any]:
 
 
 def blocks(eta: float, iterations: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield timed blocks of each program, in turns."""
     tasks: dict[tuple[str, str], Callable[[], float]] = {
         ("decent-bench", "admm"): lambda: decent(eta, iterations)["seconds"],
         ("dadmm", "fixed"): lambda: dadmm_run("fixed", eta, iterations)["seconds"],
@@ -83,7 +80,6 @@ def blocks(eta: float, iterations: int, rounds: int) -> Iterator[dict[str, Any]]
 
 
 def counted(eta: float, iterations: int) -> Iterator[dict[str, Any]]:
-    """Yield a row with all errors for each program."""
     points = decent(eta, iterations, watch=True)["points"]
     place = ("admm", 2 * eta, problem.NODES, iterations)
     yield problem.row("decent-bench", *place, PACKAGES, points)

@@ -3,8 +3,6 @@
 Runs in an environment of its own that has disropt.
 """
 
-from __future__ import annotations
-
 from time import perf_counter
 
 import dill
@@ -31,7 +29,6 @@ class Counting(MPICommunicator):
         self.messages = self.bytes = 0
 
     def neighbors_send(self, obj: object, neighbors: list[int]) -> None:
-        """Send to neighbours; each gets the object as dill writes it."""
         self.messages += len(neighbors)
         self.bytes += len(neighbors) * len(dill.dumps(obj))
         super().neighbors_send(obj, neighbors)
@@ -64,7 +61,6 @@ def agent_of(comm: MPI.Comm, counts: bool) -> Agent:
 
 
 def algorithm_of(method: str, agent: Agent, log: bool) -> ADMM | GradientTracking:
-    """Return a method at its start, zero everywhere."""
     zero = np.zeros((problem.UNKNOWNS, 1))
     if method == "tracking":
         return GradientTracking(agent, zero, enable_log=log)
@@ -75,7 +71,6 @@ def algorithm_of(method: str, agent: Agent, log: bool) -> ADMM | GradientTrackin
 def run(
     method: str, setting: float, iterations: int, comm: MPI.Comm, count: bool = False
 ) -> dict:
-    """Run one method for a number of iterations; return its row, on every rank."""
     admm = method == "admm"
     options = {"penalty" if admm else "stepsize": setting}
     agent = agent_of(comm, count)

@@ -5,8 +5,6 @@ its folder goes on PYTHONPATH. disropt, mpi-sppy and what dadmm imports on ranks
 the environment "ranks", so that one job can time them in turns.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

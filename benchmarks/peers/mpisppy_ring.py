@@ -5,8 +5,6 @@ agree on. Nothing runs along a ring: each iteration averages over all ranks. Run
 environment of its own that has mpi-sppy.
 """
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Any
 
@@ -45,7 +43,6 @@ class Counting(MPI.Intracomm):
     bytes = 0
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        """Sum over ranks."""
         super().Allreduce(sendbuf, recvbuf, op)
         self.bytes += (sendbuf[0] if isinstance(sendbuf, list) else sendbuf).nbytes
 
@@ -59,7 +56,6 @@ class Watch(Extension):
         self.points: list[list[float]] = []
 
     def note(self) -> None:
-        """Keep the iterate of this rank."""
         if self.opt.options["watch"]:
             (scenario,) = self.opt.local_scenarios.values()
             self.points.append([v.value for v in scenario.w.values()])
@@ -69,7 +65,6 @@ class Watch(Extension):
         self.note()
 
     def enditer(self) -> None:
-        """Note the time and the iterate."""
         self.last = perf_counter()
         self.first = self.first or self.last
         self.note()

@@ -3,8 +3,6 @@
 Needs numpy alone, so that it loads in everybody's environment.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -36,10 +34,7 @@ def neighbours(node: int, nodes: int = NODES) -> list[int]:
 
 
 def optimum(nodes: int = NODES, seed: int = 0) -> np.ndarray:
-    """Return the minimiser of ``sum_i 1/2 |X_i w - y_i|^2``, shape (UNKNOWNS,).
-
-    In closed form, by the normal equations of all rows together.
-    """
+    """Return the minimiser of ``sum_i 1/2 |X_i w - y_i|^2``, shape (UNKNOWNS,)."""
     gram, pull = np.zeros((UNKNOWNS, UNKNOWNS)), np.zeros(UNKNOWNS)
     for node in range(nodes):
         X, y = shard(node, seed)
@@ -70,7 +65,6 @@ def row(
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Return the versions of the packages that are installed."""
     found = {}
     for name in packages:
         try:
@@ -86,7 +80,6 @@ def gathered(comm: Any, points: Any) -> np.ndarray:
 
 
 def busy_seconds() -> float:
-    """Return the processor time that the whole machine has used since it started."""
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     user, nice, system, _, _, irq, soft = map(int, words[1:8])
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
@@ -100,10 +93,8 @@ class Watch:
         self._busy = busy_seconds()
 
     def own(self) -> float:
-        """Return the processor time of this process."""
         return process_time() - self._own
 
     def share(self, own: float) -> float:
-        """Return the share of the cores that others used, given what is ours."""
         others = busy_seconds() - self._busy - own
         return others / (perf_counter() - self._start) / CORES

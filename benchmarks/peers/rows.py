@@ -1,7 +1,5 @@
 """What is kept of the runs: a row for each program and method, and a table of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -67,12 +65,10 @@ def compare(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def numbers(text: str) -> list[float]:
-    """Return the numbers of a cell."""
     return [float(word) for word in text.split()]
 
 
 def first(errors: Sequence[float], target: float) -> int | None:
-    """Return the first iteration with an error below the target."""
     return next((t for t, error in enumerate(errors, 1) if error < target), None)
 
 
@@ -84,5 +80,4 @@ def after(errors: Sequence[float], count: float | None) -> float | None:
 
 
 def short(value: float | None) -> float | None:
-    """Return a number to four digits."""
     return None if value is None else float(f"{value:.4g}")

@@ -9,8 +9,6 @@ iterations; `compare.py` runs them themselves with what is found, and the errors
 with the model's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

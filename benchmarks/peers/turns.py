@@ -10,8 +10,6 @@ for each block, with the share of the cores that other programs used meanwhile. 
 `--count` ranks also count bytes and keep every iterate, and the time is not to be used.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
@@ -26,7 +24,6 @@ from benchmarks.peers.problem import Watch  # noqa: E402
 
 
 def block(word: str, comm: MPI.Comm, count: bool) -> dict:
-    """Run one block and return its row, on every rank."""
     program, method, setting, iterations = word.split(":")
     module = f"benchmarks.peers.{program.replace('-', '')}_ring"
     run = importlib.import_module(module).run

@@ -1,7 +1,5 @@
 """What the commands share: options, tables, timings, and jobs on ranks and hosts."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -30,7 +28,6 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Show progress."""
     if sys.stderr.isatty() or end == "\n":
         sys.stderr.write(f"{text:<60}{end}")
         sys.stderr.flush()
@@ -61,7 +58,6 @@ def medians(tasks: Mapping[str, Callable[[], float]], repeats: int) -> dict[str,
 
 
 def variables() -> dict[str, str]:
-    """Return variables for jobs: they find the project, and use one BLAS thread."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return THREADS | os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 

@@ -4,8 +4,6 @@ A case is one run of `dadmm.solve`. Its outcome is a file of its own, which appe
 whole or not at all, so an experiment that was interrupted goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import hashlib
@@ -38,7 +36,7 @@ from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
-from dadmm.runs.flags import PRESETS
+from dadmm.runs.config import PRESETS
 from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
@@ -66,8 +64,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run of an experiment."""
-
     experiment: str
     data: str  # which data: a seed, a file's stem
     setting: str  # a key of SETTINGS
@@ -86,7 +82,6 @@ class Case:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings by name."""
         found = dict(SETTINGS[self.setting])
         if self.setting == "dadmm" and self.experiment in ("caltech", "hopkins"):
             found["stopping"] = "residuals"  # "optimality" is hardly ever met there
@@ -94,7 +89,6 @@ class Case:
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
-    """Return the case of a stored row."""
     return Case(**{f.name: int(row[f.name]) if f.type == "int" else row[f.name]
                    for f in fields(Case)})  # fmt: skip
 
@@ -200,7 +194,6 @@ def written(value: Any) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read rows that `write_rows` wrote."""
     try:
         documents.check_regular(path)
         with open(path, newline="") as file:
@@ -277,7 +270,6 @@ def _outcome(work: Callable[[Any], dict], case: Any, folder: Path) -> None:
 
 
 def leave(sentence: str) -> NoReturn:
-    """End the program because of bad input."""
     sys.stderr.write(f"{sentence}\n")
     raise SystemExit(2)
 

@@ -1,7 +1,5 @@
 """Callbacks that watch a run of the paper's experiments, and say when it would stop."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

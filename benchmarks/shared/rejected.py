@@ -3,8 +3,6 @@
 They are scheme objects for `dadmm.solve`, here to measure what the paper says of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dadmm.penalty import VP, equations

@@ -1,7 +1,5 @@
 """Tables and figures of the paper's experiments, from rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -18,7 +16,6 @@ Cell = Callable[[Rows], str]
 
 
 def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    """Return the rows that have these values."""
     named = {name: str(value) for name, value in wanted.items()}
     return [row for row in rows if all(str(row[k]) == v for k, v in named.items())]
 

@@ -5,8 +5,6 @@ then rows with gaps, then constant columns are left out; collinear columns stay.
 table with more than `MOST_ROWS` rows, as many are drawn.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from zlib import crc32
 
@@ -50,7 +48,6 @@ UNITS = ("raw", "shifted", "far", "scaled", "mixed")
 
 
 def role(name: str) -> str:
-    """Return whether a table is seen, open or fresh."""
     return "seen" if name in SEEN else "fresh" if name in FRESH else "open"
 
 
@@ -69,7 +66,6 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _frame(name: str):
-    """Return a table as a data frame of pandas."""
     if name in SKLEARN:
         from sklearn import datasets
 

@@ -5,8 +5,6 @@ the same rows of bytes from the same memory; they differ in the calls of MPI the
 and in how they wait for them.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,10 +16,10 @@ import numpy as np
 
 from benchmarks.shared.commands import seconds_of
 from dadmm.comm import wire
-from dadmm.comm.mpi import MPIExchange
-from dadmm.comm.mpi_library import (
+from dadmm.comm.mpi import (
     MPI,
     POLL_INTERVAL,
+    MPIExchange,
     find_hosts,
     wait_sleeping,
     waiting,

@@ -15,10 +15,7 @@ from dadmm.core.layout import Matrix
 
 
 class Edges:
-    """The edges of the paper: a multiplier lambda_ij and an anchor z_ij per edge.
-
-    ``alpha`` is the over-relaxation of the steps, between 0 and 2; 1 is the paper.
-    """
+    """A multiplier lambda_ij and an anchor z_ij per edge; alpha relaxes their steps."""
 
     def __init__(self, nodes: Nodes, alpha: float) -> None:
         state, work, incidence = nodes.state, nodes.work, nodes.incidence
@@ -56,14 +53,16 @@ class Edges:
         self.update_mean()
 
     def update_mean(self) -> None:
-        """Compute the mean of the neighbours' theta, as they sent it last."""
-        self._neighbour_mean()
-        self.state.mean[...] = self.work.mean
+        """Set the mean of the neighbours' theta; without neighbours, theta_i."""
+        work = self.work
+        self._sum_received()
+        work.mean /= self._counts
+        if len(self._alone):
+            work.mean[self._alone] = work.shared[self._alone]
 
     def derive(self) -> None:
-        """Compute what follows from a state that was restored."""
+        """Set what follows from a state that was restored."""
         self._sum_multipliers()
-        self.work.mean[...] = self.state.mean
 
     def message(self, out: Matrix) -> None:
         """Write what each edge (E, m) sends: theta_i."""
@@ -73,10 +72,9 @@ class Edges:
         """Set the centre and weight of each node's proximal term.
 
         The centre is ``(sum_j eta_ij z_ij - lambda_i) / sum_j eta_ij`` and the weight
-        ``2 sum_j eta_ij``. This completes the square in the M-step of the paper: the
-        terms ``-2 gamma_i + sum_j eta_ij (mu_i + mu_j)`` and ``2 sum_j eta_ij`` of
-        equation (15), for all parts of theta at once. A node without neighbours has
-        weight 0: its problem is the centralised one.
+        ``2 sum_j eta_ij``, or 0 without neighbours. This completes the square in the
+        M-step of the paper: the terms ``-2 gamma_i + sum_j eta_ij (mu_i + mu_j)`` and
+        ``2 sum_j eta_ij`` of equation (15), for all parts of theta at once.
         """
         work = self.work
         self._sum_eta()
@@ -94,7 +92,7 @@ class Edges:
 
         ``z_ij <- alpha rho_ij + (1 - alpha) z_ij`` with the midpoint ``rho_ij =
         (theta_i + theta_j) / 2`` of equations (2) and (3) (Eckstein and Bertsekas,
-        1992). With ``alpha = 1`` the anchor is the midpoint.
+        1992); in the paper alpha is 1.
         """
         state, work = self.state, self.work
         gap, midpoints = work.gap, work.midpoints
@@ -109,7 +107,6 @@ class Edges:
         state.multipliers += np.multiply(gap, self._steps, out=work.scratch)
 
     def _move_anchors(self, alpha: float | Matrix) -> None:
-        """Move the anchors to the midpoints, or beyond them if alpha exceeds 1."""
         anchors, work = self.state.anchors, self.work
         if isinstance(alpha, float) and alpha == 1.0:
             anchors[...] = work.midpoints
@@ -127,20 +124,20 @@ class Edges:
         ``stationarity`` is minus the gradient of the node's Lagrangian. After the
         proximal step, ``grad f_i(theta_i) + sum_j y_ij = -sum_j 2 eta_ij (rho_ij -
         z_ij)``, where ``y_ij = 2 lambda_ij`` after an unrelaxed step. The y_ij of an
-        edge's two ends cancel. So the stationarity of all nodes sums to minus the
-        gradient of the sum of all f_i.
+        edge's two ends cancel, so over all nodes it sums to minus the gradient of the
+        sum of all f_i.
 
         ``difference`` is the root mean square difference from the neighbours, by entry.
-        If neighbours have older or rounded copies of theta_i, ``lag`` is the root mean
-        square distance from these copies, and is included in both.
+        ``lag`` is that from older or rounded copies of theta_i that the neighbours
+        have, and is included in both.
         """
         state, work = self.state, self.work
         scratch = work.scratch
         self._sum_multipliers()
-        self._neighbour_mean()
+        work.mean_change[...] = work.mean
+        self.update_mean()
         np.subtract(work.shared, work.mean, out=work.deviation)
-        np.subtract(work.mean, state.mean, out=work.mean_change)
-        state.mean[...] = work.mean
+        np.subtract(work.mean, work.mean_change, out=work.mean_change)
         self._weigh_drift()
         work.stationarity *= 2.0
         if self.direct:
@@ -155,17 +152,8 @@ class Edges:
         self._measure_lengths(turn)
 
     def _root_of_mean(self, sums: Matrix) -> None:
-        """Take the root of the mean over a node's edges, given sums (n, m)."""
         sums /= self._counts
         np.sqrt(sums, out=sums)
-
-    def _neighbour_mean(self) -> None:
-        """Set the mean of the neighbours' theta; without neighbours, theta_i."""
-        work = self.work
-        self._sum_received()
-        work.mean /= self._counts
-        if len(self._alone):
-            work.mean[self._alone] = work.shared[self._alone]
 
     def _measure_lag(self) -> None:
         """Set the distance from the neighbours' copies, and add it to stationarity."""
@@ -201,10 +189,9 @@ class Edges:
         np.sqrt(work.parts, out=work.parts)
 
     def influence(self) -> np.ndarray:
-        """Return how much each edge moved its two ends, (E,); both ends agree.
+        """Return a bound of how much each edge moved its two ends, (E,).
 
-        ``eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2)`` bounds the change of the
-        edge's proximal term, in the units of a gradient.
+        It is ``eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2)`` at both ends.
         """
         state, work = self.state, self.work
         gap = np.subtract(state.sent, state.received, out=work.gap)
@@ -215,25 +202,21 @@ class Edges:
 
 
 class LossyEdges(Edges):
-    """Edges that converge although payloads are dropped.
+    """Edges that converge although payloads are dropped, also in one direction only.
 
     The anchor of an edge is c_ij, which is ``z_ij - lambda_ij / eta_ij`` as long as no
     payload is dropped. The multipliers stay zero.
 
     R-ADMM (Bastianello, Carli, Schenato and Todescato, arXiv 1901.09252): node i sends
     ``2 theta_i - c_ij``. The receiver sets ``c_ji <- (1 - alpha/2) c_ji + alpha/2 (2
-    theta_i - c_ij)`` if the message arrives, and keeps c_ji if not. A payload may be
-    dropped in one direction of an edge only. With the multipliers of `Edges` this would
-    not be allowed: the two multipliers of the edge would no longer be opposite.
+    theta_i - c_ij)`` if the message arrives, and keeps c_ji if not.
     """
 
     def message(self, out: Matrix) -> None:
-        """Write what each edge (E, m) sends: ``2 theta_i - c_ij``."""
         np.multiply(self.incidence.spread(self.work.shared), 2.0, out=out)
         out -= self.state.anchors
 
     def move(self, turn: Turn) -> None:
-        """Move the anchors of the edges on which a message has arrived."""
         state, work = self.state, self.work
         np.add(state.anchors, state.received, out=work.midpoints)
         work.midpoints *= 0.5

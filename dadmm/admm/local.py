@@ -1,4 +1,4 @@
-"""The local problems of all nodes of a process: proximal steps and objectives."""
+"""The local problems of a process: proximal steps, objectives, first penalties."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dadmm.admm.state import Nodes
 from dadmm.core.errors import ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Array, Matrix, Vector
+from dadmm.core.linalg import row_lengths
 from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Integers, Topology
 
 NAMED = 20  # nodes at most in an error message
 FLOAT = np.dtype(np.float64)
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
-
-
 Rows = int | slice | Integers
 
 
@@ -35,9 +35,8 @@ class Block(NamedTuple):
 class Local:
     """Proximal steps and objectives; problems of one kind are stacked into one call.
 
-    A problem has the same bits alone. ``problems`` are in the order of the nodes.
-    ``probe`` is where f_i is also evaluated for each edge: nowhere (""), at
-    rho_ij ("midpoint") or at theta_j ("neighbour").
+    A problem has the same bits alone. ``probe`` is where f_i is also evaluated for each
+    edge: nowhere (""), at rho_ij ("midpoint") or at theta_j ("neighbour").
     """
 
     def __init__(
@@ -50,10 +49,8 @@ class Local:
         self.adopt(problems)
 
     def adopt(self, problems: Sequence[Problem]) -> None:
-        """Use these problems from now on."""
         self.problems, self.layout = problems, problems[0].layout
         self.blocks = make_blocks(problems, self.incidence, bool(self.probe))
-        # whether some problem knows equation (14), ``-log p(X_i | theta_i)``
         self.has_likelihood = any(map(has_likelihood, set(map(type, problems))))
 
     def solve(self) -> None:
@@ -65,9 +62,8 @@ class Local:
         for block in self.blocks:
             rows, own = block.rows, theta[block.rows]
             stats = self._ask(block, "expect", own)
-            found = self._ask(
-                block, "prox", own, stats, centre[rows], work.weight[rows]
-            )
+            given = own, stats, centre[rows], work.weight[rows]
+            found = self._ask(block, "prox", *given)
             self._stats.append(stats)
             new[rows] = as_numbers(found, own.shape, "prox")
         state.theta = new
@@ -175,7 +171,7 @@ def row_order(topology: Topology, problems: Mapping[int, Problem]) -> Integers:
 
 
 def has_likelihood(problem: type) -> bool:
-    """Return whether problems of a class know ``-log p(X_i | theta_i)``."""
+    """Return whether problems of a class know equation (14)."""
     return stacks(problem, "neg_log_likelihood")
 
 
@@ -206,3 +202,97 @@ def make_blocks(
             problem = make.stack([problems[row] for row in nodes])
         blocks.append(Block(rows, problem, edges, trial))
     return blocks
+
+
+# Proximal steps that measure the curvature
+LIGHT = 0.1  # weight over curvature, so that steps end near a minimum
+STEPS = 5  # proximal steps at most
+FIRST, SECOND = 1.0, 1e6  # their first weights
+FLATTER, LIGHTER, STIFFER = 1e-18, 1e-2, 1e6  # factors of weights that find nothing
+FINE = 1e-10  # shorter ways, relative to theta, have too large errors of rounding
+ROUNDING = 1e-14  # and so have gradients that differ by less, relative to their sizes
+
+
+def edge_factors(topology: Topology, arcs: np.ndarray) -> Vector:
+    """Return the first penalty of each of these directed edges, over the curvature.
+
+    For equal curvature h at all nodes of a regular graph, the best constant penalty is
+    near ``h / (2 degree sqrt(1 - s^2))``, with the second eigenvalue s of the random
+    walk (Ghadimi, Teixeira, Shames and Johansson, 2015). An edge (i, j) gets ``h R_ij /
+    (4 sqrt(1 - s^2))``, where ``R_ij = 1 / (1 + c_ij / 2)``, with c_ij common
+    neighbours, bounds its effective resistance; exactly on trees and complete graphs.
+    """
+    resistance = 1.0 / (1.0 + 0.5 * common_neighbours(topology, arcs))
+    return np.asarray(0.25 * slowness(topology) * resistance)
+
+
+def curvatures(
+    problems: Sequence[Problem], blocks: Sequence[Block], theta: Matrix
+) -> Vector:
+    """Return the curvature of each f_i where it descends from ``theta`` (n, size).
+
+    A proximal step from c with weight w ends at an x where the gradient is w (c - x).
+    Two steps of different weight give two gradients, and so the curvature between
+    their ends. It is NaN if it cannot be estimated: ``theta`` is optimal, or f_i breaks
+    down.
+
+    The last two weights are about a tenth and a fifth of the curvature, so that a
+    curvature that varies is measured near the minimum of f_i, in any units. A smaller
+    weight fails if f_i has no minimum.
+    """
+    found = np.full(len(problems), np.nan)
+    for block in blocks:
+        rows = np.atleast_1d(np.arange(len(problems))[block.rows])
+        try:
+            found[rows] = _curvatures(block.problem, theta[block.rows])
+        except BREAKDOWNS:
+            if len(rows) > 1:
+                found[rows] = [curvature(problems[row], theta[row]) for row in rows]
+    return found
+
+
+def curvature(problem: Problem, theta: Vector) -> float:
+    try:
+        return float(_curvatures(problem, theta)[0])
+    except BREAKDOWNS:
+        return np.nan
+
+
+def _curvatures(problem: Any, theta: Array) -> Vector:
+    """Return the curvatures of a problem (1,), or of a stack of problems (n,)."""
+    is_stack, stats = theta.ndim > 1, problem.expect(theta)
+    start: Matrix = np.atleast_2d(problem.layout.shared(theta))
+
+    def end_of_step(weight: Vector) -> Matrix:
+        # copies, because a problem may work in place, or in arrays of its own
+        given = theta.copy(), stats, theta.copy(), weight if is_stack else weight[0]
+        found = as_numbers(problem.prox(*given), theta.shape, "prox").copy()
+        return np.atleast_2d(problem.layout.shared(found))
+
+    n = len(start)
+    last, weight = np.full(n, FIRST), np.full(n, SECOND)
+    before, end = end_of_step(last), end_of_step(weight)
+    found = np.full(n, np.nan)
+    for k in range(2, STEPS + 1):
+        off, its = start - before, start - end
+        size = np.maximum(
+            row_lengths(start), np.maximum(row_lengths(before), row_lengths(end))
+        )
+        way = row_lengths(end - before)
+        turn = row_lengths(its * weight[:, None] - off * last[:, None])
+        fine = (way > FINE * size) & (turn > ROUNDING * (weight + last) * size)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.where(fine, turn / way, found)
+        if k == STEPS:
+            break
+        moved = row_lengths(off) > FINE * size
+        its_moved = row_lengths(its) > FINE * size
+        keep = ~fine & moved & ~its_moved
+        other = np.where(moved & its_moved, STIFFER, FLATTER) * weight
+        other = np.where(keep, LIGHTER * last, other)
+        other = np.where(its_moved & ~moved, LIGHTER * weight, other)
+        last = np.where(keep, last, weight)
+        before = np.where(keep[:, None], before, end)
+        weight = np.where(fine, LIGHT * found * (1.0 + k % 2), other)
+        end = end_of_step(weight)
+    return found

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.clock import Clock
 from dadmm.admm.edges import Edges, LossyEdges
-from dadmm.admm.first import curvatures, edge_factors
-from dadmm.admm.local import Local
+from dadmm.admm.local import Local, curvatures, edge_factors
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
-from dadmm.admm.state import Nodes, State
+from dadmm.admm.state import Clock, Nodes, State
 from dadmm.admm.stopping import PATIENCE, REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
@@ -73,10 +71,9 @@ class RunKind:
     """What differs between kinds of run: coordinates, start, and when a run stops.
 
     This one is in the coordinates of the user, and stops by its stopping rule. Dicts
-    are by original number of the node. ``starts`` (size,) are parameters, and ``duals``
-    (shared_size,) are ``2 sum_j lambda_ij`` at the start, whose sum is zero; by default
-    all multipliers start at zero. ``within`` has the problems in the coordinates of the
-    run.
+    are by original number of the node. ``duals`` (shared_size,) are ``2 sum_j
+    lambda_ij`` at the start, whose sum is zero, by default zero. ``within`` has the
+    problems in the coordinates of the run.
     """
 
     scales: Mapping[int, Matrix] | None = None  # (2, parts) of a scaled rule
@@ -95,7 +92,6 @@ class RunKind:
         self.within: dict[int, Any] = dict(problems)
 
     def scales_of(self, names: np.ndarray) -> Scales | None:
-        """Return the scales of nodes by their original numbers."""
         if self.scales is None:
             return None
         return np.stack([self.scales[i] for i in names.tolist()], axis=-1)
@@ -132,16 +128,15 @@ class Setup(NamedTuple):
 class Run(Nodes):
     """The nodes of a process: their state, and the parts of an iteration.
 
-    The exchange decides the order of rows, by default the order of degrees. `by_node`
-    and `by_edge` put rows in the order of the graph. ``names`` are the original numbers
-    of the nodes of the graph, if others have failed since the start of the run.
+    Rows are in the order of degrees; `by_node` and `by_edge` put them in the order of
+    the graph.
 
     Attributes
     ----------
     layout : Layout
         Names and shapes of the parts of theta, in the coordinates of the run.
     nodes, names : ndarray of int, shape (n,)
-        Numbers of the nodes in the graph, by row, and their original numbers.
+        Numbers of the nodes in the graph, and before other nodes failed.
     arcs : ndarray of int, shape (E,)
         Their directed edges, as indices of ``topology.edges``.
     incidence : Incidence
@@ -156,7 +151,7 @@ class Run(Nodes):
     due : str
         What all nodes do now: "save", a reason to stop, or "".
     curvature_seconds : float
-        How long the curvatures were measured for the first penalties.
+        How long the curvatures were measured.
 
     Examples
     --------
@@ -186,7 +181,7 @@ class Run(Nodes):
         state, work = self.state, self.work
         state.theta = np.array([kind.starts[i] for i in own], dtype=np.float64)
         work.shared[...] = layout.shared(state.theta)
-        work.mean[...] = state.mean[...] = work.shared
+        work.mean[...] = work.shared
         self.kind, self.clock, self.due = kind, Clock(), ""
         self._seconds_before = np.zeros((len(own), 4))
         probe = scheme.probe if scheme.probes else ""
@@ -274,9 +269,8 @@ class Run(Nodes):
     ) -> None:
         """Replace the problems by the same ones in other coordinates, after ``t``.
 
-        They are by row, and their layout has the same size as before. The new theta is
-        ``theta @ primal``, and the new multipliers are ``multipliers @ dual``, where
-        ``dual`` is the inverse of ``primal.T``.
+        They are by row. The new theta is ``theta @ primal``, the new multipliers are
+        ``multipliers @ dual``, and ``dual`` is the inverse of ``primal.T``.
         """
         state, work = self.state, self.work
         gradients = work.centre - state.theta  # over the weights

@@ -1,10 +1,8 @@
 """The messages of all edges: header, penalty and parameters, written and read.
 
-``sent`` has a node's parameters as each neighbour has them, rounded or old.
-``received`` has the neighbours' parameters as this node has them. Unless payloads are
-dropped, both ends of an edge know both, bit for bit. Multipliers and anchors are
-computed from these, never from the parameters themselves. So the two ends of an edge
-have equal anchors and opposite multipliers.
+``sent`` has a node's parameters as each neighbour has them, rounded or old, and
+``received`` those of the neighbours as this node has them. Multipliers and anchors are
+computed from these, so that they are opposite and equal at the two ends of an edge.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from dadmm.graphs.schedule import Schedule
 class Mail:
     """Write and read messages: a codec encodes them, gates decide which are sent.
 
-    The edges compute what is sent. ``with_eta`` tells whether messages carry the
-    proposed penalties; the initial ones always do.
+    ``with_eta`` tells whether they carry proposed penalties; the initial ones do.
     """
 
     def __init__(
@@ -109,7 +106,6 @@ class Mail:
         return turn
 
     def read(self, turn: Turn) -> None:
-        """Read the messages that have arrived."""
         if self.direct:
             return
         kept = self.state.sending
@@ -133,7 +129,7 @@ class Mail:
         return self.outbox.eta, self.inbox.eta
 
     def _encode(self, due: np.ndarray) -> None:
-        """Write the payloads that are due; encode equal ones once."""
+        """Write the payloads that are due; equal ones of a node are encoded once."""
         sent, writing, message = self.state.sent, self._writing, self._message
         if not self.gates.by_node:
             _masked(self._codec.write, due, message, sent, writing)

@@ -15,11 +15,10 @@ from dadmm.penalty.schemes import Observation, Scheme
 class Penalties:
     """Adapt the penalties by a scheme.
 
-    With symmetric coupling an edge has one penalty, the mean of both proposals. If each
-    end has its own, as printed in the paper, the sum of all multipliers changes by
-    ``1/2 sum_edges (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the
-    nodes agree on a wrong point. ``proposed`` (E,) are the first penalties of this end,
-    NaN where it knows none.
+    With symmetric coupling an edge has the mean of both proposals. If each end has its
+    own, as printed in the paper, the sum of all multipliers changes by ``1/2 sum_edges
+    (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the nodes agree on a
+    wrong point. ``proposed`` (E,) are the first penalties of this end, NaN if unknown.
     """
 
     NAME = "residuals"

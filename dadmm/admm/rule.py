@@ -27,10 +27,7 @@ Scales = Array | Callable[[int, Array], Array]
 
 
 class Verdict(NamedTuple):
-    """The criteria of a rule, each as a multiple of its limit; by node, (..., n).
-
-    A criterion is met if its multiple is below 1; NaN if the rule does not use it.
-    """
+    """The criteria of a rule by node, (..., n), over their limits; NaN if not used."""
 
     objective: Array  # its change since the iteration before
     disagreement: Array  # largest over the parts of theta
@@ -41,26 +38,12 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A stopping rule, which judges one iteration of a node.
+    """A stopping rule, which judges one iteration of a node, see `dadmm.Stopping`.
 
-    Parameters
-    ----------
-    name : {"optimality", "residuals", "objective"}
-        "objective" is the test of the paper's section 5, the relative change of the
-        objective alone: equation (14), ``-log p(X_i | theta_i)``, if the problem has a
-        method ``neg_log_likelihood``, and f_i otherwise. The others judge f_i, and that
-        the node agrees with its neighbours and is at a minimum of its Lagrangian.
-        "optimality" tests this in every part of theta, by norms that bound the distance
-        from the optimum. "residuals" uses the paper's primal and dual residuals.
-    tolerance : float
-        Relative to |theta| and to the multipliers, at first; with 0 a rule never holds.
-    absolute_tolerance : float
-        For "optimality": per entry of theta and of the gradient, in their units. It
-        matters if the optimum or the multipliers are zero.
-    scaled : bool
-        For "optimality": whether differences and gradients have known scales by node
-        and part, and no absolute tolerance. Without scales the Hessian of the mean of
-        all f_i is about the identity, and both are compared with |theta|.
+    "objective" is the test of the paper's section 5, of equation (14) if the problem
+    knows it, and else of f_i. If "optimality" is ``scaled``, differences and gradients
+    have known scales by node and part, and no absolute tolerance. Without scales the
+    Hessian of the mean of all f_i is about the identity, and |theta| is the scale.
     """
 
     name: str = "optimality"
@@ -78,10 +61,7 @@ class Rule:
         return self.scaled and self.name == "optimality"
 
     def met(self, now: Numbers, sizes: Vector, scales: Scales | None = None) -> Array:
-        """Return whether all criteria are met, by node (n,).
-
-        ``sizes`` (P, 1) are the square roots of the numbers of entries of each part.
-        """
+        """Return whether all criteria are met, (n,); ``sizes`` (P, 1) are roots."""
         holds = np.ones(now.judged.shape, dtype=bool)
         if not self.is_scaled:
             change, limit = self._change(now)
@@ -108,7 +88,6 @@ class Rule:
         return Verdict(none if self.is_scaled else change, *by_part.max(axis=1), *parts)
 
     def _change(self, now: Numbers) -> tuple[Array, Array]:
-        """Return the change of the objective, and its limit."""
         limit = now.tolerance * np.maximum(np.abs(now.judged), 1.0)
         return np.abs(now.judged - now.previous), limit
 

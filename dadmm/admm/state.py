@@ -1,9 +1,10 @@
-"""The arrays of a run: what the next iteration depends on, and what one computes."""
+"""The arrays of a run, those that the next iteration depends on and others; a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ Arrays = dict[str, np.ndarray]
 class State:
     """What the next iteration and the results depend on.
 
-    Each field has one row per node of this process, one per edge (`EDGE`), or belongs
-    to the run (`RUN`). The parts of a `Run` keep views of the arrays, so these are
-    written in place. Only ``theta``, ``stopping`` and arrays in dicts may be replaced.
+    Fields have a row per node of this process, per edge (`EDGE`), or none (`RUN`). The
+    parts of a `Run` keep views of the arrays, so these are written in place; only
+    ``theta``, ``stopping`` and arrays in dicts may be replaced.
     """
 
     theta: Matrix  # (n, size)
@@ -95,9 +96,9 @@ class State:
     def assign(self, other: State) -> None:
         """Copy the values of a state; raise ValueError if shapes or types differ."""
         mine, theirs = self.flatten(), other.flatten()
-        missing = [name for name in mine if "/" not in name and name not in theirs]
-        if missing:
-            raise ValueError(f"there is no {missing[0]}")
+        for name in mine:
+            if "/" not in name and name not in theirs:
+                raise ValueError(f"there is no {name}")
         for name, array in theirs.items():
             group, _, key = name.partition("/")
             own = mine.get(name, array)
@@ -122,10 +123,9 @@ RUN = {"idle", "collectives", "coordinates"}
 
 
 class Numbers:
-    """The numbers of each node in one or more iterations, by name.
+    """The numbers of each node in one or more iterations, views of one (..., K, n).
 
-    They are views of one array (..., K, n), so that a record of an iteration is one
-    copy. ``n_parts`` is the number of shared parts of theta.
+    ``n_parts`` is the number of shared parts of theta, P.
     """
 
     VECTORS = (
@@ -159,11 +159,7 @@ class Numbers:
 
 
 class Work(Numbers):
-    """What an iteration computes. A checkpoint has its ``numbers`` only.
-
-    The node vectors whose lengths are taken are one array, ``vectors``. A shared vector
-    has m entries.
-    """
+    """What an iteration computes; a checkpoint has its ``numbers`` only."""
 
     shared: Matrix  # theta_i, the shared parts
     mean: Matrix  # of the neighbours' theta
@@ -195,7 +191,7 @@ class Nodes(Hosted):
     """The nodes of a process, their edges and arrays: what the parts of a run share.
 
     If every message has the exact parameters (``direct``), ``sent`` and ``received``
-    are the buffers of the exchange, and nothing is copied.
+    are the buffers of the exchange.
     """
 
     def __init__(
@@ -214,7 +210,7 @@ class Nodes(Hosted):
         self.work = Work(n, n_edges, m, len(layout.sizes))
         self.state = State(
             theta=np.zeros((n, layout.size)),
-            mean=np.zeros((n, m)),
+            mean=self.work.mean,
             objective=np.full(n, np.inf),
             held=np.zeros(n, dtype=np.int64),
             header=np.full(n, IDLE),
@@ -238,3 +234,35 @@ class Nodes(Hosted):
     def neighbour(self, edge: int) -> int:
         """Return the number at the start of the node to which an edge leads."""
         return int(self._names[self.topology.indices[self.arcs[edge]]])
+
+
+PHASES = ("solve", "exchange", "update", "observe")
+
+
+class Phase:
+    """A context manager that adds up the seconds inside it."""
+
+    last = total = began = 0.0
+
+    def __enter__(self) -> None:
+        self.began = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.last = perf_counter() - self.began
+        self.total += self.last
+
+
+class Clock:
+    """Seconds of the phases of the last iteration, and of all (4,)."""
+
+    def __init__(self) -> None:
+        self.phases = tuple(Phase() for _ in PHASES)
+        self.solve, self.exchange, self.update, self.observe = self.phases
+
+    @property
+    def last(self) -> list[float]:
+        return [phase.last for phase in self.phases]
+
+    @property
+    def total(self) -> Vector:
+        return np.array([phase.total for phase in self.phases])

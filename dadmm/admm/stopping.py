@@ -1,17 +1,14 @@
 """How all nodes stop after the same iteration, without a server.
 
-The header of each message has three numbers. If ``quiet_count`` is c, all nodes within
-c - 1 edges of the sender were satisfied c - 1 iterations ago. If it exceeds the
-diameter, all nodes were satisfied in the same iteration. ``stop_at`` is the iteration
-after which all nodes stop. A node sets it once its ``quiet_count`` exceeds the
-diameter, to an iteration by which the number has reached all nodes. ``requests`` is
-described below.
+If ``quiet_count`` in the header of a message is c, all nodes within c - 1 edges of the
+sender were satisfied c - 1 iterations ago. If it exceeds the diameter, all nodes were
+satisfied in the same iteration, and the node sets ``stop_at``, after which all nodes
+stop, to an iteration by which it has reached all of them.
 
-A node can also request that all nodes save, or stop because of time, a signal or a full
-disk. A round has as many iterations as a header needs to reach all nodes. All nodes
-know a request at the end of the round after it was made, and carry it out then.
-Requests do not change the verdict: a run that is stopped and resumed converges after
-the same iteration as one that is not.
+``requests`` are to save, or to stop because of time, a signal or a full disk. A round
+has as many iterations as a header needs to reach all nodes. All know a request at the
+end of the round after it was made, and carry it out then. Requests do not change the
+verdict: a run that is stopped and resumed converges after the same iteration.
 """
 
 from __future__ import annotations
@@ -46,8 +43,7 @@ class NeighbourStopping:
 
     A header needs ``reach`` iterations to reach all nodes, and in ``cycle`` iterations
     every edge is used at least once. The rule must hold for `PATIENCE` times ``window``
-    iterations in a row, at least. ``scales`` are for a scaled rule. ``objective``
-    returns what the rule judges, (n,), by default f_i.
+    iterations in a row, at least. ``objective`` returns what it judges, by default f_i.
     """
 
     is_joint = False  # whether the rule judges the sum over all nodes
@@ -81,7 +77,6 @@ class NeighbourStopping:
         self.log = CriteriaLog(PATIENCE * self._window, 2 * reach)
 
     def judge(self, box: Box, turn: Turn) -> None:
-        """Update the stopping state of each node after an iteration."""
         state, work = self.state, self.work
         if self._objective is None:
             work.judged[...], work.previous[...] = work.objective, state.objective
@@ -195,11 +190,9 @@ class NeighbourStopping:
         return self.rule.verdict(now, self._sizes, self._scales)
 
     def save(self) -> Vector:
-        """Return the log as numbers, for a checkpoint."""
         return NeighbourStopping.log_of_stop(self).save()
 
     def restore(self, saved: Matrix) -> None:
-        """Continue from what `save` returned, with a row for each node."""
         self.log.restore(saved[:, : rules.SAVED])
         if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
@@ -227,9 +220,8 @@ def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:
 class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
-    Every node posts one number per iteration: its objective for the rule "objective",
-    otherwise whether it is satisfied. The numbers are read one iteration later, so that
-    no node waits for them.
+    Every node posts its objective for the rule "objective", or else whether it is
+    satisfied. This is read one iteration later, so that no node waits for it.
     """
 
     NAME = "stopping"
@@ -242,7 +234,6 @@ class GlobalStopping(NeighbourStopping):
         self._heard, self._total = 0, math.inf  # votes, and the last total objective
 
     def _vote(self, box: Box, turn: Turn) -> None:
-        """Read the votes of the last iteration, and post the votes of this one."""
         posted, held = self.state.posted, self.state.held
         self._agree(box, turn, np.zeros(len(held), dtype=bool))
         if self.NAME in posted:

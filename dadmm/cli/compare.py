@@ -1,55 +1,57 @@
-"""Compare methods, ways of sending and graphs: ``dadmm compare --method snap ...``.
+"""``dadmm compare``: methods, ways of sending and graphs, by what they send.
 
 Every combination is run for every seed, which sets data and start, until all nodes are
-and stay within the goal. All are run in one job: by one process, or by MPI ranks with a
-node each. Finished runs are kept in the folder, and are not repeated when the same
-command is given again.
-
-Exit codes: 0 success, 1 if a rank raised an error, 2 invalid input.
+and stay within the goal; `trials` measures one such run. The same command again repeats
+no finished run. Exit codes: 0 success, 1 if a rank raised an error, 2 invalid input.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm.baselines import Algorithm
-from dadmm.baselines.run import check_suited
-from dadmm.cli.comparison import write_comparison
+import numpy as np
+
+from dadmm import baselines, penalty
+from dadmm.baselines import ALGORITHMS, Algorithm
+from dadmm.baselines.algorithms import check_suited
 from dadmm.cli.job import OK, REPORT, Job, run_job
-from dadmm.cli.methods import Method, parse_method, parse_sending
 from dadmm.cli.progress import Bar
-from dadmm.cli.trials import (
-    Arrival,
-    Setting,
-    Watch,
-    Wire,
-    attempt,
-    find_best,
-    find_optimum,
-    measure,
-    usual_penalty,
-)
+from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum, measure
 from dadmm.comm import identity
-from dadmm.comm.sending import check_drop
+from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import collectively, from_rank_0
 from dadmm.core.arguments import Parser, print_out
-from dadmm.core.classes import require
-from dadmm.core.documents import Table, writing
-from dadmm.core.errors import ConfigError
+from dadmm.core.classes import check_name, import_class, require
+from dadmm.core.documents import Table, write_csv, write_text, writing
+from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.layout import Matrix
-from dadmm.penalty import Scheme, name_of
+from dadmm.core.schema import from_text
+from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
+from dadmm.show.report import (
+    CURVES,
+    TABLE,
+    WHAT,
+    Row,
+    draw_methods,
+    groups,
+    write_methods,
+)
+from dadmm.solver.options import Stopping
 from dadmm.solver.plan import Kind
+from dadmm.solver.solve import solve
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line
-TUNING = (1001, 1002)  # seeds on which settings are found
+BEST = "best"  # a setting to be found on other seeds than those shown
+TUNING = (1001, 1002)  # the seeds on which it is found
 TARGETS = {True: 1.0, False: 1e-6}  # degrees for a subspace, else a relative distance
 ABOUT = (
     "Compare methods on one problem by iterations, bytes and modelled seconds. The "
@@ -57,6 +59,15 @@ ABOUT = (
     "--coordinates, --max-iter, --report and others."
 )
 OWN = {"--scheme": "--method", "--seed": "--seeds", "--data-seed": "--seeds"}
+COLUMNS = {  # of the table: entry of a row, form, unit, and whether with quartiles
+    "first": ("first", "{:.0f}", 1.0, True),
+    "for good": ("for_good", "{:.0f}", 1.0, True),
+    "messages": ("messages", "{:,.0f}", 1.0, False),
+    "kB a node": ("total_bytes", "{:.3g}", 1e-3, True),
+    "by radio": ("broadcast_bytes", "{:.3g}", 1e-3, False),
+    "set-up": ("setup_bytes", "{:.3g}", 1e-3, False),
+    "end": ("end_bytes", "{:.3g}", 1e-3, False),
+}
 
 
 def make_parser() -> Parser:
@@ -89,6 +100,61 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_job(Comparison, argv)
 
 
+class Method(NamedTuple):
+    """A scheme or an algorithm with its settings; one of them may be `BEST`."""
+
+    text: str
+    make: type[Any]
+    settings: Mapping[str, Any]
+    tuned: str  # the setting that is `BEST`, or ""
+
+    def build(self, best: float | None = None) -> Scheme | Algorithm:
+        """Return the scheme or algorithm; ``best`` is the setting that was found."""
+        own = dict(self.settings)
+        if self.tuned:
+            own.pop(self.tuned)
+            own |= {} if best is None else {self.tuned: best}
+        made: Scheme | Algorithm = self.make(**own)
+        return made
+
+    @classmethod
+    def parse(cls, text: str) -> Method:
+        """Return the method of a text: NAME, or NAME:key=value,key=value.
+
+        NAME is a scheme, an algorithm, or a class of your own, package.module:Class.
+        """
+        name, _, rest = text.partition(":")
+        known: dict[str, type] = {**penalty.SCHEMES, **ALGORITHMS}
+        make = known.get(name)
+        if make is None:
+            path, _, rest = rest.partition(":")
+            place = f"{name}:{path}" if path else name
+            check_name("method", place, known)
+            make = import_class("method", place, (Scheme, Algorithm))
+        settings = _parse_settings(f"method {shown(text)}", rest, make)
+        tuned = [key for key, value in settings.items() if value == BEST]
+        tunable = "eta0" if issubclass(make, Scheme) else "step"
+        if tuned and tuned != [tunable]:
+            raise ConfigError(f"method {shown(text)}: only {tunable} can be {BEST}")
+        found = cls(text, make, settings, tunable if tuned else "")
+        found.build()  # raises if a setting is not valid
+        return found
+
+
+def _parse_settings(what: str, text: str, make: type) -> Table:
+    """Return the settings of a class from a text such as "step=0.5,name=value"."""
+    kinds, found = {item.name: str(item.type) for item in fields(make)}, Table()
+    for word in filter(None, text.split(",")):
+        key, equals, value = word.partition("=")
+        if not equals or key not in kinds:
+            raise ConfigError(
+                f"{what}: {shown(word)} is not name=value with one of "
+                f"{', '.join(kinds)}"
+            )
+        found[key] = BEST if value == BEST else from_text(value, kinds[key])
+    return found
+
+
 class Cell(NamedTuple):
     """One run of a comparison."""
 
@@ -102,34 +168,35 @@ class Comparison(Job):
     """All runs of a comparison on this rank; each is set up as those of `Job` are."""
 
     def run(self, argv: Sequence[str]) -> int:
-        """Do the runs that are not done yet, and write the table and the figures."""
+        """Do the runs that are not done yet, and write the table and the figures.
+
+        All checks come before the first change of the folder.
+        """
         try:
             collectively(self.world, self._read, list(argv))
         except SystemExit:  # --help
             return OK
-        given, done = self.given, from_rank_0(self.world, self._done)
-        cells = [
-            Cell(*parts)
-            for parts in product(
-                range(1, given.seeds + 1), given.topology, self.sendings, self.methods
-            )
-        ]
+        seeds, graphs = range(1, self.given.seeds + 1), self.given.topology
+        every = product(seeds, graphs, self.sendings, self.methods)
+        cells = [Cell(*parts) for parts in every]
+        self.done: Table = from_rank_0(self.world, self._read_done)
+        left = [cell for cell in cells if _digest(self._facts(cell)) not in self.done]
+        for cell in left:
+            if cell.seed == left[0].seed:
+                self._prepare(cell)
+                self._make(cell)
+        if left:
+            collectively(self.world, self._append, "\n")  # a job may leave half a line
         rows, bar = [], Bar(len(cells), "runs")
         for k, cell in enumerate(cells):
-            facts = self._facts(cell) | {"settings": _digest(self._common)}
+            facts = self._facts(cell)
             key = _digest(facts)
-            if key not in done:
-                self._keep(done, key, facts | self._cell(cell, done))
-            rows.append(done[key])
+            if key not in self.done:
+                self._keep(key, facts | self._cell(cell))
+            rows.append(self.done[key])
             if self.world.rank == 0 and bar.due():
                 bar.show(k + 1)
-        about, names = self._sentence(), list(self.networks)
-        folder, report = Path(given.out), self.config.report
-
-        def write() -> str:
-            return write_comparison(folder, rows, about, names, report)
-
-        print_out(from_rank_0(self.world, write))
+        print_out(from_rank_0(self.world, lambda: self._write(rows)))
         return OK
 
     def _read(self, argv: list[str]) -> None:
@@ -155,10 +222,12 @@ class Comparison(Job):
             require(*REPORT)
         self.given, self.config = given, config
         self.machines = [""] * self.world.size
-        self.methods = [parse_method(text) for text in given.method or ["snap"]]
-        usual = config.options["sending"]
-        texts = given.payload or [str(config.payload)]
-        self.sendings = {text: parse_sending(text, usual) for text in texts}
+        self.methods = [Method.parse(text) for text in given.method or ["snap"]]
+        self.sendings, usual = dict[str, Sending](), vars(config.options["sending"])
+        for text in given.payload or [str(config.payload)]:
+            payload, _, more = text.partition(",")
+            own = _parse_settings(f"payload {shown(text)}", more, Sending)
+            self.sendings[text] = Sending(**(usual | {"payload": payload} | own))
         for method, sending in product(self.methods, self.sendings.values()):
             if isinstance(made := method.build(), Scheme):
                 check_drop(sending, name_of(made))
@@ -167,10 +236,10 @@ class Comparison(Job):
         usual_nodes = self.world.size if self.over_mpi else config.traits.nodes
         self.n_nodes = config.nodes or usual_nodes
         # what decides the numbers of all cells
-        self._common = config.deciding() | identity.versions() | {
+        self._common = _digest(config.deciding() | identity.versions() | {
             "to": given.to, "work": given.work, "nodes": self.n_nodes,
             "networks": " ".join(one.to_toml() for one in self.networks.values()),
-        }  # fmt: skip
+        })  # fmt: skip
         self._loaded = (0, "")  # seed and graph
         self._data_of = (0, 0)  # seed and number of nodes
 
@@ -179,45 +248,72 @@ class Comparison(Job):
         return {
             "problem": self.config.problem, "topology": cell.topology,
             "nodes": self.n_nodes, "method": cell.method.text,
-            "payload": cell.payload, "seed": cell.seed,
+            "payload": cell.payload, "seed": cell.seed, "settings": self._common,
         }  # fmt: skip
 
-    def _cell(self, cell: Cell, done: Table) -> Table:
+    def _cell(self, cell: Cell) -> Table:
         """Run one cell; return what it took, on rank 0."""
-        best, tuned, name = None, "", cell.method.tuned
-        if name:
-            best = self._tune(cell, done)
+        best, tuned = None, ""
+        if cell.method.tuned:
+            best = self._tune(cell)
             if best is None:
-                return {"ended": f"no {name} found", "tuned": ""}
-            tuned = f"{name}={best:.4g}"
+                return {"ended": f"no {cell.method.tuned} found", "tuned": ""}
+            tuned = f"{cell.method.tuned}={best:.4g}"
         watch = self._run(cell, best, self.config.max_iter)
         over_tree = getattr(cell.method.make, "uses_tree", False)
-        wire = Wire(self.networks, self.given.work, over_tree)
-        found = measure(self.world, self.graph, watch, wire)
-        about = {"coordinates": self.plan.name, "known": self._setting.known}
+        found = measure(
+            self.world, self.graph, watch, self.networks, self.given.work, over_tree
+        )
+        about = {"coordinates": self.plan.name, "known": self._known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
         return {"tuned": tuned, **about, **found}
+
+    def _make(self, cell: Cell, best: float | None = None) -> Scheme | Algorithm:
+        """Return the method of a cell; raise if it is not for the problem."""
+        made = cell.method.build(best)
+        if isinstance(made, Algorithm):
+            first, sending = (
+                self.problems[min(self.problems)],
+                self.sendings[cell.payload],
+            )
+            kind = Kind.RAW if self.plan.kind is Kind.RAW else Kind.METRIC
+            check_suited(made, first, kind, sending, self.schedule)
+        return made
 
     def _run(self, cell: Cell, best: float | None, cap: int) -> Watch:
         """Run a method, until its nodes have arrived or ``cap`` iterations are done."""
         self._prepare(cell)
-        made, sending = cell.method.build(best), self.sendings[cell.payload]
-        if isinstance(made, Algorithm):
-            first = next(iter(self._setting.problems.values()))
-            kind = Kind.RAW if self.plan.kind is Kind.RAW else Kind.METRIC
-            check_suited(made, first, kind, sending, self.schedule)
-        arrival, world = Arrival(self.given.to, cap), self.world
+        made, arrival = self._make(cell, best), Arrival(self.given.to, cap)
+        watch = Watch(self.world, self._distance, arrival)
+        common: Table = {
+            "sending": self.sendings[cell.payload], "schedule": self.schedule,
+            "callbacks": [watch], "comm": self.world.comm,
+        }  # fmt: skip
         self._is_alone = True
-        found = attempt(
-            world, self._setting, self.graph, self.schedule, made, sending, arrival
-        )
+        if isinstance(made, Algorithm):
+            baselines.solve(
+                self.problems, self.graph, made, max_iter=arrival.longest,
+                coordinates=self.config.coordinates, **common,
+            )  # fmt: skip
+        else:
+            try:
+                result = solve(
+                    self.problems, self.graph, scheme=made, record=False, gather="none",
+                    stopping=Stopping(tolerance=0.0, max_iter=arrival.longest),
+                    **self._options, **common,
+                )  # fmt: skip
+                watch.finish(result.traffic)
+            except ProblemError:  # an objective is not finite
+                if self.over_mpi:  # other ranks wait for this one
+                    raise
+                arrival.is_wild = True
         self._is_alone = False
-        return found
+        return watch
 
-    def _tune(self, cell: Cell, done: Table) -> float | None:
+    def _tune(self, cell: Cell) -> float | None:
         """Return the best value of a setting, found on other seeds than those shown."""
-        key = _digest(self._common | self._facts(cell) | {"seed": "tuning"})
-        if key not in done:
+        key = _digest(self._facts(cell) | {"seed": "tuning"})
+        if key not in self.done:
 
             def latest(value: float, cap: int) -> int | None:
                 last = 0
@@ -231,9 +327,15 @@ class Comparison(Job):
             start = 1.0
             if issubclass(cell.method.make, Scheme):
                 self._prepare(cell._replace(seed=TUNING[0]))
-                start = usual_penalty(self.world, self._setting, self.graph)
-            self._keep(done, key, find_best(latest, start, self.config.max_iter))
-        found: float | None = done[key]
+                result = solve(
+                    self.problems, self.graph, scheme=Fixed(eta0="auto"), record=False,
+                    stopping=Stopping(tolerance=0.0, max_iter=1), gather="none",
+                    comm=self.world.comm, **self._options,
+                )  # fmt: skip
+                usual = np.sort(self.world.joined(result.penalties.eta0, True)[0])
+                start = float(np.exp(np.log(usual).mean()))
+            self._keep(key, find_best(latest, start, self.config.max_iter))
+        found: float | None = self.done[key]
         return found
 
     def _prepare(self, cell: Cell) -> None:
@@ -246,19 +348,21 @@ class Comparison(Job):
         self.build_graph()
         if self._data_of != (seed, self.graph.n_nodes):
             self.load_data()
-            self._setting, self._data_of = self._goal(), (seed, self.graph.n_nodes)
+            self._set_goal()
+            self._data_of = seed, self.graph.n_nodes
         self.config, self._loaded = config, (seed, topology)
 
-    def _goal(self) -> Setting:
-        """Return the problems of a seed, and the distance to compare with the goal."""
-        config, world = self.config, self.world
+    def _set_goal(self) -> None:
+        """Set the distance to compare with the goal, and the options of `solve`."""
+        config, targets, name = self.config, self.targets, "angle_to_centralised"
         names = ("coordinates", "init", "seed")
-        options = {name: getattr(config, name) for name in names}
+        self._options: Table = {key: getattr(config, key) for key in names}
         if not config.has_subspace:
-            found = find_optimum(world, self.problems, self.graph, self.given.to)
-            return found._replace(options=options)
-        targets = self.targets
-        if "angle_to_centralised" not in targets.W:
+            self._distance, self._known = find_optimum(
+                self.world, self.problems, self.graph, self.given.to
+            )
+            return
+        if name not in targets.W:
             raise ConfigError(
                 "with missing entries the centralised subspace is not known, so "
                 "methods cannot be compared; use complete data"
@@ -268,51 +372,98 @@ class Comparison(Job):
             most = float(abs(theta).max())
             if not most < 1e100:  # it diverges, which an angle does not show
                 return most
-            return float(targets.angles("angle_to_centralised", theta).max())
+            return float(targets.angles(name, theta).max())
 
-        return Setting(self.problems, angle, options | {"bound_angle": False})
+        self._distance, self._known = angle, 0.0
+        self._options["bound_angle"] = False
 
-    def _sentence(self) -> str:
-        """Return what is compared, in a sentence or two."""
-        given, config = self.given, self.config
+    def _read_done(self) -> Table:
+        """Return the finished runs of the folder, on rank 0."""
+        file, done = Path(self.given.out) / CELLS, Table()
+        with writing(file.parent):
+            text = file.read_text("utf-8") if file.exists() else ""
+        for line in text.splitlines():
+            with suppress(ValueError):  # the job was ended while it wrote this
+                key, done[key] = json.loads(line)
+        return done
+
+    def _keep(self, key: str, found: object) -> None:
+        """Note a finished run, and append it to the folder, on rank 0."""
+        self.done[key] = found
+        collectively(self.world, self._append, f"{json.dumps([key, found])}\n")
+
+    def _append(self, line: str) -> None:
+        """Append to the file of finished runs, on rank 0."""
+        if self.world.rank == 0:
+            folder = Path(self.given.out)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                with open(folder / CELLS, "a", encoding="utf-8") as file:
+                    file.write(line)
+
+    def _write(self, rows: Sequence[Row]) -> str:
+        """Write the tables, figures and page of all runs; return the text to print."""
+        given, config, folder = self.given, self.config, Path(self.given.out)
         goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
         if config.has_subspace:
             goal = f"{given.to:g} degrees of the centralised subspace"
         tuned = [method.text for method in self.methods if method.tuned]
-        said = f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
-        said += f"within {goal}; coordinates {config.coordinates}. "
-        said += f"Seconds are modelled, with {given.work:g} s of work per node and "
-        said += "iteration; bytes and seconds are with set-up and end."
-        if tuned:
-            said += f" Tuned on other seeds: {', '.join(tuned)}."
-        return said
+        about = (
+            f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
+            f"within {goal}; coordinates {config.coordinates}. Seconds are modelled, "
+            f"with {given.work:g} s of work per node and iteration; bytes and seconds "
+            "are with set-up and end."
+        ) + f" Tuned on other seeds: {', '.join(tuned)}." * bool(tuned)
+        lines = self._table(rows)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = f"{about}\n\n"
+        for line in (lines[0], ["-" * width for width in widths], *lines[1:]):
+            words = [word.ljust(n) for word, n in zip(line, widths, strict=True)]
+            text += f"| {' | '.join(words)} |\n"
+        write_text(folder / TABLE, text)
+        plain = [{k: v for k, v in row.items() if k != "curve"} for row in rows]
+        curves = [
+            {k: row[k] for k in (*WHAT, "seed")}
+            | dict(zip(row["curve"], point, strict=True))
+            for row in rows
+            if "curve" in row
+            for point in zip(*row["curve"].values(), strict=True)
+        ]
+        for name, found in (("runs.csv", plain), (CURVES, curves)):
+            columns = list(dict.fromkeys(key for row in found for key in row))
+            write_csv(folder / name, columns, found)
+            if find_spec("pyarrow") is not None:
+                import pyarrow as pa
+                from pyarrow import parquet
 
-    def _done(self) -> Table:
-        """Return the finished runs of the folder, on rank 0."""
-        folder, done = Path(self.given.out), Table()
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            with open(folder / CELLS, "a+", encoding="utf-8") as file:
-                file.seek(0)
-                for line in file.read().splitlines():
-                    with suppress(ValueError):  # the job was ended while it wrote this
-                        key, done[key] = json.loads(line)
-                file.write("\n")
-        return done
+                table = pa.table({c: [row.get(c) for row in found] for c in columns})
+                parquet.write_table(table, (folder / name).with_suffix(".parquet"))
+        draw_methods(folder, rows)
+        if not config.report:
+            return f"{text}\n{folder}\n"
+        page = write_methods(folder, about, lines, rows)
+        return f"{text}\n{page.resolve().as_uri()}\n"
 
-    def _keep(self, done: Table, key: str, found: object) -> None:
-        """Note a finished run, and append it to the folder, on rank 0."""
-        done[key] = found
-
-        def append() -> None:
-            if self.world.rank == 0:
-                with (
-                    writing(self.given.out),
-                    open(Path(self.given.out) / CELLS, "a", encoding="utf-8") as file,
-                ):
-                    file.write(f"{json.dumps([key, found])}\n")
-
-        collectively(self.world, append)
+    def _table(self, rows: Sequence[Row]) -> list[list[str]]:
+        """Return medians over the seeds, and quartiles; the first row is the head."""
+        columns = COLUMNS | {
+            f"s, {name}": (f"{name}_seconds", "{:.3g}", 1.0, False)
+            for name in self.networks
+        }
+        lines = [["graph", "method", "payload", *columns, "failed"]]
+        for (graph, method, payload), own in groups(rows):
+            tuned = next((row["tuned"] for row in own if row.get("tuned")), "")
+            line = [graph, f"{method} ({tuned})" if tuned else method, payload]
+            for name, form, unit, quartiles in columns.values():
+                values = [unit * row[name] for row in own if row.get(name) is not None]
+                spread = np.percentile(values, (25, 50, 75)) if values else ()
+                low, middle, high = [form.format(v) for v in spread] or ["-"] * 3
+                shows_all = quartiles and low != high
+                line.append(f"{middle} ({low} to {high})" if shows_all else middle)
+            ended = [row["ended"] for row in own if row["ended"] != "arrived"]
+            failed = f"{len(ended)}: {', '.join(sorted(set(ended)))}" if ended else "0"
+            lines.append([*line, failed])
+        return lines
 
 
 def _digest(facts: Table) -> str:

@@ -1,7 +1,4 @@
-"""Predict new rows by the model of a run, and write the predictions to a CSV file.
-
-Exit codes: 0 success, 2 invalid input, or output that cannot be written.
-"""
+"""``dadmm predict``: predict new rows by the model of a run, into a CSV file."""
 
 from __future__ import annotations
 
@@ -50,10 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--keep", metavar="COLUMNS", default="", help="columns of FILE that are copied "
         "to --out, such as an id, by names or numbers with commas between")  # fmt: skip
     for name in FORMAT:
-        setting = RunConfig.__dataclass_fields__[name]
-        facts = setting.metadata
-        choices = facts["choices"] or None
-        add(f"--{name}", default=setting.default, choices=choices, help=facts["help"])
+        field = RunConfig.__dataclass_fields__[name]
+        choices, text = field.metadata["choices"] or None, field.metadata["help"]
+        add(f"--{name}", default=field.default, choices=choices, help=text)
     with one_blas_thread():
         print_out(predict(parser.parse_args(argv)))
     return 0
@@ -61,14 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def predict(given: Namespace) -> str:
     """Write the predictions, and return what to print."""
-    out = Path(given.out)
-    _check_out(out, given.table, given.force)
+    out, n_rows, n_empty = Path(given.out), 0, 0
+    with writing(out, NO_OUT):
+        kind = files.kind(out)
+    table = given.table.partition("::")[0]
+    if kind == "file" and os.path.exists(table) and os.path.samefile(out, table):
+        raise OutputError(f"{out} is the table itself; choose another --out")
+    if kind != "none" and not given.force:
+        raise OutputError(f"{out} exists; choose another --out, or use --force")
     model = load_model(given.run, unknown=given.unknown, on_missing=given.on_missing)
-    n_rows = n_empty = 0
     with writing(out, NO_OUT), files.replacing(out) as file:
         for frame in _frames(given):
             found = model.columns(frame)
-            columns = _kept(frame, given.keep, found) | found
+            kept = [frame.find(word, "keep") for word in column_names(given.keep)]
+            for name in (name for name in kept if name in found):
+                raise ShardError(
+                    f"--keep has {name!r}, a column of predictions; rename it"
+                )
+            columns = {name: frame.column(name) for name in kept} | found
             file.write(_lines(columns, header=not n_rows).encode())
             first = next(iter(found.values())).tolist()
             n_rows += frame.n_rows
@@ -100,27 +106,6 @@ def _frames(given: Namespace) -> Iterator[Frame]:
     finally:
         if bar is not None:
             bar.close()
-
-
-def _kept(frame: Frame, words: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a table that are copied; raise if a name is taken."""
-    names = [frame.find(word, "keep") for word in column_names(words)]
-    for name in (name for name in names if name in found):
-        raise ShardError(f"--keep has {name!r}, a column of predictions; rename it")
-    return {name: frame.column(name) for name in names}
-
-
-def _check_out(out: Path, table: str, force: bool) -> None:
-    """Raise if the file must not be written."""
-    with writing(out, NO_OUT):
-        kind = files.kind(out)
-    if kind == "none":
-        return
-    file = table.partition("::")[0]
-    if kind == "file" and os.path.exists(file) and os.path.samefile(out, file):
-        raise OutputError(f"{out} is the table itself; choose another --out")
-    if not force:
-        raise OutputError(f"{out} exists; choose another --out, or use --force")
 
 
 def _lines(columns: dict[str, Any], header: bool) -> str:

@@ -27,9 +27,7 @@ COLOURS = {"certified": 32, "stationary": 32, "stopped": 33, "NOT": 31}
 class Bar:
     """Progress: a line that is rewritten on a terminal, in a log a line a minute.
 
-    ``total`` is what there is to do, and ``what`` the name of one unit. Ranks of
-    mpiexec have no terminal, so ``launch/local`` sets ``DADMM_PROGRESS=live`` if it has
-    one.
+    ``total`` is what there is to do, and ``what`` the name of one unit.
     """
 
     def __init__(self, total: int, what: str) -> None:
@@ -39,7 +37,6 @@ class Bar:
         self._start = monotonic()
         self._next = self._start + self._period
         self._width = 0  # of the line on the terminal
-        self._columns = 0
         if self._live:
             from shutil import get_terminal_size  # slow to import
 
@@ -88,6 +85,11 @@ class Bar:
             self._rewrite("")
 
 
+def _is_terminal(stream: TextIO | None, variable: str) -> bool:
+    """Return whether a stream is a terminal, or a launcher says so: ranks have none."""
+    return os.environ.get(variable) == "live" or bool(stream and stream.isatty())
+
+
 def speed(rate: float) -> str:
     """Return a rate as 120/s, 3.5/s or 26.7 s each."""
     if rate < 1:
@@ -95,29 +97,20 @@ def speed(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-def times(ratio: float) -> str:
-    """Return a ratio as 1.3, 42, 9,800 or 2.9e+07."""
-    if ratio >= 1e6:
-        return f"{ratio:.1e}"
-    return f"{ratio:.1f}" if ratio < 10 else f"{float(f'{ratio:.2g}'):,.0f}"
-
-
 def duration(seconds: float) -> str:
     """Return a time as 0:05, 12:34 or 1:02:03."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours:,}:{minutes:02}:{seconds:02}"
-    return f"{minutes}:{seconds:02}"
+    return (
+        f"{hours:,}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    )
 
 
 class Progress(Bar):
     """A callback that shows how far the nodes are from their limits, and failed nodes.
 
-    The bar is the way of the worst criterion of the nodes of this process to its limit,
-    on a logarithmic scale, and the time left follows from how fast it falls. With
-    tolerance 0 there is no limit: the bar is the way to ``max_iter``. ``nodes`` are the
-    nodes of this process.
+    The bar is the way of the worst criterion of the ``nodes`` of this process to its
+    limit, on a logarithmic scale; without a limit the way to ``max_iter``.
     """
 
     def __init__(
@@ -150,28 +143,28 @@ class Progress(Bar):
         needed = level / fall if fall > 0 else math.inf
         about = "about" if needed < most else "at most"
         left = f"{about} {duration(math.ceil(min(needed, most) / rate))} left"
-        words = [f"{times(worst)} times the limit", left]
+        ratio = f"{worst:.1f}" if worst < 10 else f"{float(f'{worst:.2g}'):,.0f}"
+        ratio = f"{worst:.1e}" if worst >= 1e6 else ratio
+        words = [f"{ratio} times the limit", left]
         if worst <= 1:
             words = ["criteria met, until all nodes know it"]
         self.write(1 - max(level, 0.0) / max(self._top, 1e-9), f"{t}", *words, *ending)
 
     def rewind(self, loss: NodeFailure) -> None:
-        """Print the failed nodes, and which parts of the graph continue.
-
-        The rank of the first node that is left does it.
-        """
+        """Print the failed nodes, and which parts of the graph continue."""
         first, *others = loss.components
-        if first[0] not in self._nodes:
+        if first[0] not in self._nodes:  # the rank of this node prints
             return
-        lines = [f"{_named(loss.lost)} failed; {_named(first)} will continue after "
-                 f"iteration {loss.t}"]  # fmt: skip
-        lines += [
-            f"{_named(part)} will continue separately, without a path to them; results "
-            f"in part-{part[0]:05d}"
-            for part in others
-        ]
-        for line in lines:
-            print(f"dadmm: {line}", file=sys.stderr, flush=True)
+        text = (
+            f"dadmm: {_named(loss.lost)} failed; {_named(first)} will continue after "
+            f"iteration {loss.t}\n"
+        )
+        for part in others:
+            text += (
+                f"dadmm: {_named(part)} will continue separately, without a path to "
+                f"them; results in part-{part[0]:05d}\n"
+            )
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def _named(nodes: Sequence[int]) -> str:
@@ -181,10 +174,7 @@ def _named(nodes: Sequence[int]) -> str:
 
 
 def laid_out(text: str) -> str:
-    """Return what a run prints as a terminal shows it: whole words, and a colour.
-
-    Elsewhere it is the text itself. ``NO_COLOR`` and ``TERM=dumb`` leave colours out.
-    """
+    """Return what a run prints as a terminal shows it: whole words, and a colour."""
     if not _is_terminal(sys.stdout, "DADMM_OUTPUT"):
         return text
     from shutil import get_terminal_size
@@ -196,26 +186,20 @@ def laid_out(text: str) -> str:
             line = fill(line, width, subsequent_indent=" " * INDENT,
                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
         lines.append(line)
-    word, space, rest = lines[0].partition(" ")
-    if word in COLOURS and not os.environ.get("NO_COLOR") and (
-        os.environ.get("TERM") != "dumb"
-    ):  # fmt: skip
-        lines[0] = f"\x1b[1;{COLOURS[word]}m{word}\x1b[0m{space}{rest}"
-    return "\n".join(lines)
-
-
-def _is_terminal(stream: TextIO | None, variable: str) -> bool:
-    """Return whether a stream is a terminal, or a launcher that has one says so."""
-    return os.environ.get(variable) == "live" or bool(stream and stream.isatty())
+    text = "\n".join(lines)
+    word, space, rest = text.partition(" ")
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if word in COLOURS and not plain:
+        return f"\x1b[1;{COLOURS[word]}m{word}\x1b[0m{space}{rest}"
+    return text
 
 
 class Signals:
     """A callback that stops the run after the first INT, TERM or USR1.
 
     A later INT or TERM ends this process at once, without results. One request may
-    arrive twice: ``timeout`` signals a process and then its group, and a rank may get
-    one Ctrl-C from the terminal and from mpiexec. So a signal that repeats the first
-    one within ``SAME`` seconds is ignored, once.
+    arrive twice, from ``timeout`` or mpiexec: a signal that repeats the first one
+    within ``SAME`` seconds is ignored, once.
     """
 
     CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
@@ -58,15 +57,14 @@ def describe(job: Job) -> Fit:
         if config.has_subspace and config.data is None:
             encoding = replace(encoding, on_missing="keep")
         with suppress(ProblemError):  # the solution is not finite
+            tolerance = config.tolerance
             model = Model.of(
-                result, config.problem, encoding, settings=flags,
-                tolerance=config.tolerance,
-            )  # fmt: skip
+                result, config.problem, encoding, settings=flags, tolerance=tolerance
+            )
     if config.coordinates == "raw":
         return Fit(model)
     own = list(data.rows.values())
-    parameters = {} if model is None else model.parameters
-    kind = None if model is None else model.kind
+    kind, parameters = (model.kind, model.parameters) if model else (None, {})
     if data.whole is not None and config.has_subspace:  # each rank has all rows
         ends = [shard.bounds(len(data.whole), n_nodes, i) for i in range(n_nodes)]
         alone = lambda values, *_: values[0]  # noqa: E731 (in place of a sum)
@@ -82,17 +80,16 @@ def describe(job: Job) -> Fit:
     alpha = getattr(next(iter(job.problems.values())), "alpha", 0.0)
     has_errors = config.traits.has_errors and alpha == 0.0
     if has_errors and result.coordinates == "metric" and result.converged:
-        d, has_intercept = len(model.feature_names), "intercept" in parameters
-        eye = np.eye(d + has_intercept)
-        parts = {"coef": eye[:, :d]} | (
-            {"intercept": eye[:, d]} if has_intercept else {}
-        )
+        d = len(model.feature_names)
+        eye = np.eye(d + ("intercept" in parameters))
+        parts = {"coef": eye[:, :d]}
+        if "intercept" in parameters:
+            parts["intercept"] = eye[:, d]
         to_table = np.column_stack([*model.encoding.to_table_units(parts).values()]).T
         values = scores.standard_errors(
             total, model.kind, parameters, own, to_table, found.variance
         )
-        names = _names(model, "intercept" in model.table_parameters)
-        errors = dict(zip(names, map(known, values.tolist()), strict=True))
+        errors = dict(zip(_names(model), map(known, values.tolist()), strict=True))
     origin = model.origin._replace(n_rows=found.n_rows)
     return Fit(replace(model, origin=origin), found, by_node, errors)
 
@@ -173,42 +170,42 @@ def names_of(result: Result, features: Names, model: Model | None) -> Named:
         if certificate is not None:
             parts = views(certificate.coefficients)._asdict()
             bounds = _by_name(model, model.encoding.to_table_units(parts, bounds=True))
-        end = _names(model, True, [])
-        entries = _names(model, False) + end * ("intercept" in model.parameters)
+        ends = ["intercept"] * ("intercept" in model.parameters)
+        entries = [*_names(model, model.feature_names), *_names(model, ends)]
         return Named(entries, _by_name(model, model.table_parameters), bounds)
     shapes, names = result.layout.shapes, list[str]()
-    linear = features is not None and shapes.get("coef") == (len(features),)
+    columns = list(features or ())
+    linear = features is not None and shapes.get("coef") == (len(columns),)
     for part, shape in shapes.items():
-        if part == "coef" and features is not None and linear:
-            names += features
+        if part == "coef" and linear:
+            names += columns
         else:
             places = [list(place) for place in np.ndindex(shape)]
             names += [f"{part}{place}" if place else part for place in places]
     values = dict(zip(names, result.solution.tolist(), strict=True))
-    wanted = {*(features or ()), *(["intercept"] * (shapes.get("intercept") == ()))}
+    wanted = {*columns, *(["intercept"] * (shapes.get("intercept") == ()))}
     named = {name: values[name] for name in names if linear and name in wanted}
     limits = [] if certificate is None else certificate.coefficients.tolist()
     return Named(names, named, dict(zip(names, map(known, limits), strict=False)))
 
 
-def _names(
-    model: Model, intercept: bool, columns: Sequence[str] | None = None
-) -> list[str]:
+def _names(model: Model, columns: Sequence[str] | None = None) -> list[str]:
     """Return names of coefficients; with several classes they are as ``blue: age``."""
-    words = [*(model.feature_names if columns is None else columns)]
-    words += ["intercept"] * intercept
+    if columns is None:
+        has_intercept = "intercept" in model.table_parameters
+        columns = [*model.feature_names, *["intercept"] * has_intercept]
     if model.parameters["coef"].ndim == 1:
-        return words
-    return [f"{label(k)}: {name}" for k in model.classes.tolist() for name in words]
+        return [*columns]
+    return [f"{label(k)}: {name}" for k in model.classes.tolist() for name in columns]
 
 
 def _by_name(model: Model, parts: Mapping[str, Array]) -> dict[str, float | None]:
     """Return numbers of the coefficients by name: by class, intercept last."""
-    columns: list[Matrix] = [np.atleast_2d(parts["coef"])]
+    numbers: list[Matrix] = [np.atleast_2d(parts["coef"])]
     if "intercept" in parts:
-        columns.append(np.reshape(parts["intercept"], (-1, 1)))
-    names = _names(model, "intercept" in parts)
-    return dict(zip(names, map(known, np.hstack(columns).ravel()), strict=True))
+        numbers.append(np.reshape(parts["intercept"], (-1, 1)))
+    values = map(known, np.hstack(numbers).ravel())
+    return dict(zip(_names(model), values, strict=True))
 
 
 def gather_motion(
@@ -224,10 +221,9 @@ def gather_motion(
 def arrays(
     result: Result, features: Names, frames: Matrix | None, adrift: bool
 ) -> dict[str, Array]:
-    """Return the arrays of result.npz, on rank 0.
+    """Return the arrays of result.npz, on rank 0; ``frames`` is of `gather_motion`.
 
-    ``frames`` is the motion of all cameras. A structure that is ``adrift``, known up to
-    a translation, is centred at the origin.
+    A structure that is ``adrift``, known up to a translation, is centred at the origin.
     """
     found: Table = result.layout.views(result.theta)._asdict()
     found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
@@ -247,24 +243,17 @@ def arrays(
     return found | {name: value for name, value in traffic if name.startswith(counted)}
 
 
-def write_imputed(
-    folder: Path,
-    problems: Mapping[int, Problem],
-    rows: Mapping[int, Rows],
-    result: Result,
-) -> None:
-    """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
-
-    A file has the filled ``samples``, the ``variances`` of the imputed entries, and the
-    ``latent`` means. Only the owner can read it. The folder is made if it is on
-    another machine.
-    """
+def write_imputed(job: Job) -> None:
+    """Write the imputed samples of each node; the folder may be on another machine."""
+    folder = job.rows.home
+    if not job.targets.gaps:
+        return
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for i, problem in problems.items():
+    for i, problem in job.problems.items():
         if isinstance(problem, IncompletePPCA):
-            theta, x = result.of(i), rows[i].X
+            theta, x = job.result.of(i), job.data.rows[i].X
             filled, variances = problem.impute(theta, x)
-            found = {"samples": filled, "variances": variances}
-            found["latent"] = problem.latent(theta, x)
+            latent = problem.latent(theta, x)
+            found = {"samples": filled, "variances": variances, "latent": latent}
             write_arrays(folder / f"imputed-{i:05d}.npz", found, private=True)

@@ -1,14 +1,12 @@
 """``dadmm sweep``: run a grid of settings, and write a table of the results.
 
-In the folder of a sweep, ``NAME/`` is a run, ``tasks/K.toml`` has the settings of run
-K, and ``logs/`` has the output of all. A run keeps its number when the grid grows.
+In its folder, ``tasks/K.toml`` has the settings of run K, which keeps its number when
+the grid grows, ``NAME/`` is the run, and ``logs/`` has the output of all.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -26,14 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-from dadmm.core import files, schema
+from dadmm.core import documents, files, schema
 from dadmm.core.arguments import Parser, program, reports_errors
 from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
-from dadmm.runs.config import RunConfig, check_harmless
-from dadmm.runs.flags import typed
+from dadmm.runs.config import RunConfig, check_harmless, typed
 from dadmm.runs.folder import LOCK, RunFolder
 
 TASKS, LOGS, TABLE = "tasks", "logs", "table.csv"
@@ -60,10 +57,8 @@ GRID.toml, for 12 runs:
 
 
 def make_parser() -> Parser:
-    kind = RawDescriptionHelpFormatter
-    parser = Parser(
-        "sweep", ABOUT, epilog=EXAMPLE, allow_abbrev=False, formatter_class=kind
-    )
+    how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
+    parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
     add = parser.add_argument
     add("grid", metavar="GRID.toml", help="the settings, or the folder of a sweep")
     add("--out", metavar="DIR", help="folder of the sweep")
@@ -108,20 +103,19 @@ class Sweep:
         self.folder, self.trust = folder, ["--trust"] * trust
         self.tasks: dict[str, str] = {}
         self.chosen: dict[str, RunConfig] = {}  # the runs of a grid
-        while files.kind(file := self._file(len(self.tasks))) != "none":
+        while files.kind(file := self.file(len(self.tasks))) != "none":
             table = read_toml(file)
             name = Path(str(table.get("out"))).name
             if not re.fullmatch(r"(?!\.|logs$|tasks$)[\w.,=+-]+", name):
                 raise ConfigError(f"{file} is damaged: out is not the folder of a run")
             self.tasks[name] = _toml(table)
         self._before = dict(self.tasks)
+        path = os.path.abspath(folder).encode()
+        self._job = f"dadmm-{hashlib.sha256(path).hexdigest()[:8]}"  # in Slurm
 
-    def _file(self, number: int) -> Path:
+    def file(self, number: int) -> Path:
+        """Return the file with the settings of a run."""
         return self.folder / TASKS / f"{number}.toml"
-
-    def arguments(self, name: str) -> list[str]:
-        """Return the arguments of ``dadmm run`` for a run."""
-        return ["--config", str(self._file([*self.tasks].index(name))), *self.trust]
 
     def plan(self, file: str, ranks: int | None) -> None:
         """Add the runs of a grid; raise if one of them cannot be run."""
@@ -172,10 +166,10 @@ class Sweep:
                     f"{folder / name} is in the queue with other settings; wait for it "
                     "or cancel it, or choose another --out"
                 )
-        left = [
-            name for name, config in self.chosen.items()
+        left = {
+            name: numbers[name] for name, config in self.chosen.items()
             if not read_progress(folder / name).is_done(config.max_iter)
-        ]  # fmt: skip
+        }  # fmt: skip
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock = RunFolder(folder)
@@ -184,28 +178,27 @@ class Sweep:
                 (folder / name).mkdir(exist_ok=True)
             for name, number in numbers.items():
                 if self.tasks[name] != self._before.get(name):
-                    write_text(self._file(number), self.tasks[name])
+                    write_text(self.file(number), self.tasks[name])
         if script is None or not left:
-            codes = Pool(self, len(left)).run(left, at_most or os.cpu_count() or 1)
+            codes = Pool(self, left).run(at_most or os.cpu_count() or 1)
             return self.collect() or int(any(codes))
-        waiting = [numbers[name] for name in left if numbers[name] not in queued]
-        if waiting:
-            self._submit(waiting, f"%{at_most or 4}", rest, shlex.split(script))
-        else:
+        waiting = [number for number in left.values() if number not in queued]
+        if not waiting:
             say("all runs that are left are in the queue")
+            return 0
+        ranks = next(iter(self.chosen.values())).nodes
+        job = self._submit(
+            "-n", str(ranks), f"--array={','.join(map(str, waiting))}%{at_most or 4}",
+            "--output", str(folder / LOGS / "%A_%a.out"), *rest, *shlex.split(script),
+            "--config", str(folder / TASKS / "%a.toml"), *self.trust,
+        )  # fmt: skip
+        later = f"for its table: {program('sweep')} {folder}"
+        say(f"job {job}: {len(waiting)} of {len(self.tasks)} runs; {later}")
         return 0
 
-    def _submit(
-        self, numbers: Sequence[int], limit: str, options: list[str], script: list[str]
-    ) -> None:
-        """Submit these runs as a job array."""
-        config = next(iter(self.chosen.values()))
-        command = [
-            "sbatch", "--parsable", "-n", str(config.nodes), "--job-name", self._job,
-            f"--array={','.join(map(str, numbers))}{limit}",
-            "--output", str(self.folder / LOGS / "%A_%a.out"), *options, *script,
-            "--config", str(self.folder / TASKS / "%a.toml"), *self.trust,
-        ]  # fmt: skip
+    def _submit(self, *words: str) -> str:
+        """Submit a job array, and return its number."""
+        command = ["sbatch", "--parsable", "--job-name", self._job, *words]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
             reason = done.stderr.strip() if done.returncode else ""
@@ -213,17 +206,9 @@ class Sweep:
             reason = f"sbatch: {error.strerror}; run here, without --sbatch"
         if reason:
             for number in range(len(self._before), len(self.tasks)):
-                files.remove(self._file(number))
+                files.remove(self.file(number))
             raise ConfigError(f"Slurm did not accept the array: {reason}")
-        job, count = done.stdout.strip().partition(";")[0], len(self.tasks)
-        later = f"for its table: {program('sweep')} {self.folder}"
-        say(f"job {job}: {len(numbers)} of {count} runs; {later}")
-
-    @property
-    def _job(self) -> str:
-        """The name of the sweep's jobs in Slurm."""
-        path = os.path.abspath(self.folder)
-        return f"dadmm-{hashlib.sha256(path.encode()).hexdigest()[:8]}"
+        return done.stdout.strip().partition(";")[0]
 
     def queued(self) -> set[int]:
         """Return the numbers of the runs in Slurm's queue."""
@@ -238,26 +223,28 @@ class Sweep:
         """Write the table, with a row per run, and print which are not finished."""
         if not self.tasks:
             raise ConfigError(f"{self.folder} holds no sweep: it has no {TASKS}/0.toml")
-        settings = [read_toml(self._file(k)) for k in range(len(self.tasks))]
+        settings = [read_toml(self.file(k)) for k in range(len(self.tasks))]
         names = dict.fromkeys(key for own in settings for key in own if key != "out")
         varied = [k for k in names if len({str(own.get(k)) for own in settings}) > 1]
         queued, rows = self.queued(), []
         for number, (name, own) in enumerate(zip(self.tasks, settings, strict=True)):
             folder = self.folder / name
             found = read_progress(folder)
-            row = {key: plain(own[key]) for key in varied if key in own}
+            row: Table = {key: plain(own[key]) for key in varied if key in own}
             waits = number in queued and not found.complete
             row["status"] = "in queue" if waits else found.label
-            rows.append(row | _results(found.summary) | {"folder": str(folder)})
+            summary = found.summary
+            row |= {key: summary[key] for key in RESULTS if key in summary}
+            seconds = summary.get("seconds", {}).items()
+            row |= {f"seconds_{phase}": value for phase, value in seconds}
+            row |= summary.get("metrics", {})
+            row = {k: v for k, v in row.items() if not isinstance(v, dict | list)}
+            rows.append(row | {"folder": str(folder)})
             if not found.complete:
                 print(f"{row['status']:<14}{folder}")
         columns = list(dict.fromkeys(key for row in rows for key in row))
         columns.sort(key=lambda key: key == "folder")  # the longest one comes last
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.folder / TABLE, text.getvalue())
+        documents.write_csv(self.folder / TABLE, columns, rows)
         totals = Counter(row["status"] for row in rows)
         counts = ", ".join(f"{count} {status}" for status, count in totals.items())
         say(f"{len(rows)} runs: {counts}; table in {self.folder / TABLE}")
@@ -265,27 +252,27 @@ class Sweep:
 
 
 class Pool:
-    """Run each task in a process on this machine, a few at a time.
+    """Run tasks, each in a process on this machine, a few at a time.
 
     The first signal stops them at a common iteration, the second kills them.
     """
 
-    def __init__(self, sweep: Sweep, of: int) -> None:
-        self._sweep, self._of, self._signals = sweep, of, 0
+    def __init__(self, sweep: Sweep, tasks: dict[str, int]) -> None:
+        self._sweep, self._tasks, self._signals = sweep, tasks, 0
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended, self._start = itertools.count(1), time.monotonic()
 
-    def run(self, names: Sequence[str], at_most: int) -> list[int]:
-        """Run tasks, `at_most` at a time; return their exit codes."""
+    def run(self, at_most: int) -> list[int]:
+        """Run the tasks, `at_most` at a time; return their exit codes."""
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.stop)
         with ThreadPoolExecutor(at_most) as pool:
-            return list(pool.map(self._run_task, names))
+            return list(pool.map(self._run_task, self._tasks))
 
     def _run_task(self, name: str) -> int:
         """Run a task to its end; return its exit code."""
-        sweep, folder = self._sweep, self._sweep.folder / name
-        words = sweep.arguments(name)
+        sweep, folder, of = self._sweep, self._sweep.folder / name, len(self._tasks)
+        words = ["--config", str(sweep.file(self._tasks[name])), *sweep.trust]
         given = RunConfig.from_argv(words)
         given.config.settle(given.config.nodes or 1)
         planned = attempt.plan_attempt(given, words, folder, given.config.nodes or 1)
@@ -308,8 +295,8 @@ class Pool:
         if code and not (self._signals and code < 0):  # no signal of ours ended it
             attempt.write_failure(folder, code, f"see {output}")
         done, minutes = next(self._ended), (time.monotonic() - self._start) / 60
-        left = minutes * (self._of - done) / done
-        when = f"{done} of {self._of} in {minutes:.1f} min, about {left:.1f} left"
+        left = minutes * (of - done) / done
+        when = f"{done} of {of} in {minutes:.1f} min, about {left:.1f} left"
         say(f"{name}: {read_progress(folder).label} ({when})")
         return code
 
@@ -343,12 +330,3 @@ def plain(value: object) -> str:
 
 def _toml(settings: Table) -> str:
     return "".join(f"{key} = {toml_value(value)}\n" for key, value in settings.items())
-
-
-def _results(summary: Table) -> Table:
-    """Return the columns of a run's results, of numbers and words only."""
-    found = {key: summary[key] for key in RESULTS if key in summary}
-    seconds = summary.get("seconds", {})
-    found |= {f"seconds_{name}": value for name, value in seconds.items()}
-    found |= summary.get("metrics", {})
-    return {k: v for k, v in found.items() if not isinstance(v, dict | list)}

@@ -1,36 +1,29 @@
-"""One cell of a comparison: a method on a problem and a graph, until it has arrived.
+"""One run of a comparison: when its nodes have arrived, and what was sent until then.
 
-Two numbers are measured, because nodes can leave the goal again. ``first`` is the first
-iteration in which every node is within the goal. ``for_good`` is the iteration after
-which every node stays within it: the run goes on for half as many iterations again, and
-for at least `STAY`. What is sent is counted until ``for_good``.
+In iteration ``first`` every node is within the goal for the first time; from
+``for_good`` on every node stays, for half as many iterations again and at least `STAY`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
-from dadmm import baselines
-from dadmm.comm.sending import Sending
 from dadmm.comm.traffic import Traffic
 from dadmm.comm.world import World
 from dadmm.core.documents import Table
-from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem, TransformableProblem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
-from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
-from dadmm.penalty import Fixed, Scheme
 from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 from dadmm.timing.network import Network
-from dadmm.timing.replay import Replay, tree_seconds
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Replay, Trace, tree_seconds
 
 STAY = 50  # iterations that the nodes must stay within the goal, at least
 BLOCK = 25  # iterations after which ranks tell each other their errors
@@ -39,23 +32,7 @@ STEADY = 100  # exchanges that are simulated; if all are alike, the others follo
 POINTS = 100  # of a curve
 PER_DECADE = 8  # values of a setting that are tried
 FINEST = 1e-11  # tolerance of the run that finds the optimum
-
-
-class Setting(NamedTuple):
-    """On what methods are compared: the problems of this process, and the goal."""
-
-    problems: Mapping[int, Problem]
-    distance: Callable[[Matrix], float]  # largest of the nodes of this process
-    options: Table  # coordinates, init and seed of `dadmm.solve`
-    known: float = 0.0  # bound on the error of the optimum
-
-
-class Wire(NamedTuple):
-    """On which networks seconds are modelled, and how long a node computes."""
-
-    networks: Mapping[str, Network]
-    work: float  # seconds of a node in an iteration
-    over_tree: bool  # whether an iteration is a sum over the tree
+Distance = Callable[[Matrix], float]  # the largest of the nodes of this process
 
 
 class Arrival:
@@ -70,11 +47,8 @@ class Arrival:
         self.for_good: int | None = None
         self.is_wild = False
         self._since: int | None = None  # the nodes are within the goal since then
-
-    @property
-    def longest(self) -> int:
-        """The iteration in which both numbers are known at the latest."""
-        return BLOCK * -(-_horizon(self.cap) // BLOCK)
+        #: the iteration in which both numbers are known at the latest
+        self.longest = BLOCK * -(-_horizon(cap) // BLOCK)
 
     def known(self, t: int, error: float) -> bool:
         """Note iteration ``t``; return whether both numbers are known."""
@@ -105,13 +79,11 @@ def _horizon(entered: int) -> int:
 class Watch:
     """A callback that notes errors and what is sent, until it is known what it took."""
 
-    def __init__(
-        self, world: World, distance: Callable[[Matrix], float], arrival: Arrival
-    ) -> None:
+    def __init__(self, world: World, distance: Distance, arrival: Arrival) -> None:
         self._world, self._distance, self.arrival = world, distance, arrival
         self.errors: list[float] = []  # of all nodes, up to the last block
         self.bytes: list[np.ndarray] = []  # (E,) of this process, by iteration
-        self._messages: list[int] = []
+        self.messages: list[int] = []
         self._own: list[float] = []
         self._is_over = False
 
@@ -125,44 +97,30 @@ class Watch:
         summed, self._before = tree - self._before, tree.copy()
         self.bytes.append(lengths + summed[:, 1])
         self.is_broadcast = run.is_broadcast
-        self._messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
+        self.messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
         self.shared = run.exchange.collectives.tolist()
         self._own.append(self._distance(run.theta))
         if t % BLOCK == 0 and not self._is_over:
             own = np.array(self._own[-BLOCK:])
             everyone = self._world.joined(own, True)[0].reshape(-1, BLOCK)
-            for k, error in enumerate(everyone.max(axis=0).tolist()):
+            for at, error in enumerate(everyone.max(axis=0).tolist(), t - BLOCK + 1):
                 self.errors.append(error)
-                at = t - BLOCK + 1 + k
                 self._is_over = self._is_over or self.arrival.known(at, error)
         return "stop" if self._is_over else None
 
     def finish(self, traffic: Traffic) -> None:
-        """Note the sums at the end; ``traffic`` is of the nodes of this process."""
+        """Note the sums at the end, which only `dadmm.solve` sends."""
         by_edge = np.array([traffic.tree_messages, traffic.tree_bytes]).T
         self.end = by_edge[np.argsort(np.argsort(self.arcs))] - self.setup
-
-    def gathered(self, until: int) -> tuple[Matrix, int]:
-        """Return (E, 5 + until), on rank 0, and the messages of all nodes.
-
-        The columns are messages and bytes of set-up and of the end, bytes of the
-        opening messages, and of each iteration.
-        """
-        columns = [self.arcs, *self.setup.T, *self.end.T, self.opening]
-        rows = self._world.gather(np.array([*columns, *self.bytes[:until]]).T)
-        told = sum(self._messages[:until]) + int((self.opening > 0).sum())
-        told += int((self.setup + self.end)[:, 0].sum())
-        messages = self._world.gather(np.array([[told]]))
-        return rows[np.argsort(rows[:, 0]), 1:], int(messages.sum())
 
 
 def find_optimum(
     world: World, problems: Mapping[int, Problem], graph: Topology, to: float
-) -> Setting:
-    """Return the distance from the pooled optimum of a convex problem.
+) -> tuple[Distance, float]:
+    """Return the distance from the pooled optimum, and a bound on its own error.
 
     It is ``|F (theta - best)| / |F best|``, where F'F is the Hessian of the sum of all
-    f_i at the optimum. A certified run finds the optimum.
+    f_i at the optimum, which a certified run finds.
     """
     own = [cast("TransformableProblem", problem) for problem in problems.values()]
     if not getattr(own[0], "convex", False) or not hasattr(own[0], "rows"):
@@ -191,51 +149,21 @@ def find_optimum(
         off = (theta - best) @ F.T
         return float(np.sqrt(np.vecdot(off, off)).max() / size)
 
-    return Setting(problems, distance, {}, known)
+    return distance, known
 
 
-def attempt(
+def measure(
     world: World,
-    setting: Setting,
     graph: Topology,
-    schedule: Schedule | None,
-    method: Scheme | baselines.Algorithm,
-    sending: Sending,
-    arrival: Arrival,
-) -> Watch:
-    """Run a scheme or an algorithm; return what was seen.
+    watch: Watch,
+    networks: Mapping[str, Network],
+    work: float,
+    over_tree: bool,
+) -> Table:
+    """Return what was sent until the nodes arrived, on rank 0; all ranks call it.
 
-    Only `dadmm.solve` sends sums at the end.
+    A node works ``work`` seconds in an iteration, which may be a sum over the tree.
     """
-    watch = Watch(world, setting.distance, arrival)
-    common: Table = {
-        "sending": sending, "schedule": schedule, "callbacks": [watch],
-        "comm": world.comm,
-    }  # fmt: skip
-    hosted = setting.problems
-    options = dict(setting.options)
-    if isinstance(method, baselines.Algorithm):
-        baselines.solve(
-            hosted, graph, method, max_iter=arrival.longest,
-            coordinates=options["coordinates"], **common,
-        )  # fmt: skip
-        return watch
-    try:
-        result = solve(
-            hosted, graph, scheme=method, record=False, gather="none",
-            stopping=Stopping(tolerance=0.0, max_iter=arrival.longest),
-            **options, **common,
-        )  # fmt: skip
-        watch.finish(result.traffic)
-    except ProblemError:  # an objective is not finite
-        if world.comm is not None:  # other ranks wait for this one
-            raise
-        arrival.is_wild = True
-    return watch
-
-
-def measure(world: World, graph: Topology, watch: Watch, wire: Wire) -> Table:
-    """Return what was sent until the nodes arrived, on rank 0; all ranks call it."""
     arrival, n = watch.arrival, graph.n_nodes
     found: Table = {
         "first": arrival.first, "for_good": arrival.for_good, "ended": arrival.ended,
@@ -243,19 +171,28 @@ def measure(world: World, graph: Topology, watch: Watch, wire: Wire) -> Table:
     until = arrival.for_good or min(arrival.cap, len(watch.errors))
     if not watch.bytes:
         return found
-    rows, messages = watch.gathered(until)
+    columns = [watch.arcs, *watch.setup.T, *watch.end.T, watch.opening]
+    rows = world.gather(np.array([*columns, *watch.bytes[:until]]).T)
+    told = sum(watch.messages[:until]) + int((watch.opening > 0).sum())
+    told += int((watch.setup + watch.end)[:, 0].sum())
+    messages = int(world.gather(np.array([[told]])).sum())
     if world.rank:
         return found
+    rows = rows[np.argsort(rows[:, 0]), 1:]  # (E, 5 + until)
     setup, end, opening, sent = rows[:, :2], rows[:, 2:4], rows[:, 4], rows[:, 5:].T
     calls, shared = watch.shared  # collectives, also of iterations that are not counted
     each = sent.sum(axis=1) + shared / max(calls, 1)
     before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
     clocks, ends = {}, {}
-    for name, network in wire.networks.items() if not calls else ():
+    for name, network in networks.items() if not calls else ():
         # the time of collectives is not modelled
-        clocks[name] = tree_seconds(graph, network, setup) + _seconds(
-            graph, network, wire, opening, sent, watch.is_broadcast
-        )
+        if over_tree:  # the same in all iterations
+            first = np.array([sent[0] > 0, sent[0]]).T
+            per = work + tree_seconds(graph, network, first)
+            seconds = np.asarray(per * np.arange(1, len(sent) + 1))
+        else:
+            seconds = _replayed(graph, network, work, opening, sent, watch.is_broadcast)
+        clocks[name] = tree_seconds(graph, network, setup) + seconds
         ends[name] = float(clocks[name][-1]) + tree_seconds(graph, network, end)
     keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
     found["curve"] = {
@@ -268,8 +205,8 @@ def measure(world: World, graph: Topology, watch: Watch, wire: Wire) -> Table:
         after = end[:, 1].sum()
         by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
         by_node = np.bincount(graph.edges[:, 0], by_edge)
-        first = np.unique(graph.edges[:, 0], return_index=True)[1]
-        sent_once = sent[:, first] if watch.is_broadcast else sent
+        firsts = np.unique(graph.edges[:, 0], return_index=True)[1]
+        sent_once = sent[:, firsts] if watch.is_broadcast else sent
         radio = before + opening.sum() + sent_once.sum() + after
         radio += until * shared / max(calls, 1)
         found |= {
@@ -283,51 +220,30 @@ def measure(world: World, graph: Topology, watch: Watch, wire: Wire) -> Table:
     return found
 
 
-def _seconds(
-    graph: Topology,
-    network: Network,
-    wire: Wire,
-    opening: Vector,
-    sent: Matrix,
+def _replayed(
+    graph: Topology, network: Network, work: float, opening: Vector, sent: Matrix,
     is_broadcast: bool,
-) -> Vector:
-    """Return the modelled time at the end of each iteration."""
-    if wire.over_tree:  # the same in all iterations
-        first = np.array([sent[0] > 0, sent[0]]).T
-        per = wire.work + tree_seconds(graph, network, first)
-        return np.asarray(per * np.arange(1, len(sent) + 1))
+) -> Vector:  # fmt: skip
+    """Return the modelled time at the end of each iteration, with neighbours only."""
     alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
     shown = sent[:STEADY] if alike else sent
     none = np.zeros((len(shown), graph.n_nodes))
     trace = Trace(
-        graph, none + wire.work, none, none, none, shown, opening,
-        is_broadcast=is_broadcast,
-    )  # fmt: skip
+        graph, none + work, none, none, none, shown, opening, is_broadcast=is_broadcast
+    )
     ends: Vector = Replay(trace, network).ends[1:].max(axis=1)
     more = np.arange(1, len(sent) - len(shown) + 1)
     each = (ends[-1] - ends[len(ends) // 2]) / max(len(ends) - 1 - len(ends) // 2, 1)
     return np.append(ends, ends[-1] + each * more)
 
 
-def usual_penalty(world: World, setting: Setting, graph: Topology) -> float:
-    """Return the geometric mean of the penalties of edges with `eta0 = "auto"`."""
-    result = solve(
-        setting.problems, graph, scheme=Fixed(eta0="auto"),
-        stopping=Stopping(tolerance=0.0, max_iter=1), record=False, gather="none",
-        comm=world.comm, **setting.options,
-    )  # fmt: skip
-    every = np.sort(world.joined(result.penalties.eta0, True)[0])
-    return float(np.exp(np.log(every).mean()))
-
-
 def find_best(
     attempt_with: Callable[[float, int], int | None], start: float, cap: int
 ) -> float | None:
-    """Return the value of a setting with which nodes arrive soonest.
+    """Return the value of a setting with which nodes arrive soonest, or None.
 
     Values are ``start`` times powers of ten to the eighth. The search goes up and down
-    by half a decade as long as that is better, then by shorter distances. A run is
-    given up when it is later than the best so far. None arrives: None.
+    by half a decade as long as that is better, then by shorter distances.
     """
     tried: dict[int, int | None] = {}
     best, least = 0, cap

@@ -1,35 +1,4 @@
-"""Codecs: how parameters are written as bytes.
-
-A codec that rounds sends the *difference* between a node's parameters and the
-receiver's copy of them. Both ends add what the bytes say. What was left out is part of
-the next difference (error feedback), so it shrinks with the steps and the optimum is
-exact.
-
-Examples
---------
-A codec of your own says how many bytes a payload has, and writes and reads it. This one
-sends each entry as a whole number from -127 to 127, in units of the largest:
-
->>> import dadmm
->>> import numpy as np
->>> class Whole(dadmm.comm.codec.Codec):
-...     def length(self, layout):
-...         return 8 + layout.shared_size
-...
-...     def write(self, step, layout):
-...         unit = np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300) / 127
-...         numbers = np.round(step / unit).astype(np.int8)
-...         return np.hstack([unit.view(np.uint8), numbers.view(np.uint8)])
-...
-...     def read(self, box, layout):
-...         unit = np.ascontiguousarray(box[:, :8]).view(np.float64)
-...         return unit * box[:, 8:].view(np.int8)
->>> X, y, _ = dadmm.datasets.regression(600, 20)
->>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
->>> sending = dadmm.Sending(payload=Whole())
->>> dadmm.solve(problems, dadmm.Topology.ring(6), sending=sending).status
-'certified'
-"""
+"""Codecs: how parameters are written as bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +19,33 @@ KNOWN = "float64, float32, float16, quantised:4 (bits per entry), topk:0.05 (sha
 class Codec:
     """How a payload is written; each row of the arrays belongs to one neighbour.
 
-    `dadmm.comm.codec` has an example of a codec of your own.
+    A codec that rounds sends the *difference* between a node's parameters and the
+    receiver's copy of them, and both ends add what the bytes say. What was left out is
+    part of the next difference (error feedback), so the optimum is exact.
+
+    Examples
+    --------
+    This codec sends whole numbers from -127 to 127, in units of the largest entry:
+
+    >>> import dadmm
+    >>> import numpy as np
+    >>> class Whole(dadmm.comm.codec.Codec):
+    ...     def length(self, layout):
+    ...         return 8 + layout.shared_size
+    ...
+    ...     def write(self, step, layout):
+    ...         unit = np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300) / 127
+    ...         numbers = np.round(step / unit).astype(np.int8)
+    ...         return np.hstack([unit.view(np.uint8), numbers.view(np.uint8)])
+    ...
+    ...     def read(self, box, layout):
+    ...         unit = np.ascontiguousarray(box[:, :8]).view(np.float64)
+    ...         return unit * box[:, 8:].view(np.int8)
+    >>> X, y, _ = dadmm.datasets.regression(600, 20)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> sending = dadmm.Sending(payload=Whole())
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), sending=sending).status
+    'certified'
     """
 
     differences: ClassVar[bool] = True  # else the parameters themselves are sent
@@ -86,13 +81,13 @@ class Exact(Codec):
 
 @dataclass(frozen=True)
 class Rounded(Codec):
-    """The difference in single or half precision, in units of a power of two.
+    """The difference in 16 or 32 bits per entry, in units of a power of two.
 
-    The payload starts with the power, of the largest entry, in as many bits.
-    Without it, half precision would lose differences below 1e-7.
+    The payload starts with the power, without which half precision would lose
+    differences below 1e-7.
     """
 
-    bits: int  # 16 or 32
+    bits: int
 
     def length(self, layout: Layout) -> int:
         return self.bits // 8 * (1 + layout.shared_size)
@@ -115,8 +110,8 @@ class Quantised(Codec):
 
     For a part whose largest difference is R, the payload has R, rounded up to the first
     2 bytes of its single precision, and for each entry the number of its cell, of
-    ``2^b`` equal cells of ``[-R, R]``. The receiver takes the middle of the cell, so
-    the error is at most ``R / 2^b``. (With 1 bit `snap` diverged.)
+    ``2^b`` equal cells of ``[-R, R]``. The receiver takes its middle, so the error is
+    at most ``R / 2^b``. (With 1 bit `snap` diverged.)
     """
 
     bits: int = schema.entry(8, schema.integer(2, 16))
@@ -161,10 +156,7 @@ def _reach(ranges: np.ndarray, layout: Layout) -> Matrix:
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """A share of the entries of the difference, the largest, with their indices.
-
-    They are sent in single precision; at least one is.
-    """
+    """The largest entries of the difference, at least one, in 32 bits, with indices."""
 
     share: float = schema.entry(
         0.05, schema.number("above 0 and at most 1", lambda x: 0 < x <= 1)
@@ -201,11 +193,7 @@ class TopK(Codec):
 
 
 class Coder:
-    """A codec for one layout; ``length`` is the bytes of a payload.
-
-    ``write`` updates ``sent``, the receiver's copy as the sender knows it, and ``read``
-    updates ``received``, the copy itself: by the same operations, so bits are equal.
-    """
+    """A codec for one layout, whose payloads have ``length`` bytes."""
 
     def __init__(self, codec: Codec, layout: Layout) -> None:
         self._codec, self._layout = codec, layout
@@ -217,7 +205,11 @@ class Coder:
             )
 
     def write(self, theta: Matrix, sent: Matrix, out: Bytes) -> None:
-        """Write theta (rows, size) into out (rows, length) and update ``sent``."""
+        """Write theta (rows, size) into out (rows, length).
+
+        ``sent``, the receiver's copy as the sender knows it, is updated by the same
+        operations as the copy itself, so bits are equal.
+        """
         step = theta - sent if self._codec.differences else theta
         out[...] = self._codec.write(step, self._layout)
         self.read(out, sent)
@@ -235,19 +227,16 @@ def codec_of(payload: str | Codec) -> Codec:
     """Return the codec of a text such as "float32" or "quantised:4", or the object."""
     if isinstance(payload, Codec):
         return payload
-    whole = {
-        "float64": Exact(), "float32": Rounded(32), "float16": Rounded(16),
-        "quantised": Quantised(), "topk": TopK(),
-    }  # fmt: skip
-    if isinstance(payload, str):
-        name, colon, value = payload.partition(":")
-        with contextlib.suppress(ValueError, ConfigError):
-            if name == "quantised" and colon:
-                return Quantised(int(value))
-            if name == "topk" and colon:
-                return TopK(float(value))
-        if payload in whole:
-            return whole[payload]
+    name, colon, value = str(payload).partition(":")
+    with contextlib.suppress(KeyError, ValueError, ConfigError):
+        if name == "quantised" and colon:
+            return Quantised(int(value))
+        if name == "topk" and colon:
+            return TopK(float(value))
+        return {
+            "float64": Exact(), "float32": Rounded(32), "float16": Rounded(16),
+            "quantised": Quantised(), "topk": TopK(),
+        }[str(payload)]  # fmt: skip
     raise ConfigError(
         f"unknown payload {shown(payload)}; choose one of {KNOWN}, or pass an object "
         "of a class derived from dadmm.comm.codec.Codec"

@@ -32,11 +32,11 @@ Plan = Callable[[Sequence[int]], Part]  # of the ranks that are left
 
 
 class Exchange:
-    """Moves the messages of each outbox into the neighbours' inboxes.
+    """Moves the messages of each outbox into the inboxes; here a process has all nodes.
 
-    A process hosts some nodes, by default all in order of degree, and has a row for
-    each of their directed edges. This exchange is for a process that hosts all nodes.
-    Messages have ``size`` entries of theta; ``hosts`` (n_nodes,) are ranks of nodes.
+    There is a row for each directed edge of the process's nodes, which are by default
+    in order of degree. Messages have ``size`` entries of theta; ``hosts`` (n_nodes,)
+    are the ranks of nodes.
     """
 
     #: the exceptions that report a failed rank; none if a failure ends the job
@@ -96,7 +96,6 @@ class Exchange:
         count(self._sent, self.lengths)
 
     def _swap_here(self) -> None:
-        """Move the messages between nodes of this process, whatever their length."""
         out, inbox, other = self.outbox, self.inbox, self._reverse
         # with "clip", take writes into the inbox without a buffer
         np.take(out.header, other, axis=0, out=inbox.header, mode="clip")
@@ -125,7 +124,7 @@ class Exchange:
         raise NotImplementedError
 
     def shrink(self, last: int, plan: Plan) -> tuple[Exchange, list[int], int]:
-        """Return an exchange without failed ranks, and the ranks that are left.
+        """Return an exchange of the ranks that are left, and these ranks.
 
         ``last`` is the last iteration that this process has finished; the last one that
         all have finished is returned too. ``plan`` returns the part of this process.
@@ -155,14 +154,10 @@ class Hosted:
 
     @cached_property
     def tree(self) -> TreeReduction:
-        """Sums over all nodes, by messages along a spanning tree."""
         exchange = self.exchange
         return TreeReduction(self.topology, exchange.private_comm, exchange.hosts)
 
     def total(self, rows: Iterable[Value], *how: Value) -> Value:
-        """Return the values of all nodes merged, given one for each row here.
-
-        ``how`` are the other arguments of `TreeReduction.reduce`.
-        """
+        """Return `TreeReduction.reduce` of values, one for each row here."""
         values = dict(zip(self.nodes.tolist(), rows, strict=True))
         return self.tree.reduce(values, *how)

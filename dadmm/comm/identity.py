@@ -1,7 +1,4 @@
-"""Facts that decide the numbers of a run, to compare ranks, or a run and a checkpoint.
-
-Facts are texts by name: versions and settings as they are, and hashes of long values.
-"""
+"""Facts that decide the numbers of a run, to compare ranks, or it and a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
-Facts = Mapping[str, str]
+Facts = Mapping[str, str]  # by name: values as they are, or hashes of long ones
 KINDS = {"graph": TopologyError, "problems": ProblemError, "layout": ProblemError}
 
 
@@ -33,16 +30,11 @@ def identity(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of dadmm and numpy."""
     return {"dadmm": version.__version__, "numpy": np.__version__}
 
 
 def settings(given: Mapping[str, object]) -> dict[str, str]:
-    """Return settings as texts that are equal if the settings are.
-
-    Numbers are compared by value, dicts by their keys. Of arrays and other objects only
-    their presence counts.
-    """
+    """Return settings as texts that are equal if the settings are, see `_plain`."""
     found: dict[str, str] = {}
     for name, value in given.items():
         if is_dataclass(value) and not isinstance(value, type):
@@ -53,6 +45,7 @@ def settings(given: Mapping[str, object]) -> dict[str, str]:
 
 
 def _plain(value: object) -> str:
+    """Return numbers by value, dicts by their keys, other objects by their presence."""
     if isinstance(value, Mapping):
         return repr([str(name) for name in value])
     if isinstance(value, np.generic):

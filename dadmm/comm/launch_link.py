@@ -1,8 +1,4 @@
-"""The link between this process and the command that started it.
-
-mpiexec or srun sets the rank; `launch/local` watches the processes. Each rank tells it
-every `BEAT` seconds what it does, from before MPI starts to the end of the process.
-"""
+"""The link from this process to `launch/local`, which watches the ranks of a job."""
 
 from __future__ import annotations
 
@@ -23,8 +19,7 @@ from dadmm.core.ranks import rank_and_size
 if TYPE_CHECKING:
     import socket
 
-BEAT = 2.0  # seconds
-
+BEAT = 2.0  # seconds between two lines that say what this rank does
 _launcher: int | None = None  # the connection to the launch command
 
 
@@ -39,9 +34,9 @@ def connect_to_launcher() -> None:
     """Open a connection to ``launch/local``, by which it sees when this rank ends.
 
     Call it before MPI starts: Intel MPI's mpiexec does not report a rank that ends
-    before that. The connection has a high file number and is never closed. The kernel
-    closes it when the process ends, before the connections of MPI. A rank on another
-    host connects over TCP, in a thread, since a firewall may let it wait.
+    before that. The kernel closes the connection when the process ends, before those of
+    MPI. A rank on another host connects over TCP, in a thread, since a firewall may let
+    it wait.
     """
     path = os.environ.get("DADMM_MONITOR", "")
     remote = os.environ.get("DADMM_MONITOR_TCP", "")  # host, port and secret
@@ -64,9 +59,8 @@ def _greet(line: socket.socket, secret: str) -> None:
     import fcntl
     import resource
 
-    rank, size = rank_and_size() or (0, 1)
     about = {"host": os.uname().nodename, "process": os.getpid()}
-    about |= {"rank": rank, "size": size}
+    about |= zip(("rank", "size"), rank_and_size() or (0, 1), strict=True)
     line.sendall(f"{secret}{json.dumps(about)}\n".encode())
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
     handle = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)

@@ -1,23 +1,211 @@
-"""The exchange over MPI: messages between the nodes of different ranks."""
+"""mpi4py with the settings that dadmm needs; collectives, waits, failures; an exchange.
+
+All other modules take MPI from here. Collectives are for use outside the iterations.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from time import monotonic
 from typing import NamedTuple, NoReturn
 
+import mpi4py
 import numpy as np
 
-from dadmm.comm import mpi_library
 from dadmm.comm.exchange import Exchange, Plan
-from dadmm.comm.mpi_library import MPI, agree
+from dadmm.comm.launch_link import tell_launcher
 from dadmm.comm.traffic import Counter, count, count_outside, counter
 from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers, Topology
 
-SHORT = 8192  # bytes of a message that every MPI sends eagerly
-_start = MPI.Prequest.Startall
+mpi4py.rc.thread_level = "single"  # one thread calls MPI; some MPIs are faster then
+# Open MPI's own waits then sleep instead of yielding when ranks outnumber cores.
+os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
+tell_launcher(inside="MPI_Init")
+from mpi4py import MPI as MPI  # noqa: E402
+
+tell_launcher(inside="")
+
+SHORT = 56  # bytes of an array that is sent with its length, in one call
+EAGER = 8192  # bytes of a message that every MPI sends eagerly
+MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 GiB
+POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
+LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
+LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
+MOST_CORES = 4096  # of a host
+_test_all, _start = MPI.Request.Testall, MPI.Prequest.Startall
+
+
+def short_name() -> str:
+    version = MPI.Get_library_version()
+    line = version.strip("\0").strip().splitlines()[0].partition(",")[0]
+    return " ".join(line.replace("Version:", "").split())
+
+
+def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
+    """Count a collective, and wait for it by testing and sleeping in turns.
+
+    It leaves the cores to ranks that still import modules or write files: with blocking
+    collectives 20 ranks on 2 cores took 1.2 times as long to start.
+    """
+    count_outside(n_bytes)
+    pause = 1e-3
+    while not request.Test():
+        time.sleep(pause)
+        pause = min(1.02 * pause, 0.05)  # a rank may wait for minutes
+
+
+def duplicate(comm: MPI.Comm) -> MPI.Comm:
+    """Return a communicator of the same ranks whose messages are apart."""
+    copy, request = comm.Idup()
+    wait_sleeping(request)
+    return copy
+
+
+def gather(
+    comm: MPI.Comm, own: np.ndarray, everywhere: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do `World.joined`; short arrays take one call if all ranks get them."""
+    first = _first_row(own)[: None if everywhere else 8]
+    rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
+    equal = comm.Iallgather if everywhere else comm.Igather
+    wait_sleeping(equal(first, rows), first.nbytes)
+    lengths = rows[:, :8].copy().view(np.int64)[:, 0]
+    if everywhere and lengths.max() * own.itemsize <= SHORT:
+        used = np.arange(SHORT) < lengths[:, None] * own.itemsize
+        return rows[:, 8:][used].view(own.dtype), lengths
+    whole = np.empty(int(lengths.sum()), own.dtype)
+    unequal = comm.Iallgatherv if everywhere else comm.Igatherv
+    wait_sleeping(unequal(own, [whole, lengths.tolist()]), own.nbytes)
+    return whole, lengths
+
+
+def broadcast(comm: MPI.Comm, array: np.ndarray) -> np.ndarray:
+    """Do `World.share_array`."""
+    is_mine, row = comm.rank == 0, _first_row(array)
+    wait_sleeping(comm.Ibcast(row), row.nbytes * is_mine)
+    n_bytes = int(row[:8].view(np.int64)[0]) * array.itemsize
+    if n_bytes <= SHORT:
+        return row[8 : 8 + n_bytes].view(array.dtype)
+    found = array if is_mine else np.empty(n_bytes, np.uint8).view(array.dtype)
+    for part in parts(found):
+        wait_sleeping(comm.Ibcast(part), part.nbytes * is_mine)
+    return found
+
+
+def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the bytes of arrays in parts that any MPI can send, without copies."""
+    for array in arrays:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for begin in range(0, len(data), MOST_BYTES):
+            yield data[begin : begin + MOST_BYTES]
+
+
+def _first_row(array: np.ndarray) -> np.ndarray:
+    """Return the length of an array in 8 bytes, and its bytes if they are few."""
+    row = np.zeros(8 + SHORT, dtype=np.uint8)
+    row[:8].view(np.int64)[0] = len(array)
+    if array.nbytes <= SHORT:
+        row[8 : 8 + array.nbytes] = array.view(np.uint8)
+    return row
+
+
+def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], None]:
+    """Return the function that waits for requests, by one of `dadmm.comm.WAITS`."""
+    polls = crowded if wait == "auto" else wait == "poll"
+    return poll if polls else partial(poll, interval=0.0)
+
+
+def poll(requests: Sequence[MPI.Request], interval: float = POLL_INTERVAL) -> None:
+    """Wait for requests by testing and sleeping in turns; after long, sleep longer.
+
+    A turn has a test per message: MPICH receives about one message per test, and a
+    single one made dense graphs twice as slow.
+    """
+    tests, long = len(requests) // 2 + 1, monotonic() + LONG_WAIT
+    while True:
+        for _ in range(tests):
+            if _test_all(requests):
+                return
+        is_long = monotonic() > long
+        if is_long or interval:
+            time.sleep(LONG_INTERVAL if is_long else interval)
+
+
+def find_hosts(comm: MPI.Comm) -> tuple[np.ndarray, bool]:
+    """Return a hash of the host of each rank, and whether this host is crowded.
+
+    It is if it has more ranks than cores they may use; some launchers pin each rank to
+    a core. A host is a host name and a network namespace.
+    """
+    network = "/proc/self/ns/net"
+    space = os.stat(network).st_ino if os.path.exists(network) else 0
+    name = f"{os.uname().nodename} {space}".encode()
+    code = np.frombuffer(blake2b(name, digest_size=8).digest(), dtype=np.uint8)
+    allowed = np.zeros(MOST_CORES, dtype=np.uint8)
+    allowed[list(os.sched_getaffinity(0))] = 1
+    mine = np.concatenate([code, np.packbits(allowed)])
+    everyone = np.empty((comm.size, len(mine)), dtype=np.uint8)
+    wait_sleeping(comm.Iallgather(mine, everyone), mine.nbytes)
+    hosts = everyone[:, :8].copy().view(np.uint64)[:, 0]
+    here = everyone[hosts == hosts[comm.rank]]
+    cores = np.unpackbits(np.bitwise_or.reduce(here[:, 8:])).sum()
+    return hosts, bool(len(here) > cores)
+
+
+def is_fault_tolerant() -> bool:
+    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
+    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
+
+
+def check_fault_tolerance() -> None:
+    if not is_fault_tolerant():
+        raise ConfigError(
+            "on_failure = continue needs Open MPI 5, started by mpiexec --with-ft "
+            f"ulfm, got {short_name()}; start it so, or leave on_failure at abort"
+        )
+
+
+def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
+    """Do `World.dead`."""
+    if isinstance(error, MPI.Exception) and is_fault_tolerant():
+        return ranks_in(comm.Get_failed(), comm)
+    return []
+
+
+def agree(comm: MPI.Comm, yes: bool) -> bool:
+    """Return on all ranks whether ``yes`` is true on all and none has failed."""
+    count_outside(np.intc().nbytes)
+    try:
+        return bool(comm.Agree(int(yes)))
+    except MPI.Exception:
+        return False
+
+
+def ranks_in(group: MPI.Group, comm: MPI.Comm) -> list[int]:
+    return list(group.Translate_ranks(list(range(group.size)), comm.Get_group()))
+
+
+def leave(code: int | None = None) -> None:
+    """End this process without MPI_Finalize, after another rank has failed.
+
+    Open MPI 5.0 may wait there for the failed ranks, forever (its issue 11404). When
+    all ranks exit like this, the job ends with code 0.
+    """
+    if code is None:
+        code = int(hasattr(sys, "last_value"))  # 1 after an uncaught exception
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 class Parcel(NamedTuple):
@@ -33,13 +221,12 @@ class MPIExchange(Exchange):
     """One message per pair of ranks and swap, by persistent point-to-point requests.
 
     A message has what the rows of one rank send to those of the other, see `Box.pack`;
-    edges between nodes of one rank are copied. If each message has one row, as with one
-    node per rank, it is sent from the outbox itself.
+    if it has one row, as with one node per rank, it is sent from the outbox itself.
 
     A swap ends when all messages are received. Sends to other hosts may complete later:
     MPICH over TCP waits for a confirmation of the receiver, a second latency. So these
     are sent from two copies in turn, and a swap waits for the sends of the swap before
-    the last. A message longer than `SHORT` needs both ends, so a swap waits for it.
+    the last. A message longer than `EAGER` needs both ends, so a swap waits for it.
 
     ``comm`` is duplicated. ``wait`` is "block" (test all the time, fastest when every
     rank has a core), "poll" (test and sleep in turns) or "auto" (poll if a host has
@@ -59,14 +246,14 @@ class MPIExchange(Exchange):
         survives: bool = False,
     ) -> None:
         if survives:
-            mpi_library.check_fault_tolerance()
+            check_fault_tolerance()
             self.rank_failure = (MPI.Exception,)
-        self.private_comm = self._comm = mpi_library.duplicate(comm)
+        self.private_comm = self._comm = duplicate(comm)
         self._made_of, self.rank = (size, wait, survives), comm.rank
         hosts = np.arange(len(topology)) if hosts is None else hosts
         super().__init__(topology, size, nodes, hosts)
-        machines, crowded = mpi_library.find_hosts(self._comm)
-        self._wait = mpi_library.waiting(wait, crowded)
+        machines, crowded = find_hosts(self._comm)
+        self._wait = waiting(wait, crowded)
         self._far = bool((machines[self.peers] != machines[self.rank]).any())
         self._back = topology.reverse[self.arcs]
         self._make_parcels()
@@ -85,7 +272,6 @@ class MPIExchange(Exchange):
         self._by_node = np.argsort(np.argsort(hosts, kind="stable"))
 
     def _make_parcels(self) -> None:
-        """Make a parcel for each other rank, and buffers for all of them."""
         back, begin, parcels = self._back, 0, []
         for rank in np.unique(self.peers[self.peers != self.rank]).tolist():
             rows = np.flatnonzero(self.peers == rank)
@@ -133,7 +319,6 @@ class MPIExchange(Exchange):
             self._open = []
 
     def _pack(self, buffer: Bytes) -> None:
-        """Write the message to each rank."""
         lengths, flags = self.lengths, self.outbox.fields["flags"]
         head = 2 * ETA - self.begin
         for parcel, n in zip(self._parcels, self._parcel_bytes.tolist(), strict=True):
@@ -145,7 +330,6 @@ class MPIExchange(Exchange):
             self.outbox.pack(rows, due, self.begin, self.width, data)
 
     def _unpack(self) -> None:
-        """Read the message of each rank."""
         for parcel in self._parcels:
             rows = parcel.received
             if not self._all_present:
@@ -160,13 +344,13 @@ class MPIExchange(Exchange):
         self._swaps = 0
 
     def _plan(self, turn: int) -> tuple[list[MPI.Prequest], ...]:
-        """Return the requests for the current lengths."""
+        """Return the requests for the current lengths, see ``_plans``."""
         lengths, most = self.lengths, 2 * ETA - self.begin + self.width
         most += HEADER.itemsize * (self.begin == BRIEF)
         self._all_present = bool(lengths.all())
         sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
         self._parcel_bytes = np.array(sums, dtype=np.int64)
-        late = self._far and self._parcel_bytes.max(initial=0) <= SHORT
+        late = self._far and self._parcel_bytes.max(initial=0) <= EAGER
         receives, sends = [], []
         for parcel, n in zip(self._parcels, sums, strict=True):
             if n:
@@ -181,9 +365,8 @@ class MPIExchange(Exchange):
         key = buffer, begin, n
         if key not in self._made:
             make = self._comm.Send_init if buffer else self._comm.Recv_init
-            self._made[key] = make(
-                self._buffers[buffer][begin : begin + n], parcel.rank
-            )
+            data = self._buffers[buffer][begin : begin + n]
+            self._made[key] = make(data, parcel.rank)
         return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
@@ -191,10 +374,10 @@ class MPIExchange(Exchange):
         everyone = np.empty((len(self.hosts), rows.shape[1]))
         self._posted[name] = everyone
         if (counts == counts[0]).all():
-            self._open.append(self._comm.Iallgather(own, everyone))
+            request = self._comm.Iallgather(own, everyone)
         else:
-            whole = [everyone, counts.tolist()]
-            self._open.append(self._comm.Iallgatherv(own, whole))
+            request = self._comm.Iallgatherv(own, [everyone, counts.tolist()])
+        self._open.append(request)
         self.collectives += 1, everyone.nbytes
 
     def read(self, name: str) -> Matrix:
@@ -202,7 +385,7 @@ class MPIExchange(Exchange):
 
     def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
         own = np.ascontiguousarray(numbers, dtype=np.float64)
-        return mpi_library.gather(self._comm, own, everywhere)[0]
+        return gather(self._comm, own, everywhere)[0]
 
     @property
     def sent(self) -> Counter:
@@ -233,7 +416,7 @@ class MPIExchange(Exchange):
         while True:
             everyone = self._comm.Shrink()
             try:
-                alive = mpi_library.ranks_in(everyone.Get_group(), self._comm)
+                alive = ranks_in(everyone.Get_group(), self._comm)
                 t = np.array([last])
                 count_outside(t.nbytes)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
@@ -247,11 +430,10 @@ class MPIExchange(Exchange):
                 everyone.Revoke()
                 whole = False
             if agree(everyone, whole):
-                atexit.register(mpi_library.leave)
+                atexit.register(leave)
                 return exchange, alive, int(t[0])
 
     def _free(self) -> None:
-        """Complete late sends, and free all requests."""
         self._wait([*self._pending[0], *self._pending[1]])
         for request in self._made.values():
             request.Free()

@@ -1,7 +1,4 @@
-"""How to send less: rounded, rarely, or only after a change.
-
-`Sending` has the settings; `Gates` decide which edges send, and which take their step.
-"""
+"""How to send less: rounded, rarely, or only after a change."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers
 
 REVISIT = 10  # a sleeping edge carries a payload in one of this many of its turns
-Arrays = dict[str, np.ndarray]  # by edge, (E,)
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Sending:
     payload : str or Codec
         How parameters are encoded: "float64", "float32", "float16", "quantised:4" with
         2 to 16 bits per entry, "topk:0.05" with a share of the entries, or a codec of
-        your own, see `dadmm.comm.codec`.
+        your own, see `dadmm.comm.codec.Codec`.
     censor : float
         Send a payload only if theta has moved by more than
         ``censor censor_decay^t |theta|`` since the last one (COCA: Liu, Xu, Zhang and
@@ -39,8 +35,7 @@ class Sending:
     censor_decay : float
         Between 0 and 1. The threshold limits how close a run gets to the optimum.
     send_every : int
-        Send payloads every N iterations, with a schedule every N periods. The local
-        problems are solved in every iteration.
+        Send payloads every N iterations, with a schedule every N periods.
     edge_sleep : float
         Skip an edge if, at both ends, its influence is below this fraction of the
         node's largest; 0 skips none.
@@ -83,7 +78,6 @@ class Sending:
 
     @property
     def codec(self) -> Codec:
-        """The codec of the payload."""
         return codec_of(self.payload)
 
     @property
@@ -118,10 +112,10 @@ class Turn:
 
 
 class Gates:
-    """The rules of when an edge sends, and what they keep between iterations.
+    """Decide which edges send, and which take their step.
 
-    ``kept`` has arrays by edge (E,). ``names`` are the original numbers of the nodes,
-    which decide the random streams of losses.
+    ``kept`` has arrays by edge (E,), which are kept between iterations. ``names``, the
+    original numbers of the nodes, decide the random streams of losses.
     """
 
     def __init__(
@@ -130,7 +124,7 @@ class Gates:
         names: Integers,
         sending: Sending,
         schedule: Schedule | None,
-        kept: Arrays,
+        kept: dict[str, np.ndarray],
     ) -> None:
         self.sending, self.incidence, self._names = sending, nodes.incidence, names
         self._period, self._active, self.kept = 1, None, kept

@@ -1,9 +1,4 @@
-"""What was sent: counters, arrays whose last axis is (messages, bytes).
-
-`Exchange.sent` counts the messages of the iterations by edge, `Exchange.collectives`
-their collectives, `TreeReduction.sent` sums over a tree by edge, and `outside` the
-calls of MPI outside the iterations.
-"""
+"""What was sent: counters, arrays whose last axis is (messages, bytes)."""
 
 from __future__ import annotations
 
@@ -16,7 +11,6 @@ Counter = NDArray[np.int64]  # (..., 2)
 
 
 def counter(*shape: int) -> Counter:
-    """Return a counter that has counted nothing."""
     return np.zeros((*shape, 2), dtype=np.int64)
 
 
@@ -26,11 +20,11 @@ def count(counted: Counter, lengths: NDArray[np.int64], times: int = 1) -> None:
     counted[..., 1] += times * lengths
 
 
-outside = counter()  # of this process
+outside = counter()  # calls of MPI outside the iterations, of this process
 
 
 def count_outside(n_bytes: int) -> None:
-    """Count a call outside the iterations, and the bytes that this process sends."""
+    """Count a call, and the bytes that this process sends."""
     outside[:] += 1, n_bytes
 
 

@@ -1,9 +1,7 @@
 """Sums, and other reductions, over a spanning tree of the graph.
 
 A node merges the values of its children's subtrees into its own, and sends the result
-to its parent. The result of the root is sent down the tree. So a node learns the total
-of each child's subtree, and of all nodes. Values between two ranks from one level of
-the tree travel as one message.
+to its parent; the result of the root is sent down the tree.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
 Value = Any  # an array of numbers, or what JSON can hold
 Merge = Callable[[Value, Value], Value]
-Finish = Callable[[Value], Value]
-SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds between two probes for a message
 TAG = 1  # of all messages; an exchange has tag 0
 RECEIVE, JOIN, SEND = range(3)  # in this order at each level of the tree
 _JSON = 255  # in place of the number of axes
@@ -39,9 +35,9 @@ class Stacked(NamedTuple):
 
 
 def spanning_tree(topology: Topology) -> tuple[Integers, Integers]:
-    """Return the breadth-first tree of a graph from node 0: parents, and distances.
+    """Return the parent of each node, -1 of node 0, and its distance from node 0.
 
-    A parent is the lowest-numbered neighbour that is nearer to node 0; its own is -1.
+    A parent is the lowest-numbered neighbour that is nearer to node 0.
     """
     depth = distances(topology.indptr, topology.indices, 0)
     i, j = topology.sources, topology.indices
@@ -56,10 +52,10 @@ class TreeReduction:
     """Merge the values of all nodes along a spanning tree, by messages.
 
     The value of a node's subtree is ``merge(... merge(merge(own, first child's),
-    second child's) ...)``, with the children in order of number. It does not depend on
-    the ranks ``hosts`` of the nodes, by default i for node i. Without ``comm``, in
-    which the tag `TAG` is free, all nodes are in this process. ``sent`` (n_edges, 2)
-    counts what hosted nodes have sent along ``topology.edges``.
+    second child's) ...)``, with the children in order of number, whatever the ranks
+    ``hosts`` of the nodes are, by default i for node i. Without ``comm``, in which
+    `TAG` is free, all nodes are in this process. ``sent`` (n_edges, 2) counts what
+    hosted nodes have sent along ``topology.edges``.
     """
 
     def __init__(
@@ -72,7 +68,8 @@ class TreeReduction:
         if hosts is None:
             hosts = np.zeros(n_nodes, int) if comm is None else np.arange(n_nodes)
         hosts = np.asarray(hosts)
-        self._comm, self.sent = comm, counter(len(topology.indices))
+        self._comm: Any = comm
+        self.sent = counter(len(topology.indices))
         self._pending: list[tuple[MPI.Request, bytes]] = []  # and what they send
         parents, depth = spanning_tree(topology)
         order = np.argsort(depth, kind="stable")
@@ -120,21 +117,21 @@ class TreeReduction:
         self,
         values: Mapping[int, Value],
         merge: Merge | Stacked = np.add,
-        finish: Finish | None = None,
+        finish: Callable[[Value], Value] | None = None,
     ) -> Value:
         """Return the merged values of all nodes, on every process.
 
-        ``values`` are by hosted node: arrays of numbers are sent as they are, other
-        values as JSON, so tuples become lists. ``merge`` returns one value for two, and
-        leaves them unchanged. ``finish`` takes the merged value and returns what the
-        root sends down the tree. If a neighbour in the tree fails and MPI tolerates it,
-        MPI.Exception is raised; other ranks may wait until ``comm`` is revoked.
+        ``values`` are by hosted node: arrays of numbers, or what JSON can hold.
+        ``merge`` leaves its two values unchanged. ``finish`` turns the merged value
+        into what the root sends down the tree. If a neighbour in the tree fails and MPI
+        tolerates it, MPI.Exception is raised; other ranks may wait until ``comm`` is
+        revoked.
         """
         found = self._merge_up(values, merge)
         if self._source < 0:
             data = pack(found[0] if finish is None else finish(_as_array(found[0])))
         else:
-            data = self._receive(self._source)
+            data = receive(self._comm, self._source)
         for rank in self._targets:
             self._send(data, rank)
         self.sent[self._down] += 1, len(data)
@@ -145,11 +142,10 @@ class TreeReduction:
     def subtotals(
         self, values: Mapping[int, np.ndarray]
     ) -> tuple[Integers, np.ndarray]:
-        """Return sums of arrays over subtrees, by edge of a hosted node and another.
+        """Return edges of hosted nodes, as in ``topology.edges``, and sums of subtrees.
 
-        The edge from a node to its parent has the sum of the node's subtree. The edge
-        from the parent to the node has minus this sum. Both are bitwise equal on both
-        processes. Edges are indices of ``topology.edges``.
+        The edge from a node to its parent has the sum of the node's subtree, and the
+        edge from the parent to the node minus this sum, with the same bits.
         """
         found = np.asarray(self._merge_up(values, np.add))
         self._complete()
@@ -160,15 +156,14 @@ class TreeReduction:
     def _merge_up(
         self, values: Mapping[int, Value], merge: Merge | Stacked
     ) -> Sequence[Value]:
-        """Return the values of the subtrees of own nodes and their children, by row.
-
-        Arrays of one shape and type are one array, in which a merge joins many at once.
-        """
+        """Return the values of the subtrees of own nodes and their children, by row."""
         own = [_as_array(values[i]) for i in self._nodes]
-        stacks = isinstance(merge, np.ufunc | Stacked) and _are_alike(own)
+        kinds = {(v.shape, v.dtype) if _is_numeric(v) else None for v in own}
+        stacks = isinstance(merge, np.ufunc | Stacked) and len(kinds) == 1
+        stacks = stacks and None not in kinds and own[0].size > 0
         join = merge.merge if isinstance(merge, Stacked) else merge
         rows: Value = [*own, *[None] * (self._n_rows - len(own))]
-        if stacks:
+        if stacks:  # one array, in which a merge joins many at once
             rows = np.empty((self._n_rows, *own[0].shape), own[0].dtype)
             rows[: len(own)] = own
         for what, rank, children, parents in self._steps:
@@ -176,9 +171,12 @@ class TreeReduction:
                 rows[parents] = join(rows[parents], rows[children])
             elif what == JOIN:
                 for i, j in zip(parents.tolist(), children.tolist(), strict=True):
-                    rows[i] = _as_array(join(rows[i], _as_received(rows[j])))
+                    other = rows[j]
+                    if not _is_numeric(other):
+                        other = json.loads(json.dumps(other))  # as others receive it
+                    rows[i] = _as_array(join(rows[i], other))
             elif what == RECEIVE:
-                arrived = unpack(self._receive(rank))
+                arrived = unpack(receive(self._comm, rank))
                 for j, value in zip(children.tolist(), arrived, strict=True):
                     rows[j] = value
             else:
@@ -191,18 +189,13 @@ class TreeReduction:
         return rows  # type: ignore[no-any-return]
 
     def _send(self, data: bytes, rank: int) -> None:
-        assert self._comm is not None
         self._pending.append((self._comm.Isend(data, rank, TAG), data))
-
-    def _receive(self, rank: int) -> bytes:
-        assert self._comm is not None
-        return receive(self._comm, rank)
 
     def _complete(self) -> None:
         """Wait until all messages of this process are sent, and count them."""
         if self._comm is None:
             return
-        from dadmm.comm.mpi_library import poll
+        from dadmm.comm.mpi import poll
 
         if self._pending:
             poll([request for request, _ in self._pending])
@@ -212,12 +205,12 @@ class TreeReduction:
 
 def receive(comm: MPI.Comm, rank: int) -> bytes:
     """Return the next message of a rank."""
-    from dadmm.comm.mpi_library import MPI
+    from dadmm.comm.mpi import MPI
 
-    status, pause = MPI.Status(), SHORTEST_SLEEP
+    status, pause = MPI.Status(), 50e-6
     while (message := comm.Improbe(rank, TAG, status)) is None:
         time.sleep(pause)
-        pause = min(2.0 * pause, LONGEST_SLEEP)
+        pause = min(2.0 * pause, 1e-3)
     data = bytearray(status.Get_count(MPI.BYTE))
     message.Recv(data)
     return bytes(data)
@@ -232,17 +225,6 @@ def _as_array(value: Value) -> Value:
 
 def _is_numeric(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-
-
-def _are_alike(values: list[Value]) -> bool:
-    """Return whether values are arrays of numbers of one shape and type, not empty."""
-    kinds = {(v.shape, v.dtype) if _is_numeric(v) else None for v in values}
-    return len(kinds) == 1 and None not in kinds and values[0].size > 0
-
-
-def _as_received(value: Value) -> Value:
-    """Return a value as another node receives it."""
-    return value if _is_numeric(value) else json.loads(json.dumps(value))
 
 
 def pack(value: Value) -> bytes:

@@ -12,12 +12,11 @@ rest         the payload, as `dadmm.comm.codec` writes it
 ====== ===== =========================================================
 
 A message without eta begins at byte 8. If its payload is shorter than double precision,
-it has a brief header in place of the whole one: 2 bytes with three bits of flags, eight
-of ``requests`` and five of ``quiet_count``. If that is not enough, the flag MORE is
-set, and the whole header follows. Requests may come at any time, so they do not change
-the length of a message: bytes would depend on the clock. The initial message, before
-iteration 1, always has eta and theta in double precision. Numbers are in native byte
-order, which all ranks share.
+it has a brief header instead: 2 bytes with three bits of flags, eight of ``requests``
+and five of ``quiet_count``. If that is not enough, the flag MORE is set, and the whole
+header follows. Requests do not change the length of a message, since they depend on the
+clock. The initial message, before iteration 1, has eta and theta in double precision.
+Numbers are in native byte order, which all ranks share.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ class Box:
     """The messages of all edges, as an array per field.
 
     With ``by_row``, each message is one row of ``rows`` (E, width), ready to send; else
-    each field is an array of its own. ``fields`` (E,) are parts of the ``header`` (E,).
-    The ``payload`` (E, 8 size) is bytes, and ``numbers`` (E, size) the same bytes in
-    double precision.
+    each field is an array of its own. ``fields`` are the parts of the ``header`` (E,),
+    and ``numbers`` (E, size) the ``payload`` (E, 8 size) in double precision.
     """
 
     def __init__(self, n_edges: int, size: int, by_row: bool = False) -> None:

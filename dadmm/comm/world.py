@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -32,8 +33,8 @@ Record = dict[str, Any]  # what JSON can hold, by name
 class World:
     """The processes of a run, for set-up, results and errors: not for the iterations.
 
-    Methods are collective, except `hosted`, `dead`, `abort` and `end`: all processes
-    call them, in the same order. All others use `joined` and `share_array`.
+    All processes call a method, in the same order, except `hosted`, `dead`, `abort` and
+    `end`.
     """
 
     #: the rank of each node; None if rank i has node i, or in a single process
@@ -46,33 +47,33 @@ class World:
         self.library = "none (one process)"  #: name and version of the MPI library
         self._before = traffic.outside.copy()
         if comm is not None:
-            from dadmm.comm import mpi_library
+            from dadmm.comm import mpi
 
-            self._mpi, self.library = mpi_library, mpi_library.short_name()
+            self._mpi, self.library = mpi, mpi.short_name()
             self.rank, self.size = comm.rank, comm.size
 
-    def joined(
-        self, own: np.ndarray, everywhere: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def joined(self, own: Array, everywhere: bool) -> tuple[Array, Array]:
         """Return the one-dimensional arrays of all ranks in order, and their lengths.
 
-        If not ``everywhere``, ranks other than 0 return nothing and zeros.
+        All have one type. If not ``everywhere``, only rank 0 gets them, others zeros.
         """
         if self.comm is None:
             return own, np.array([len(own)])
         return self._mpi.gather(self.comm, own, everywhere)
 
-    def share_array(self, array: np.ndarray) -> np.ndarray:
+    def share_array(self, array: Array) -> Array:
         """Return the one-dimensional array of rank 0; all ranks pass the same type."""
         return array if self.comm is None else self._mpi.broadcast(self.comm, array)
 
     def share(self, value: Any) -> Any:
         """Return what rank 0 passes, as JSON can hold it, on every rank."""
-        return json.loads(self.share_array(_as_json(value)).tobytes())
+        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        return json.loads(self.share_array(data).tobytes())
 
     def told(self, value: Any, everywhere: bool = True) -> list[Any]:
         """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
-        data, lengths = self.joined(_as_json(value), everywhere)
+        own = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        data, lengths = self.joined(own, everywhere)
         if self.rank and not everywhere:
             return []
         parts = np.split(data, lengths.cumsum()[:-1])
@@ -97,30 +98,33 @@ class World:
     def scatter(self, blocks: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Return the arrays of each node of this process; rank 0 passes those of all.
 
-        All nodes have equally many.
+        A rank gets a message with types and shapes, and then array by array, each sent
+        from its own memory.
         """
-        hosts = np.arange(self.size) if self.hosts is None else self.hosts
-        comm, own = self.comm, np.flatnonzero(hosts == self.rank).tolist()
+        comm = self.comm
         if comm is None:
             return [[*arrays] for arrays in blocks]
+        hosts = np.arange(self.size) if self.hosts is None else self.hosts
         self._mpi.wait_sleeping(comm.Ibarrier())
         if self.rank:
-            found = unpack(receive(comm, 0))
-            count = len(found) // len(own)
-            return [found[k * count : (k + 1) * count] for k in range(len(own))]
+            (kinds,) = unpack(receive(comm, 0))
+            found = [[np.empty(shape, kind) for kind, shape in own] for own in kinds]
+            for part in self._mpi.parts(*chain(*found)):
+                comm.Recv(part, 0, TAG)
+            return found
         for rank in range(1, self.size):
-            theirs = np.flatnonzero(hosts == rank).tolist()
-            data = b"".join(pack(array) for i in theirs for array in blocks[i])
-            traffic.count_outside(len(data))
-            comm.Send(data, rank, TAG)
-        return [[*blocks[i]] for i in own]
+            theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
+            kinds = [[(each.dtype.str, each.shape) for each in own] for own in theirs]
+            for data in chain([pack(kinds)], self._mpi.parts(*chain(*theirs))):
+                traffic.count_outside(len(data))
+                comm.Send(data, rank, TAG)
+        return [[*blocks[i]] for i in np.flatnonzero(hosts == 0).tolist()]
 
     def reduce(self, graph: Topology, values: Sequence[Value], *how: Value) -> Value:
         """Return the values of all nodes merged, by default added, on every rank.
 
-        ``values`` are of the nodes of this process. They are merged along a spanning
-        tree of the graph, so the bits do not depend on the processes. ``how`` are the
-        other arguments of `TreeReduction.reduce`.
+        ``values`` are of the nodes of this process, ``how`` the other arguments of
+        `TreeReduction.reduce`. The bits do not depend on the processes.
         """
         hosted = self.hosted(len(graph))
         with self.tree(graph) as tree:
@@ -183,12 +187,8 @@ class World:
         self.end(1)
 
     def end(self, code: int) -> None:
-        """End the processes of all ranks, also of failed ones, with this exit code.
-
-        Wait first until stderr has been read: MPICH's helper on this host may drop text
-        that arrives together with the end.
-        """
-        wait_until_read(sys.stderr)
+        """End the processes of all ranks, also of failed ones, with this exit code."""
+        wait_until_read(sys.stderr)  # MPICH may drop text that arrives with the end
         if self._all is None:
             raise SystemExit(code)
         self._all.Abort(code)
@@ -201,7 +201,7 @@ def connect() -> World:
     if launched is not None:
         rank, size = launched
         try:
-            from dadmm.comm.mpi_library import MPI
+            from dadmm.comm.mpi import MPI
 
             world = World(MPI.COMM_WORLD)
             if size == 1 or world.size > 1:
@@ -244,15 +244,8 @@ def from_rank_0(world: World, step: Callable[[], Any]) -> Any:
     return world.share(collectively(world, str if world.rank else step))
 
 
-def _as_json(value: Any) -> Array:
-    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
-
-
 class Checks:
-    """Steps that each rank does by itself, and one collective that checks them all.
-
-    After a step that failed on this rank, further ones are left out. `gather` raises.
-    """
+    """Steps that each rank does by itself, and one collective that checks them all."""
 
     def __init__(self, world: World) -> None:
         self._world, self._step = world, 0
@@ -260,7 +253,7 @@ class Checks:
         self._facts: dict[int, identity.Facts] = {}  # by step
 
     def run(self, step: Callable[[], T]) -> T:
-        """Return ``step()``; None if this or an earlier step fails."""
+        """Return ``step()``; None if it fails, or if one before has failed."""
         self._step += 1
         if self._failure is None:
             try:
@@ -268,14 +261,13 @@ class Checks:
             except DadmmError as error:
                 self._failure = self._step, error
             except MemoryError as error:
-                reason = str(error).partition("\n")[0] or "none is left"
-                world = self._world
+                reason, world = str(error).partition("\n")[0], self._world
                 where = "" if world.comm is None else f" on rank {world.rank}"
-                told = (
-                    f"there is not enough memory{where} ({reason}); use fewer samples, "
-                    "dimensions or nodes per host"
+                found = DadmmError(
+                    f"there is not enough memory{where} ({reason or 'none is left'}); "
+                    "use fewer samples, dimensions or nodes per host"
                 )
-                self._failure = self._step, DadmmError(told)
+                self._failure = self._step, found
         return None  # type: ignore[return-value]
 
     def compare(self, facts: Callable[[], identity.Facts]) -> None:

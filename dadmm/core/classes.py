@@ -15,7 +15,6 @@ from dadmm.core.errors import ConfigError, DadmmError, shown
 def require(
     package: str, user: str, extra: str, error: type[DadmmError] = ConfigError
 ) -> None:
-    """Raise unless a package of an extra is installed, which its user needs."""
     if importlib.util.find_spec(package) is None:
         more = f"in a clone pip install '.[{extra}]'"
         raise error(f"{user} needs {package}; pip install {package}, or {more}")
@@ -27,17 +26,14 @@ def place_of(kind: type) -> str:
 
 
 def check_place(what: str, place: str) -> None:
-    """Raise unless a text has the form ``package.module:Class``."""
     module, colon, path = place.partition(":")
     words = (*module.split("."), *path.split("."))
     if not colon or not all(word.isidentifier() for word in words):
-        raise ConfigError(
-            f"{what} {shown(place)} is not of the form package.module:Class"
-        )
+        form = "package.module:Class"
+        raise ConfigError(f"{what} {shown(place)} is not of the form {form}")
 
 
 def check_name(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise unless a name is a known one, or has the form of a class's place."""
     words = [*known]
     if ":" in str(name):
         check_place(what, name)
@@ -51,10 +47,7 @@ def check_name(what: str, name: str, known: Iterable[str]) -> None:
 def import_class(
     what: str, place: str, bases: tuple[type, ...] = (object,), installed: bool = False
 ) -> type:
-    """Return the class at a place that a setting names, derived from one of the bases.
-
-    Unless it must be ``installed``, it may also be in the current folder.
-    """
+    """Return the class at a place; unless ``installed``, also of the current folder."""
     check_place(what, place)
     module, _, path = place.partition(":")
     if not installed and os.getcwd() not in sys.path:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +44,6 @@ def check_regular(path: str | Path) -> os.stat_result:
 
 
 def unreadable(path: str | Path, error: BaseException) -> ConfigError:
-    """Return an error which says that a file cannot be read, and why."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
 
@@ -89,7 +90,6 @@ def parse(
 
 
 def read_toml(path: str | Path) -> Table:
-    """Return the parsed contents of a TOML file."""
     import tomllib  # not needed by most runs
 
     def loads(text: str) -> Table:
@@ -117,7 +117,6 @@ def toml_value(value: object) -> str:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Return the arrays of a .npz file."""
     with reading(path), np.load(path, allow_pickle=False) as file:
         return {name: np.asarray(file[name]) for name in file.files}
 
@@ -136,9 +135,17 @@ def writing(what: str | Path, instead: str = "choose another --out") -> Iterator
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, in UTF-8."""
     with writing(path.parent), files.replacing(path) as file:
         file.write(text.encode())
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Table]) -> None:
+    """Write a table; entries that a row does not have are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_arrays(

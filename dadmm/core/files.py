@@ -1,8 +1,7 @@
-"""Reading and writing of plain files below a folder, without following links.
+"""Reading and writing of plain files below a ``root``, without following links there.
 
-Each path is below a ``root``, by default the folder of the file. The path of the root
-may contain links. Below the root, each folder is opened by itself and must not be a
-link. Functions raise OSError with a reason as its ``strerror`` otherwise.
+The root is the folder of the file by default, and may be below links itself. Functions
+raise OSError with a reason as its ``strerror``.
 """
 
 from __future__ import annotations
@@ -68,13 +67,12 @@ def _demand(wanted: str, name: str, handle: int) -> None:
 
 
 def create(path: Path, root: Path | None = None) -> int:
-    """Create a file and return its handle, open for reading and writing."""
+    """Return the handle of a new file, open for reading and writing."""
     with within(path, root) as (handle, name):
         return os.open(name, os.O_RDWR | NEW, 0o666, dir_fd=handle)
 
 
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
-    """Return the handle of an existing plain file."""
     with within(path, root) as (handle, name):
         _demand("file", name, handle)
         file = os.open(name, flags | PLAIN, dir_fd=handle)
@@ -85,10 +83,9 @@ def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -
 
 
 def open_lock(path: Path, content: re.Pattern[bytes]) -> int:
-    """Return the handle of a lock file, which is created if it does not exist.
+    """Return the handle of a lock file, new or with this content.
 
-    It is open for writing: NFS grants locks between hosts on no other files. A file
-    with other ``content``, or that is not plain, raises FileExistsError.
+    It is open for writing: NFS grants locks between hosts on no other files.
     """
     while True:
         with suppress(FileExistsError):
@@ -104,16 +101,13 @@ def open_lock(path: Path, content: re.Pattern[bytes]) -> int:
 
 
 def lock(handle: int, shared: bool = False) -> bool:
-    """Lock a file until it is closed; return whether the file system has locks.
-
-    Raise BlockingIOError if another process holds the lock.
-    """
+    """Lock a file until it is closed; return whether the file system has locks."""
     try:
         mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         fcntl.flock(handle, mode | fcntl.LOCK_NB)
-    except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise
+    except BlockingIOError:  # another process holds the lock
+        raise
+    except OSError:
         return False
     return True
 
@@ -138,8 +132,7 @@ def remove_folder(path: Path, root: Path | None = None) -> None:
 
 
 def draft_of(name: str) -> str:
-    """Return the temporary name of a file that is being written."""
-    return f".{name}.draft"
+    return f".{name}.draft"  # of a file that is being written
 
 
 @contextmanager

@@ -11,16 +11,13 @@ from dadmm.core.layout import Layout, Matrix, Vector
 
 @runtime_checkable
 class Problem(Protocol):
-    """The objective f_i of one node over its own shard.
-
-    A problem knows nothing about graphs, multipliers or penalties.
+    """The objective f_i of one node over its own shard; it knows nothing of graphs.
 
     Notes
     -----
-    A method ``neg_log_likelihood(theta)`` is optional. It returns
-    ``-log p(X_i | theta)``, equation (14), if f_i is its expected form with latent
-    variables. The stopping rule "objective" judges it. The method of a stack takes
-    (n, size) and returns (n,).
+    A method ``neg_log_likelihood(theta)`` is optional: ``-log p(X_i | theta)``,
+    equation (14), if f_i is its expected form with latent variables. The stopping rule
+    "objective" judges it. The method of a stack takes (n, size) and returns (n,).
     """
 
     layout: Layout
@@ -46,9 +43,8 @@ class Problem(Protocol):
 def stacks(problem: type, method: str = "stack") -> bool:
     """Return whether problems of a class can be stacked.
 
-    They cannot if a subclass inherits `stack` but overrides a method that it replaces.
-    The same holds for ``within``, see `dadmm.solver.coordinates`, and for
-    ``neg_log_likelihood``.
+    They cannot if a subclass inherits `stack` but overrides a method that it replaces;
+    so it is for ``within`` (`dadmm.solver.metric`) and ``neg_log_likelihood``.
     """
     owners = [kind for kind in problem.__mro__ if method in vars(kind)]
     names = ("expect", "prox", "objectives")

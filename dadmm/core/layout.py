@@ -26,20 +26,17 @@ class Layout:
     shapes : dict of str to tuple of int
         Shape of each part, in the order in which the parts are laid out.
     private : sequence of str
-        The last parts, if each node has them for itself: they are not sent to
-        neighbours, and have no penalty.
+        The last parts, if each node has them for itself: not sent, without penalty.
     scales : dict of str to float
         Factors of the penalty by part, for parts in other units.
 
     Examples
     --------
     >>> layout = Layout.of(W=(20, 5), mu=(20,), a=())
-    >>> layout.size
-    121
     >>> theta = np.zeros(layout.size)
     >>> layout.views(theta).a[...] = 1.0
-    >>> theta[-1]
-    np.float64(1.0)
+    >>> layout.size, theta[-1]
+    (121, np.float64(1.0))
     """
 
     def __init__(
@@ -83,13 +80,11 @@ class Layout:
         return _of(tuple((name, tuple(shape)) for name, shape in shapes.items()))
 
     def shared(self, theta: Vector) -> Vector:
-        """Return the shared parts (..., shared_size) of ``theta`` (..., size).
+        """Return the shared parts (..., shared_size), times the roots of their scales.
 
-        Each is multiplied by the root of its scale: then all have the same penalty.
+        Then all have the same penalty.
         """
-        if self._plain:
-            return theta
-        return theta[..., : self.shared_size] * self._root
+        return theta if self._plain else theta[..., : self.shared_size] * self._root
 
     def whole(self, shared: Vector, theta: Vector) -> Vector:
         """Return the inverse of `shared`, with the private parts of ``theta``."""

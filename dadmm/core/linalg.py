@@ -29,10 +29,7 @@ def triangular(rows: Matrix) -> Matrix:
 
 
 def pack_factor(rows: Matrix) -> Vector:
-    """Return the p (p + 1) / 2 numbers of the factor of rows (..., r, p).
-
-    Each matrix of a stack has the bits it has alone.
-    """
+    """Return the p (p + 1) / 2 numbers of the factor of rows; bits as of one alone."""
     (*stack, r, p) = rows.shape
     factor = np.zeros((*stack, p, p))
     found = triangular(rows) if r > p else np.asarray(np.linalg.qr(rows, mode="r"))
@@ -87,8 +84,7 @@ def subspace_angle(A: Matrix, B: Matrix) -> Any:
 
     Parameters
     ----------
-    A : ndarray of shape (..., D, M)
-    B : ndarray of shape (D, M)
+    A, B : ndarray of shape (..., D, M), ndarray of shape (D, M)
 
     Returns
     -------

@@ -24,10 +24,7 @@ def rank_and_size() -> tuple[int, int] | None:
 
 
 def say_start() -> None:
-    """Print that ranks start, if this is rank 0 of ``dadmm run``: imports take long.
-
-    ``DADMM_PROGRESS=`` (empty) prints nothing.
-    """
+    """Print that ranks start, if this is rank 0 of ``dadmm run``: imports take long."""
     rank, size = rank_and_size() or (0, 1)
     words = [os.path.basename(word) for word in sys.orig_argv[1:]]
     runs = "dadmm.run" in words or "dadmm run" in " ".join(words[:4])

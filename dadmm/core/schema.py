@@ -1,8 +1,4 @@
-"""What a value may be: the one checker of settings, options, tables and JSON files.
-
-A dataclass states the kind of a field by `entry`, and `check_fields` checks all of
-them. `check_entries` checks the entries of a JSON object.
-"""
+"""What a value may be: the one checker of settings, options, tables and JSON files."""
 
 from __future__ import annotations
 
@@ -33,13 +29,11 @@ class Kind(NamedTuple):
     def check(
         self, name: str, value: object, error: type[DadmmError] = ConfigError
     ) -> None:
-        """Raise unless a value meets all rules."""
         for rule, holds in self.rules:
             if not holds(value):
                 raise error(f"{name} must be {rule}, got {shown(value)}")
 
     def holds(self, value: object) -> bool:
-        """Return whether a value meets all rules."""
         return all(holds(value) for _, holds in self.rules)
 
     def also(self, rule: str, holds: Test) -> Kind:
@@ -48,7 +42,7 @@ class Kind(NamedTuple):
 
 
 def as_float(value: float) -> float:
-    """Return a number as a float, infinite if it is an integer too large for one."""
+    """Return a float, which is infinite for an integer that is too large."""
     try:
         return float(value)
     except OverflowError:
@@ -62,7 +56,6 @@ def _is_number(value: Any) -> bool:
 
 
 def of_type(what: str, *types: type) -> Kind:
-    """Return the kind of all values of these types."""
     return Kind(((what, lambda value: isinstance(value, types)),))
 
 
@@ -77,7 +70,6 @@ NUMBER = Kind((("a number", _is_number),))
 
 
 def integer(least: int = 0, most: int = MOST) -> Kind:
-    """Return the kind of integers from ``least`` to ``most``."""
     return INTEGER.also(f"at least {least}", lambda x: int(x) >= least).also(
         f"at most {most}", lambda x: int(x) <= most
     )
@@ -89,28 +81,25 @@ def number(rule: str, holds: Test) -> Kind:
 
 
 def choice(allowed: Iterable[str]) -> Kind:
-    """Return the kind of these words."""
     words = tuple(allowed)
     rule = f"one of {', '.join(words)}"
     return Kind(((rule, lambda x: isinstance(x, str) and x in words),))
 
 
 def list_of(kind: Kind, what: str) -> Kind:
-    """Return the kind of lists of values of a kind."""
     return of_type(what, list, tuple).also(what, lambda x: all(map(kind.holds, x)))
 
 
 def object_of(kind: Kind, what: str) -> Kind:
-    """Return the kind of JSON objects whose values are of a kind."""
     return OBJECT.also(what, lambda x: all(map(kind.holds, x.values())))
 
 
 def any_of(*kinds: Kind) -> Kind:
-    """Return the kind of values of one of these kinds."""
     what = " or ".join(kind.rules[0][0] for kind in kinds)
     return Kind(((what, lambda x: any(kind.holds(x) for kind in kinds)),))
 
 
+POSITIVE = number("positive and finite", lambda x: 0 < x < math.inf)
 AT_LEAST_0 = number("at least 0", lambda x: x >= 0)
 FINITE = number("at least 0 and finite", lambda x: 0 <= x < math.inf)
 SHARE = number("within [0, 1)", lambda x: 0 <= x < 1)
@@ -126,8 +115,7 @@ ANNOTATED = {
 }
 
 
-def annotated(annotation: object) -> Kind | None:
-    """Return the kind of an annotation of plain types; None for another."""
+def annotated(annotation: object) -> Kind | None:  # None unless of plain types
     words = str(getattr(annotation, "__name__", annotation)).replace(" ", "").split("|")
     kinds = [ANNOTATED[word] for word in words if word in ANNOTATED]
     return any_of(*kinds) if len(kinds) == len(words) else None
@@ -156,7 +144,7 @@ def from_text(text: str, annotation: str) -> int | float | str:
 
 
 def entry(default: Any, kind: Kind | None, **facts: object) -> Any:
-    """Return a field of a dataclass that states its kind, and other facts."""
+    """Return a field of a dataclass; `check_fields` checks its kind."""
     return field(default=default, metadata={"kind": kind, **facts})
 
 

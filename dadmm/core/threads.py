@@ -23,18 +23,26 @@ class _Found:
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread(search: bool = True) -> Iterator[None]:
     """Limit BLAS to one thread until the end of a ``with`` block.
 
-    Ranks share cores, and the bits of a result depend on the number of threads.
+    Ranks share cores, and the bits of a result depend on the number of threads. A
+    ``search`` finds libraries that were loaded since.
     """
-    # numpy's BLAS is loaded by now; others come with modules of other packages
-    known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
-    others = {name for name in sys.modules if name.partition(".")[0] not in known}
-    if _Found.modules != others:
-        _Found.controller, _Found.modules = None, others
-    with _limit():
-        yield
+    if search:
+        # numpy's BLAS is loaded by now; others come with modules of other packages
+        known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
+        others = {name for name in sys.modules if name.partition(".")[0] not in known}
+        if _Found.modules != others:
+            _Found.controller, _Found.modules = None, others
+    if _Found.controller is None:  # takes 3 ms
+        _Found.controller = ThreadpoolController().select(user_api="blas")
+    with _Found.controller.limit(limits=1):
+        _Found.n_open += 1
+        try:
+            yield
+        finally:
+            _Found.n_open -= 1
 
 
 def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
@@ -44,19 +52,7 @@ def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
     def limited(*args: P.args, **named: P.kwargs) -> T:
         if _Found.n_open:
             return function(*args, **named)
-        with _limit():
+        with one_blas_thread(search=False):
             return function(*args, **named)
 
     return limited
-
-
-@contextmanager
-def _limit() -> Iterator[None]:
-    if _Found.controller is None:  # takes 3 ms
-        _Found.controller = ThreadpoolController().select(user_api="blas")
-    with _Found.controller.limit(limits=1):
-        _Found.n_open += 1
-        try:
-            yield
-        finally:
-            _Found.n_open -= 1

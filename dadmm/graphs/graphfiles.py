@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
 from dadmm.core.layout import Matrix
 
-if TYPE_CHECKING:
-    from networkx import Graph as NetworkxGraph
-
+NetworkxGraph = Any  # networkx is slow to import
 LONGEST = 100  # characters of a name
 ENDS = ("source", "target")
 
@@ -37,17 +35,14 @@ def read(file: Path) -> Graph:
 
 
 def numbered(
-    pairs: Sequence[Sequence[str]],
-    nodes: Iterable[str],
-    positions: Matrix | None = None,
+    pairs: Sequence[Sequence[str]], nodes: Iterable[str], places: Matrix | None = None
 ) -> Graph:
-    """Return the graph of edges between labels; ``nodes`` is their order.
+    """Return the graph of edges between labels, whose order is that of ``nodes``.
 
-    Labels that are all numbers are the numbers of the nodes, unless there are
-    positions.
+    Labels that are all numbers are the numbers of nodes, unless nodes have places.
     """
     labels = list(nodes)
-    if positions is None and all(map(str.isdecimal, labels)):
+    if places is None and all(map(str.isdecimal, labels)):
         return Graph(len(labels), [[int(word) for word in pair] for pair in pairs])
     number = {label: k for k, label in enumerate(labels)}
     for k, label in enumerate(labels):
@@ -65,7 +60,7 @@ def numbered(
             "them, or remove the edge"
         )
     edges = [[number[end] for end in pair] for pair in pairs]
-    return Graph(len(labels), edges, tuple(labels), positions)
+    return Graph(len(labels), edges, tuple(labels), places)
 
 
 def from_networkx(graph: NetworkxGraph) -> Graph:
@@ -75,25 +70,20 @@ def from_networkx(graph: NetworkxGraph) -> Graph:
     are the attributes ``pos``, or ``x`` and ``y``, if all nodes have them.
     """
     facts = dict(graph.nodes(data=True))
-    positions = None
+    n, places = len(facts), None
     for keys in (("pos",), ("x", "y")):
         if all(set(keys) <= own.keys() for own in facts.values()):
             found = [np.ravel([own[k] for k in keys]) for own in facts.values()]
-            positions = np.array(found, dtype=float).reshape(-1, 2)
-    n = len(facts)
+            places = np.array(found, dtype=float).reshape(-1, 2)
     if all(type(label) is int and 0 <= label < n for label in facts):
         order = np.argsort(np.array(list(facts), dtype=int))
-        places = None if positions is None else positions[order]
-        return Graph(n, graph.edges(), (), places)
+        return Graph(n, graph.edges(), (), None if places is None else places[order])
     pairs = [(str(a), str(b)) for a, b in graph.edges()]
-    return numbered(pairs, map(str, facts), positions)
+    return numbered(pairs, map(str, facts), places)
 
 
 def read_edge_list(file: Path) -> Graph:
-    """Read an edge list: two nodes a line, and columns that are ignored.
-
-    A line with one node is a node without edges.
-    """
+    """Read two nodes a line, and columns that are ignored; one node may be alone."""
     text = file.read_text(encoding="utf-8")
     rows = [line.split("#")[0].split()[:2] for line in text.splitlines()]
     nodes = dict.fromkeys(node for row in rows for node in row)
@@ -119,18 +109,15 @@ def read_table(file: Path, columns: Sequence[str]) -> list[list[str]]:
 
 
 def read_links(file: Path) -> Graph:
-    """Read links.csv: a header, two nodes a line, and columns that are ignored.
-
-    If there is a file nodes.csv beside it, it has the nodes in order: id, x, y.
-    """
+    """Read links.csv, two nodes a line, and nodes.csv (id, x, y) if it is beside it."""
     pairs = read_table(file, ENDS)
     beside = file.with_name(file.name.replace("links", "nodes"))
     if beside == file or not beside.exists():
         return numbered(pairs, dict.fromkeys(end for pair in pairs for end in pair))
     with reading(beside, TopologyError):
         nodes = read_table(beside, ("id", "x", "y"))
-        positions = np.array([row[1:] for row in nodes], dtype=float).reshape(-1, 2)
-    return numbered(pairs, [row[0] for row in nodes], positions)
+        places = np.array([row[1:] for row in nodes], dtype=float).reshape(-1, 2)
+    return numbered(pairs, [row[0] for row in nodes], places)
 
 
 def read_by_networkx(file: Path) -> Graph:
@@ -155,7 +142,6 @@ def read_by_networkx(file: Path) -> Graph:
 
 
 def read_adjacency(file: Path) -> Graph:
-    """Read an adjacency matrix: symmetric, of zeros and ones."""
     matrix = np.lib.format.open_memmap(file, mode="r")  # never unpickles
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
     if not square or not np.isin(matrix, (0, 1)).all() or (matrix != matrix.T).any():
@@ -167,11 +153,8 @@ def read_adjacency(file: Path) -> Graph:
 
 
 READERS: dict[str, Callable[[Path], Graph]] = {
-    ".edges": read_edge_list,
-    ".edgelist": read_edge_list,
-    ".txt": read_edge_list,
+    **dict.fromkeys((".edges", ".edgelist", ".txt"), read_edge_list),
     ".csv": read_links,
-    ".graphml": read_by_networkx,
-    ".gml": read_by_networkx,
+    **dict.fromkeys((".graphml", ".gml"), read_by_networkx),
     ".npy": read_adjacency,
 }

@@ -18,8 +18,7 @@ class Incidence:
 
     Nodes are in order of degree, and edges in order of their node. The edges of nodes
     of equal degree then reshape to ``(nodes, degree, ...)``. A sum over the second axis
-    has the same bits as the sum of one node alone; `numpy.add.reduceat` does not have
-    this property.
+    has the same bits as the sum of one node alone, unlike `numpy.add.reduceat`.
     """
 
     def __init__(self, degrees: np.ndarray) -> None:
@@ -37,14 +36,10 @@ class Incidence:
         ]
 
     def edges_of(self, row: int) -> slice:
-        """Return the edges of the node in this row."""
         return slice(int(self.offsets[row]), int(self.offsets[row + 1]))
 
     def spread(self, rows: Rows) -> Rows:
-        """Return rows (E, ...): for each edge the row of its node.
-
-        If there is one node, ``rows`` (1, ...) is returned: it broadcasts to all edges.
-        """
+        """Return the row of its node for each edge; one row as it is: it broadcasts."""
         return rows if len(rows) == 1 else rows[self.node]
 
     def spread_into(self, rows: Rows, out: Rows) -> None:
@@ -69,10 +64,7 @@ class Incidence:
         )
 
     def weighted_sum(self, weights: Vector, edges: Matrix, out: Matrix) -> Planned:
-        """Return a function that adds the edges (E, m) of each node, times weights.
-
-        It writes ``out`` (n, m) at each call, as in `reducer`.
-        """
+        """Return a function that adds weights times edges (E, m), as `reducer` does."""
         return _together(
             partial(
                 np.matmul,

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import TopologyError
+from dadmm.core.layout import Vector
 
 if TYPE_CHECKING:
     from dadmm.graphs.topology import Topology
 
 Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 SWEEPS = 4  # breadth-first searches that find a centre
 WORDS = 2**22  # of 64 sources each, for all edges together: 32 MB
 MOST_DENSE = 3_000  # nodes up to which neighbours are counted by a matrix product
@@ -31,10 +31,7 @@ CHUNK = 2**22  # pairs that are looked at together
 
 
 def components(n_nodes: int, pairs: Integers) -> Integers:
-    """Return the lowest node of its connected part for each node.
-
-    ``pairs`` (n_pairs, 2) are the edges, each in one direction or in both.
-    """
+    """Return the lowest node of its connected part for each node, given the edges."""
     root = np.arange(n_nodes)
     while len(pairs):
         np.minimum.at(root, np.maximum(*pairs.T), np.minimum(*pairs.T))
@@ -122,16 +119,16 @@ def diameter(topology: Topology, most: float) -> int:
 
 def connected_pairs(
     n_nodes: int,
-    within: Callable[[float], tuple[Integers, Floats]],
+    within: Callable[[float], tuple[Integers, Vector]],
     default: float,
     level: float | None,
     given: str,
 ) -> Integers:
     """Return the pairs of nodes that are at most a level apart, (n_pairs, 2).
 
-    ``within`` returns the pairs that are at most this far apart, and how far. Without a
-    level it is the default, or the least that connects the graph if that is larger. A
-    level that does not connect it is an error, which names the arguments ``given``.
+    ``within`` returns pairs within a level, and their distances. Without a level it is
+    the default, or the least that connects the graph if that is larger. A level that
+    does not connect it is an error, which names the arguments ``given``.
     """
 
     def connected(pairs: Integers) -> bool:
@@ -153,11 +150,10 @@ def connected_pairs(
     )
 
 
-def common_neighbours(topology: Topology, arcs: Integers) -> Floats:
-    """Return how many neighbours the two ends of each directed edge have in common.
+def common_neighbours(topology: Topology, arcs: Integers) -> Vector:
+    """Return how many neighbours the two ends of these rows of edges have in common.
 
-    ``arcs`` are rows of ``topology.edges``. If a graph has very many edges, the number
-    is the expected one of a random graph with the same degrees.
+    In a graph of very many edges it is expected of a random graph with these degrees.
     """
     n, degrees = len(topology), topology.degrees
     i, j = topology.edges[arcs].T
@@ -195,8 +191,7 @@ def common_neighbours(topology: Topology, arcs: Integers) -> Floats:
 def slowness(topology: Topology) -> float:
     """Return ``1 / sqrt(1 - s^2)``, s the second eigenvalue of the random walk.
 
-    Above 5,000 nodes it is an estimate by the diameter, which is near it on complete
-    graphs, rings and chains.
+    Above 5,000 nodes the diameter estimates it, well for complete graphs and rings.
     """
     n, i, j = len(topology), topology.sources, topology.indices
     if n < 3:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError
+from dadmm.graphs.graphfiles import NetworkxGraph
 from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from networkx import Graph
 
 STARTS = 5  # of the bisection: the first in the order of nodes, the others shuffled
 WORK = 100_000  # limit of edges times starts: a second or two, while all ranks wait
@@ -45,9 +41,8 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
     far = distances(graph.indptr, graph.indices, int(near.argmax()))
     found = [blocks]
     for distance in (np.zeros(n_nodes), near, far):
-        order = np.argsort(distance, kind="stable")
         hosts = np.empty(n_nodes, dtype=np.int64)
-        hosts[order] = np.repeat(ranks, sizes[ranks])
+        hosts[np.argsort(distance, kind="stable")] = np.repeat(ranks, sizes[ranks])
         found.append(hosts)
     return min(
         found,
@@ -58,22 +53,62 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
 
 
 def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
-    """Return the node of each rank, shape (n_ranks,), if each rank has one.
+    """Return the node of each rank, (n_ranks,), given its host, if each rank has one.
 
     Every host keeps its number of ranks. Rank 0 is always node 0, because it reads,
     writes and prints. If no other assignment has fewer edges between hosts, rank i is
-    node i. ``hosts`` has the host of each rank. The seed is for shuffled starts.
+    node i. The seed is for shuffled starts.
     """
-    names = list(dict.fromkeys(hosts))  # the host of rank 0 is the first
+    names, n = list(dict.fromkeys(hosts)), len(hosts)  # the host of rank 0 is the first
     plain = np.array([names.index(name) for name in hosts])
-    best = min(
-        (plain, *_candidates(graph, np.bincount(plain).tolist(), seed)),
-        key=lambda homes: count_crossing(graph, homes),
-    )
+    if len(names) in (1, n) or len(graph.edges) == n * (n - 1):
+        return np.arange(n)  # all assignments have as many edges between hosts
+    counts = np.bincount(plain).tolist()
+    found = [plain, np.repeat(np.arange(len(counts)), counts)]
+    starts = min(STARTS, 2 * WORK // len(graph.edges))
+    edges = graph.to_graph() if starts else None  # imports networkx, which is slow
+    for start in range(starts):
+        random = Random(seed * STARTS + start) if start else None
+        homes = np.empty(n, dtype=np.int64)
+        for host, nodes in enumerate(_split(edges, list(range(n)), counts, random)):
+            homes[nodes] = host
+        found.append(homes)
+    best = min(found, key=lambda homes: count_crossing(graph, homes))
     # On each host, ranks and nodes are in ascending order, so rank 0 is node 0.
-    nodes = np.empty(len(hosts), dtype=np.int64)
-    nodes[np.argsort(plain, kind="stable")] = np.argsort(best, kind="stable")
-    return np.arange(len(hosts)) if best is plain else nodes
+    placed = np.empty(n, dtype=np.int64)
+    placed[np.argsort(plain, kind="stable")] = np.argsort(best, kind="stable")
+    return np.arange(n) if best is plain else placed
+
+
+def _split(
+    edges: NetworkxGraph, nodes: list[int], counts: list[int], random: Random | None
+) -> list[list[int]]:
+    """Return nodes in groups of these sizes, by recursive bisection; each is sorted."""
+    if len(counts) == 1:
+        return [nodes]
+    import networkx as nx
+
+    half = len(counts) // 2
+    size = sum(counts[:half])
+    first, *others = nodes  # the first may be node 0, which must stay on the first host
+    if random:
+        random.shuffle(others)
+    one, other = [first, *others[: size - 1]], others[size - 1 :]
+    graph = edges.subgraph(one + other)
+    sides = nx.community.kernighan_lin_bisection(graph, (one, other))
+    here, there = sorted(sides, key=lambda side: first not in side)
+    if len(here) != size:  # the sides are of the right sizes, but the first has moved
+        here, there = there, here
+        losses = {
+            node: sum(1 if near in here else -1 for near in graph[node])
+            for node in sorted(here)
+        }
+        moved = min(losses, key=losses.__getitem__)
+        here, there = here - {moved} | {first}, there - {first} | {moved}
+    return [
+        *_split(edges, sorted(here), counts[:half], random),
+        *_split(edges, sorted(there), counts[half:], random),
+    ]
 
 
 def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> Integers:
@@ -88,20 +123,18 @@ def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> In
                 f"there is no {what} {wrong[0]}; {what}s are numbered from 0 to {n - 1}"
             )
     counts = np.bincount(nodes, minlength=n_nodes)
-    if (counts != 1).any():
-        node = int(np.flatnonzero(counts != 1)[0])
+    for node in np.flatnonzero(counts != 1):
         raise ConfigError(
             f"each node needs one rank, but node {node} has {counts[node]}; name each "
             "node once"
         )
-    hosts = np.empty(n_nodes, dtype=np.int64)
-    hosts[nodes] = ranks
-    idle = np.flatnonzero(np.bincount(hosts, minlength=n_ranks) == 0)
-    if len(idle):
+    for rank in np.setdiff1d(np.arange(n_ranks), ranks):
         raise ConfigError(
-            f"rank {idle[0]} has no node; give each rank at least one, or start fewer "
+            f"rank {rank} has no node; give each rank at least one, or start fewer "
             "ranks"
         )
+    hosts = np.empty(n_nodes, dtype=np.int64)
+    hosts[nodes] = ranks
     return hosts
 
 
@@ -124,59 +157,3 @@ def crosses_hosts(
     """Return a mask of the rows of `graph.edges` that connect different hosts."""
     host = np.asarray(homes)
     return np.asarray(host[graph.sources] != host[graph.indices])
-
-
-def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integers]:
-    """Yield assignments of nodes to hosts, (n_nodes,), with these nodes per host."""
-    n = graph.n_nodes
-    if len(counts) in (1, n) or len(graph.edges) == n * (n - 1):
-        return  # all assignments have the same number of edges between hosts
-    from random import Random  # not needed on one host
-
-    yield np.repeat(np.arange(len(counts)), counts)
-    starts = min(STARTS, 2 * WORK // len(graph.edges))
-    edges = graph.to_graph() if starts else None  # imports networkx, which is slow
-    for start in range(starts):
-        random = Random(seed * STARTS + start) if start else None
-        homes = np.empty(n, dtype=np.int64)
-        for host, nodes in enumerate(_split(edges, list(range(n)), counts, random)):
-            homes[nodes] = host
-        yield homes
-
-
-def _split(
-    edges: Graph, nodes: list[int], counts: list[int], random: Random | None
-) -> list[list[int]]:
-    """Return nodes in groups of these sizes, by recursive bisection; each is sorted."""
-    if len(counts) == 1:
-        return [nodes]
-    half = len(counts) // 2
-    size = sum(counts[:half])
-    first, *others = nodes  # the first may be node 0, which must stay on the first host
-    if random:
-        random.shuffle(others)
-    one, other = _bisect(edges, [first, *others[: size - 1]], others[size - 1 :])
-    return [
-        *_split(edges, sorted(one), counts[:half], random),
-        *_split(edges, sorted(other), counts[half:], random),
-    ]
-
-
-def _bisect(
-    edges: Graph, one: list[int], other: list[int]
-) -> tuple[set[int], set[int]]:
-    """Exchange nodes between two sides to cut few edges; the first node stays."""
-    import networkx as nx
-
-    graph, first = edges.subgraph(one + other), one[0]
-    sides = nx.community.kernighan_lin_bisection(graph, (one, other))
-    here, there = sorted(sides, key=lambda side: first not in side)
-    if len(here) == len(one):
-        return here, there
-    here, there = there, here  # the sizes are right, but the first has moved
-
-    def loss(node: int) -> int:
-        return sum(1 if neighbour in here else -1 for neighbour in graph[node])
-
-    moved = min(sorted(here), key=loss)
-    return here - {moved} | {first}, there - {first} | {moved}

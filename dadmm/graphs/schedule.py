@@ -28,11 +28,9 @@ LONGEST = 100_000  # rounds of a file of times
 
 
 def _is_known(text: str) -> bool:
-    """Return whether a setting has the form of a schedule."""
-    share = text.removeprefix(RANDOM)
-    if share != text:
+    if text.startswith(RANDOM):
         with suppress(ValueError):
-            return 0.0 < float(share) <= 1.0
+            return 0.0 < float(text.removeprefix(RANDOM)) <= 1.0
         return False
     return text in ("static", "matchings") or text.endswith(".csv")
 
@@ -47,8 +45,7 @@ class Schedule:
     ----------
     n_nodes : int
     rounds : sequence of iterables of pairs of int
-        The edges of iterations 1, 2, ..., repeated after the last. A pair stands for
-        both directions.
+        The edges of iterations 1, 2, ..., repeated after the last; in both directions.
     union : Topology, optional
         The graph of all edges, with its names; made of the rounds if not given.
 
@@ -91,22 +88,16 @@ class Schedule:
 
     @classmethod
     def matchings(cls, graph: Topology) -> Schedule:
-        """Return a schedule of matchings that cover the edges of a graph.
-
-        In each round, every node has at most one neighbour.
-        """
+        """Return matchings that cover a graph: a node has at most one neighbour."""
         busy = [0] * len(graph)  # the rounds of each node, as bits
-        rounds: list[list[tuple[int, int]]] = []
+        rounds: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for i, j in graph.edges[graph.sources < graph.indices].tolist():
             taken = busy[i] | busy[j]
-            free = ~taken & (taken + 1)
+            free = ~taken & (taken + 1)  # the lowest bit that neither has
             busy[i] |= free
             busy[j] |= free
-            turn = free.bit_length() - 1
-            if turn == len(rounds):
-                rounds.append([])
-            rounds[turn].append((i, j))
-        return cls(graph.n_nodes, rounds or [[]])
+            rounds[free.bit_length() - 1].append((i, j))
+        return cls(graph.n_nodes, [rounds[k] for k in range(len(rounds) or 1)])
 
     @classmethod
     def random(cls, graph: Topology, probability: float, seed: int = 0) -> Schedule:

@@ -10,7 +10,6 @@ from itertools import pairwise
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,10 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
 from dadmm.graphs import graphfiles
+from dadmm.graphs.graphfiles import NetworkxGraph
 from dadmm.graphs.measures import components, connected_pairs, diameter
-
-if TYPE_CHECKING:
-    from networkx import Graph as NetworkxGraph
 
 Integers = NDArray[np.int64]
 MOST_NODES, MOST_EDGES = 1_000_000, 20_000_000  # limits of time and memory
@@ -35,8 +32,7 @@ MOST_WORK = 2e8  # for the diameter of larger graphs: about a second
 class Topology:
     """The graph of a run: connected and undirected, over nodes 0..J-1.
 
-    It is held as arrays. An edge of the graph is two directed edges, which are in the
-    order of their first node, then of their second.
+    An edge is two directed edges, in the order of their first and then second node.
 
     Parameters
     ----------
@@ -65,7 +61,7 @@ class Topology:
         for name in ("indptr", "indices"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
         n, indptr, j = len(self), self.indptr, self.indices
-        _check_count(n)
+        _nodes(n)
         places = np.zeros((n, 2)) if self.positions is None else self.positions
         if len(self.names) not in (0, n) or not (
             places.shape == (n, 2) and np.isfinite(places).all()
@@ -104,7 +100,7 @@ class Topology:
         positions: NDArray[np.float64] | None = None,
     ) -> Topology:
         """Return the graph of these pairs, each given in one direction or in both."""
-        _check_count(n_nodes)
+        _nodes(n_nodes)
         pairs = as_pairs(edges)
         outside = pairs[((pairs < 0) | (pairs >= n_nodes)).any(axis=1)]
         if len(outside):
@@ -119,7 +115,7 @@ class Topology:
     @classmethod
     def complete(cls, n: int) -> Topology:
         """Return the graph in which every two nodes are neighbours."""
-        _check_count(n, n * (n - 1) // 2)
+        _nodes(n, n * (n - 1) // 2)
         return cls.from_edges(n, _all_pairs(n))
 
     @classmethod
@@ -132,7 +128,7 @@ class Topology:
     def cluster(cls, n: int) -> Topology:
         """Return two complete graphs, of n // 2 and the other nodes, and an edge."""
         half = n // 2
-        _check_count(n, half * (half - 1) // 2 + (n - half) * (n - half - 1) // 2)
+        _nodes(n, half * (half - 1) // 2 + (n - half) * (n - half - 1) // 2)
         bridge = np.array([[half - 1, half]][: n - 1]).reshape(-1, 2)
         sides = [_all_pairs(half), half + _all_pairs(n - half)]
         return cls.from_edges(n, np.concatenate([*sides, bridge]))
@@ -152,14 +148,10 @@ class Topology:
     @classmethod
     def grid(cls, n: int) -> Topology:
         """Return rows of floor(sqrt(n)) nodes; the last row may be shorter."""
-        i = _nodes(n)
-        width = math.isqrt(n)
+        i, width = _nodes(n), math.isqrt(n)
         across, down = i[i % width > 0], i[width:]
-        pairs = [
-            np.column_stack((across - 1, across)),
-            np.column_stack((down - width, down)),
-        ]
-        return cls.from_edges(n, np.concatenate(pairs))
+        sides = np.append(across - 1, down - width), np.append(across, down)
+        return cls.from_edges(n, np.column_stack(sides))
 
     @classmethod
     def random_geometric(
@@ -172,15 +164,21 @@ class Topology:
         """
         r = max(0.0, min(radius or 0.0, 1.0))  # zero for NaN
         share = math.pi * r**2 - 8 / 3 * r**3 + r**4 / 2  # of the pairs, expected
-        _check_count(n, int(0.5 * n * (n - 1) * share))
+        _nodes(n, int(0.5 * n * (n - 1) * share))
         points = np.random.default_rng(seed).random((2, n))
 
         def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
-            pairs = _all_pairs(n) if n <= FEW_POINTS else _near_pairs(points, reach)
+            if n <= FEW_POINTS:
+                pairs = _all_pairs(n)
+            else:
+                from scipy.spatial import cKDTree
+
+                wider = max(0.0, min(reach, 2.0)) * (1 + 1e-9)  # `apart` is rounded
+                pairs = cKDTree(points.T).query_pairs(wider, output_type="ndarray")
             i, j = pairs.T
             apart = np.hypot(*(points[:, i] - points[:, j]))
             near = apart <= reach
-            return pairs[near], apart[near]
+            return np.asarray(pairs[near], dtype=np.int64), apart[near]
 
         default = math.sqrt(2 * math.log(n) / (math.pi * n))
         pairs = connected_pairs(n, within, default, radius, f"{radius=}, {seed=}")
@@ -195,7 +193,7 @@ class Topology:
         By default the probability is 2 log(n) / n, or the least that connects the
         graph of this seed if this is larger.
         """
-        _check_count(n)
+        _nodes(n)
         if n > MOST_DRAWN:
             raise TopologyError(
                 f"an erdos-renyi graph may have at most {MOST_DRAWN} nodes, got {n}; "
@@ -207,8 +205,8 @@ class Topology:
             pairs = np.argwhere(np.triu(draws <= level, 1))
             return pairs, draws[tuple(pairs.T)]
 
-        default, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
-        pairs = connected_pairs(n, within, default, probability, given)
+        given = f"{probability=}, {seed=}"
+        pairs = connected_pairs(n, within, 2 * math.log(n) / n, probability, given)
         return cls.from_edges(n, pairs)
 
     @classmethod
@@ -332,11 +330,7 @@ class Topology:
 
 
 def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
-    """Return the graph of a name in `GRAPHS`, or in a file.
-
-    A graph from a file must have ``n_nodes`` if it is given. The seed is for random
-    graphs.
-    """
+    """Return the graph of a name in `GRAPHS`, or in a file; it has ``n_nodes``."""
     if name in GRAPHS:
         if n_nodes is None:
             raise TopologyError(f"a {name} graph needs a number of nodes; give --nodes")
@@ -360,15 +354,13 @@ def _maker(name: str) -> Callable[[int, int], Topology]:
     return lambda n, seed: make(n, seed=seed) if name in RANDOM else make(n)
 
 
-RANDOM = {"random-geometric", "erdos-renyi"}  # graphs that depend on the seed
 FIXED = ("complete", "ring", "cluster", "star", "chain", "grid")
-GRAPHS = {
-    name: _maker(name) for name in (*FIXED, *sorted(RANDOM)[::-1])
-}  # of n and seed
+RANDOM = {"random-geometric", "erdos-renyi"}  # these depend on the seed
+GRAPHS = {name: _maker(name) for name in (*FIXED, *sorted(RANDOM, reverse=True))}
 
 
-def _check_count(n_nodes: int, n_edges: int = 0) -> None:
-    """Check the number of nodes, and the expected number of edges, of a graph."""
+def _nodes(n_nodes: int, n_edges: int = 0) -> Integers:
+    """Return 0..n_nodes - 1; raise if there are too many nodes, or expected edges."""
     if not isinstance(n_nodes, Integral) or not 1 <= n_nodes <= MOST_NODES:
         raise TopologyError(
             f"the number of nodes must be an integer from 1 to {MOST_NODES}, got "
@@ -380,25 +372,11 @@ def _check_count(n_nodes: int, n_edges: int = 0) -> None:
             f"most {MOST_EDGES} are allowed; use fewer nodes, or a graph with fewer "
             "edges such as ring or grid"
         )
-
-
-def _nodes(n: int) -> Integers:
-    _check_count(n)
-    return np.arange(n)
+    return np.arange(n_nodes)
 
 
 def _all_pairs(n: int) -> Integers:
-    """Return all pairs i < j in lexicographic order."""
     return np.argwhere(np.triu(np.ones((n, n), dtype=bool), 1))
-
-
-def _near_pairs(points: NDArray[np.float64], radius: float) -> Integers:
-    """Return the pairs of points at most a radius apart, and maybe a few others."""
-    from scipy.spatial import cKDTree
-
-    wider = max(0.0, min(radius, 2.0)) * (1 + 1e-9)  # distances are rounded later
-    found = cKDTree(points.T).query_pairs(wider, output_type="ndarray")
-    return np.asarray(found, dtype=np.int64)
 
 
 def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:

@@ -1,12 +1,7 @@
 """Local problems: the objective of one node, with its proximal step.
 
-It also holds the metrics of their solutions, and `builder`, which makes a problem from
-a name and settings; a new problem is a file and a line in `PROBLEMS`. It may import
-`core` and `data`.
-
-Examples
---------
-`PROBLEMS` has the classes by their names on the command line:
+The room may import `core` and `data`. A new problem is a class and a line in
+`PROBLEMS`, which has the classes by their names on the command line:
 
 >>> import dadmm
 >>> list(dadmm.problems.PROBLEMS)
@@ -15,12 +10,14 @@ Examples
 """
 
 from dadmm.problems.cvxpy import Cvxpy
-from dadmm.problems.glm import LogisticRegression, PoissonRegression
-from dadmm.problems.huber import Huber
+from dadmm.problems.glm import (
+    LogisticRegression,
+    MultinomialLogistic,
+    PoissonRegression,
+)
 from dadmm.problems.lasso import ElasticNet, Lasso
-from dadmm.problems.linear import LeastSquares, LinearProblem, Ridge
+from dadmm.problems.linear import Huber, LeastSquares, LinearProblem, Ridge
 from dadmm.problems.missing import IncompletePPCA
-from dadmm.problems.multinomial import MultinomialLogistic
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
 from dadmm.problems.smooth import Smooth

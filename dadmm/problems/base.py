@@ -13,6 +13,9 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.data.datasets import regression
 
 T = TypeVar("T")
+Shape = tuple[int, ...] | None
+Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
 Scalars = Any  # a float of one problem, or an array (n,) of a stack
 
 
@@ -32,7 +35,7 @@ class Traits(NamedTuple):
 
 
 class WithStart:
-    """A problem with a point to start from, and a value; no latent variables."""
+    """A problem with ``_start`` and ``_value``, and without latent variables."""
 
     _start: Vector
     _value: Callable[[Vector], float]
@@ -51,16 +54,9 @@ class WithStart:
 
 
 def checked_array(
-    problem: str,
-    name: str,
-    values: Any,
-    shape: tuple[int, ...] | None = None,
-    finite: bool = True,
+    problem: str, name: str, values: Any, shape: Shape = None, finite: bool = True
 ) -> Any:
-    """Return a copy of an argument, dense or in CSR format; raise unless it is valid.
-
-    If a shape is given, it must have this shape.
-    """
+    """Return a copy of an argument, dense or in CSR format; raise if not valid."""
     sparse = hasattr(values, "tocsr")
     try:
         found: Any = values.tocsr() if sparse else np.array(values, float, order="C")
@@ -68,52 +64,38 @@ def checked_array(
     except (TypeError, ValueError) as error:
         raise ProblemError(f"{problem} needs {name} of numbers: {error}") from None
     if shape is not None and found.shape != shape:
-        raise ProblemError(
-            f"{problem} needs {name} of shape {shape}, got {found.shape}"
-        )
-    numbers, places = found, None
-    if sparse:
-        entries = found.tocoo()
-        numbers, places = entries.data, np.column_stack([entries.row, entries.col])
+        shapes = f"{shape}, got {found.shape}"
+        raise ProblemError(f"{problem} needs {name} of shape {shapes}")
     if finite:
+        numbers, places = found, None
+        if sparse:
+            entries = found.tocoo()
+            numbers, places = entries.data, np.column_stack([entries.row, entries.col])
         check_entries(problem, f"finite {name}", numbers, ~np.isfinite(numbers), places)
     return found
 
 
 def check_entries(
-    problem: str,
-    what: str,
-    values: Matrix,
-    bad: NDArray[np.bool_],
-    places: NDArray[np.intp] | None = None,
+    problem: str, what: str, values: Matrix, bad: Mask, places: Places | None = None
 ) -> None:
     """Raise if an entry is bad, and name the first; ``places`` are its indices."""
     if bad.any():
         place = (np.argwhere(bad) if places is None else places[bad])[0]
         where = zip(("row", "column"), place, strict=False)
-        raise ProblemError(
-            f"{problem} needs {what}, but "
-            f"{', '.join(f'{word} {k}' for word, k in where)} is {values[bad][0]}"
-        )
+        found = f"{', '.join(f'{word} {k}' for word, k in where)} is {values[bad][0]}"
+        raise ProblemError(f"{problem} needs {what}, but {found}")
 
 
-def stack_attributes(
-    kind: type[T],
-    problems: Sequence[T],
-    names: Iterable[str],
-    join: Callable[..., object] = np.array,
-) -> T:
-    """Return the first problem with the named attributes of all, joined."""
+def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
+    """Return the first problem with the named attributes of all as arrays."""
     stacked = object.__new__(kind)
     vars(stacked).update(vars(problems[0]))
     for name in names:
-        setattr(stacked, name, join([getattr(p, name) for p in problems]))
+        setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
     return stacked
 
 
 # Arithmetic for one problem or a stack of problems, with the same bits
-
-
 def as_scalar(scalars: Vector) -> Scalars:
     """Return a single scalar as a float, which is faster; arrays unchanged."""
     return scalars if scalars.ndim else scalars.item()
@@ -121,13 +103,10 @@ def as_scalar(scalars: Vector) -> Scalars:
 
 def with_axes(scalars: Scalars, n_axes: int) -> Scalars:
     """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
-    if isinstance(scalars, float):
-        return scalars
-    return scalars[(..., *[None] * n_axes)]
+    single = isinstance(scalars, float)
+    return scalars if single else scalars[(..., *[None] * n_axes)]
 
 
 def inner_product(A: Matrix, B: Matrix) -> Scalars:
     """Return the inner products of matrices (..., m, n), shape (...)."""
-    flat = A.shape[-2] * A.shape[-1]
-    lead, other = A.shape[:-2], B.shape[:-2]
-    return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
+    return np.vecdot(A.reshape(*A.shape[:-2], -1), B.reshape(*B.shape[:-2], -1))

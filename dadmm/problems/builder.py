@@ -31,20 +31,17 @@ MEMBERS = {
 
 
 class Arguments(NamedTuple):
-    """The arguments of a problem's constructor, without the rows."""
-
     defaults: dict[str, Any]  # of the optional arguments
     required: tuple[str, ...]
     accepts_any: bool  # whether it has **kwargs
     annotations: dict[str, str]
 
     def takes(self, name: str) -> bool:
-        """Return whether there is an argument of this name."""
         return name in self.defaults or name in self.required
 
 
 def arguments(kind: type[Any]) -> Arguments:
-    """Return the arguments of a class, without the rows."""
+    """Return the arguments of a class's constructor, without the rows."""
     own = kind.__init__ is not object.__init__
     signature = inspect.signature(kind.__init__ if own else kind)
     found = list(signature.parameters.values())[1 + own :]  # after self and the rows
@@ -74,7 +71,6 @@ def find(name: str) -> type:
 
 
 def _from_packages() -> dict[str, str]:
-    """Return the paths of the problems of installed packages, by name."""
     from importlib.metadata import entry_points  # slow to import, and rarely needed
 
     points = entry_points(group=GROUP)
@@ -83,14 +79,12 @@ def _from_packages() -> dict[str, str]:
 
 def traits(name: str) -> Traits:
     """Return the traits of a problem; other packages' problems have the defaults."""
-    found: Traits = getattr(PROBLEMS.get(name), "traits", Traits())
-    return found
+    return PROBLEMS[name].traits if name in PROBLEMS else Traits()
 
 
 def n_classes(name: str) -> int:
     """Return 2 for a problem of two classes, 3 if it takes more, 0 for a regression."""
-    kind = find(name)
-    if arguments(kind).takes("n_classes"):
+    if arguments(find(name)).takes("n_classes"):
         return 3
     return 2 if traits(name).predicts == "classification" else 0
 
@@ -100,8 +94,8 @@ def build(
 ) -> Any:
     """Return the problem of a node with these rows.
 
-    Flags are passed on if the class has such an argument and they are not None. The
-    class must have the arguments in ``settings``. Only linear problems get sparse rows.
+    Flags are passed on if the class has such an argument; it must have those in
+    ``settings``. Only linear problems get sparse rows.
     """
     kind = find(name)
     takes = arguments(kind)
@@ -123,26 +117,27 @@ def build(
             f"weight cannot be used with {name}, whose constructor has no argument "
             "sample_weight"
         )
-    dense = not (issubclass(kind, LinearProblem) and weighted)
-    X = rows.X.toarray() if hasattr(rows.X, "tocsr") and dense else rows.X
     for argument in (a for a in takes.required if a not in given):
         raise ConfigError(
             f"{name} needs a setting {argument!r}; give it as --problem-settings "
             f"'{{\"{argument}\": ...}}'"
         )
-    problem = kind(X, **given)
+    sparse = issubclass(kind, LinearProblem) and weighted
+    dense = hasattr(rows.X, "tocsr") and not sparse
+    problem = kind(rows.X.toarray() if dense else rows.X, **given)
     check_members(problem, name)
     return problem
 
 
 def check_members(problem: object, name: str) -> None:
     """Raise unless a problem, or a class but for the layout, has all members."""
-    layout = getattr(problem, "layout", None)
-    has = (isinstance(layout, Layout) and layout.size > 0) or inspect.isclass(problem)
     for member, what in MEMBERS.items():
-        if not (
-            has if member == "layout" else callable(getattr(problem, member, None))
-        ):
+        found = getattr(problem, member, None)
+        has = callable(found)
+        if member == "layout":
+            known = isinstance(found, Layout) and found.size > 0
+            has = known or inspect.isclass(problem)
+        if not has:
             raise ProblemError(
                 f"{name} needs {member}, {what}; dadmm.core.interfaces.Problem has the "
                 "members of a problem"

@@ -1,13 +1,10 @@
-"""`check_problem`: whether a problem satisfies the interface `Problem`.
-
-It calls the methods as a node does, at a few points and with a few weights. It raises
-an error of one sentence at the first violation.
-"""
+"""`check_problem`: whether a problem satisfies the interface `Problem`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -15,14 +12,13 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, row_lengths
+from dadmm.core.linalg import EPS, row_lengths
 from dadmm.problems.builder import check_members
 
 WEIGHTS = (1.0, 100.0, 0.01, 0.0)
 HUGE = (1e6, 1e9, 1e12, 1e15)
-# Steps, relative to the size of the part, and the order of the difference. The second
-# order is accurate where f is smooth. The first order is never too low where f is
-# convex, also if the border of the domain is nearer than the step.
+# Steps, relative to the size of the part, and the order of the difference: the second
+# is accurate where f is smooth, the first is never too low where f is convex.
 STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
 MOST = 40  # directions of one kind
 BENDS, BEND_STEP = 10, 1e-3  # directions and relative step of second differences
@@ -37,24 +33,21 @@ def check_problem(
 
     Parameters
     ----------
-    problem : Problem
-        With some data; a few rows are enough.
+    problem : Problem, with some data; a few rows are enough
     fixed : sequence of str
-        Parts that `prox` leaves at their values in `init`, such as mu of PPCA with
-        ``zero_mean``. All others must be optimal.
-    seed : int
-        Of the points at which the problem is checked.
+        Parts that `prox` leaves as `init` has them, such as mu with ``zero_mean``.
+    seed : int, of the points at which the problem is checked
     rtol : float
-        Accuracy of `prox`: the largest slope at its result, relative to the slopes of
-        the terms.
+        Largest slope at the result of `prox`, relative to the slopes of the terms.
 
     Notes
     -----
+    The methods are called as a node does, at a few points and with a few weights.
     Slopes are one-sided finite differences of `objectives`, in coordinate and random
-    directions and towards other points that the problem has visited. No slope may be
-    negative. This also holds at corners of f and at the border of its domain, outside
-    which f is infinite. The parts may be optimal together, or one after the other in
-    any order, each with the later ones at their old values.
+    directions and towards points visited before. None may be negative, also at corners
+    of f and at the border of its domain, outside which f is infinite. The parts may be
+    optimal together, or one after the other in any order, each with the later ones at
+    their old values.
 
     Examples
     --------
@@ -71,8 +64,13 @@ def check_problem(
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         check = _Contract(problem, fixed, rng, rtol)
-        theta = check.init(seed)
-        visited = [theta, problem.init(np.random.default_rng(seed + 1))]
+        theta, again, other = (
+            problem.init(np.random.default_rng(s)) for s in (seed, seed, seed + 1)
+        )
+        check.vector("init", theta)
+        if _differ(theta, again):
+            check.fail("init", "the same point from the same seed of rng", "another")
+        visited = [theta, other]
         for weight in WEIGHTS:
             centre = theta.copy()  # then a random point as far from theta as theta is
             for name, part in problem.layout.views(centre)._asdict().items():
@@ -96,8 +94,6 @@ def check_problem(
 
 
 class _Step(NamedTuple):
-    """A proximal step: the arguments and the result."""
-
     theta: Vector
     stats: object
     centre: Vector
@@ -107,7 +103,7 @@ class _Step(NamedTuple):
 
 
 class _Contract:
-    """The checks of one problem; each raises an error at the first violation."""
+    """The checks of one problem."""
 
     def __init__(
         self, problem: Any, fixed: Sequence[str], rng: np.random.Generator, rtol: float
@@ -127,7 +123,6 @@ class _Contract:
 
     @contextmanager
     def unchanged(self, method: str, **arrays: Matrix) -> Iterator[None]:
-        """Check that the arguments of a method do not change."""
         before = {name: array.copy() for name, array in arrays.items()}
         yield
         for name, array in arrays.items():
@@ -135,27 +130,18 @@ class _Contract:
                 self.fail(method, f"{name} not to change", "that the method wrote it")
 
     def _shape(self, method: str, found: object, shape: tuple[int, ...]) -> None:
-        """Check that a method returned float64 numbers of this shape."""
         what = f"float64 of shape {shape}"
         if not isinstance(found, np.ndarray):
             self.fail(method, what, type(found).__name__)
         if found.shape != shape or found.dtype != np.float64:
             self.fail(method, what, f"{found.dtype} of shape {found.shape}")
 
-    def _vector(self, method: str, found: Vector) -> None:
+    def vector(self, method: str, found: Vector) -> None:
         """Check that a method returned finite parameters (size,)."""
         self._shape(method, found, (self.layout.size,))
         for name, span in self.spans.items():
             for bad in found[span][~np.isfinite(found[span])]:
                 self.fail(method, "finite numbers", f"{bad} in part {name}")
-
-    def init(self, seed: int) -> Vector:
-        """Return the start."""
-        theta: Vector = self.problem.init(np.random.default_rng(seed))
-        self._vector("init", theta)
-        if _differ(theta, self.problem.init(np.random.default_rng(seed))):
-            self.fail("init", "the same point from the same seed of rng", "another")
-        return theta
 
     def take(self, theta: Vector, centre: Vector, weight: float) -> _Step:
         """Return a proximal step, which is checked without using f."""
@@ -164,7 +150,7 @@ class _Contract:
             stats = problem.expect(theta)
         with self.unchanged("prox", theta=theta, centre=centre):
             result = problem.prox(theta, stats, centre, weight)
-        self._vector(f"prox with weight {weight:g}", result)
+        self.vector(f"prox with weight {weight:g}", result)
         for name, array in (("theta", theta), ("centre", centre)):
             if np.shares_memory(result, array):
                 self.fail("prox", "a new array", f"one that shares memory with {name}")
@@ -210,17 +196,14 @@ class _Contract:
             wanted = f"{PROXIMAL} not to rise from theta to the result"
             self.fail("prox", wanted, f"a rise by {after - before:.3g} {at}")
         spans = {k: v for k, v in self.spans.items() if k not in self.fixed}
-        known: dict[tuple[str, frozenset[str]], float | None] = {}
 
+        @cache
         def descent(name: str, moved: frozenset[str]) -> float | None:
             """Return the slope in a part if only these parts have moved so far."""
-            if (name, moved) not in known:
-                point = step.result.copy()
-                for other in spans.keys() - moved:
-                    point[spans[other]] = step.theta[spans[other]]
-                slope = self._steepest(step, point, spans[name], visited)
-                known[name, moved] = slope
-            return known[name, moved]
+            point = step.result.copy()
+            for other in spans.keys() - moved:
+                point[spans[other]] = step.theta[spans[other]]
+            return self._steepest(step, point, spans[name], visited)
 
         def explained(moved: frozenset[str]) -> bool:
             """Return whether some parts moved last, together or one of them alone."""
@@ -228,11 +211,9 @@ class _Contract:
             steps = [frozenset(last)] + [frozenset([name]) for name in last]
             return not moved or any(explained(moved - s) for s in steps if s)
 
-        if explained(frozenset(spans)):
-            return
-        names = list(spans)
-        for k, name in enumerate(names):
-            slope = descent(name, frozenset(names[: k + 1]))
+        moved = [] if explained(frozenset(spans)) else list(spans)
+        for k, name in enumerate(moved):
+            slope = descent(name, frozenset(moved[: k + 1]))
             if slope is not None:
                 found = f"a slope of {slope:.3g} in part {name} {at}"
                 self.fail("prox", f"no descent of {PROXIMAL} at the result", found)
@@ -240,17 +221,14 @@ class _Contract:
     def _slopes(
         self, step: _Step, point: Vector, ways: Matrix, length: float, order: int
     ) -> tuple[Vector, Vector, float]:
-        """Return slopes of f and of the proximal term along ``ways``, and their noise.
-
-        Differences are one-sided. A slope is infinite if it leaves the domain.
-        """
+        """Return slopes of f and of the proximal term along ways, and their noise."""
         rows = np.vstack([point, point + 0.5 * length * ways, point + length * ways])
         values = self.problem.objectives(rows, step.stats)
         here, (half, full) = values[0], values[1:].reshape(2, -1)
         of_f = (full - here) / length
         if order == 2:
             of_f = 4.0 * (half - here) / length - of_f
-        of_f[~np.isfinite(of_f)] = np.inf
+        of_f[~np.isfinite(of_f)] = np.inf  # outside the domain
         pull = ways @ (step.weights * (point - step.centre))
         size = np.abs(values[np.isfinite(values)]).max(initial=abs(here))
         return of_f, pull, ROUNDING * size / length
@@ -261,11 +239,18 @@ class _Contract:
         """Return the slope of steepest descent within a part; None at a minimum.
 
         A direction descends if it does with all step sizes, by more than ``rtol`` times
-        the slopes of the terms at the point and the slopes at theta.
+        the slopes of the terms at the point and the slopes at theta. Directions are
+        axes, random, and towards visited points, which stay inside a convex domain.
         """
-        ways = self._directions(point, span, visited)
-        if not len(ways):
-            return None
+        width = span.stop - span.start
+        axes = self.rng.choice(width, min(width, MOST), replace=False)
+        n_mixed = min(width, MOST // 4) if width > 1 else 0
+        mixed = self.rng.standard_normal((n_mixed, width))
+        rows = np.vstack([np.eye(width)[axes], mixed])
+        rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
+        rows = rows[row_lengths(rows) > 0.0]
+        ways = np.zeros((len(rows), len(point)))
+        ways[:, span] = rows / row_lengths(rows)[:, None]
         near = point, point - step.centre, step.theta
         scale = max(float(np.sqrt(np.mean(part[span] ** 2))) for part in near)
         worst, excess = np.full((2, len(ways)), -np.inf)
@@ -280,30 +265,12 @@ class _Contract:
         k = int(excess.argmin())
         return float(worst[k]) if excess[k] < 0.0 else None
 
-    def _directions(
-        self, point: Vector, span: slice, visited: Sequence[Vector]
-    ) -> Matrix:
-        """Return unit vectors within a part: axes, random, and towards visited points.
-
-        Directions towards visited points stay inside a convex domain.
-        """
-        size = span.stop - span.start
-        axes = self.rng.choice(size, min(size, MOST), replace=False)
-        n_mixed = min(size, MOST // 4) if size > 1 else 0
-        mixed = self.rng.standard_normal((n_mixed, size))
-        rows = np.vstack([np.eye(size)[axes], mixed])
-        rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
-        lengths = row_lengths(rows)
-        found = np.zeros((len(rows), len(point)))
-        found[:, span] = rows / np.maximum(lengths, TINY)[:, None]
-        return np.asarray(found[lengths > 0.0])
-
     def hold(self, visited: Sequence[Vector]) -> None:
         """Check that the result approaches the centre as the weight grows."""
         problem, theta, centre = self.problem, visited[-1], visited[-2]
         for weight in HUGE:
             result = problem.prox(theta, problem.expect(theta), centre.copy(), weight)
-            self._vector(f"prox with weight {weight:g}", result)
+            self.vector(f"prox with weight {weight:g}", result)
             off = np.abs(result - centre)[self.layout.pull > 0.0]
             apart = float(off.max(initial=0.0))
             if apart <= 1e-6 * (float(np.abs(centre).max()) or 1.0):
@@ -371,5 +338,4 @@ class _Contract:
 
 
 def _differ(one: Matrix, other: Matrix) -> bool:
-    """Return whether two arrays differ in shape or bits."""
     return not np.array_equal(one, other, equal_nan=True)

@@ -1,8 +1,7 @@
-"""Any convex objective with constraints, written in cvxpy.
+"""Any convex objective with constraints, written in cvxpy, which compiles it once.
 
-cvxpy compiles a problem once, to ``1/2 x'P x + q'x`` over ``A x + s = b`` with s in a
-cone. A proximal step adds its weight to the diagonal of P, and is solved by Clarabel.
-Its unknown is the distance from the centre, so that heavy weights lose no digits.
+A proximal step adds its weight to the diagonal of P, and is solved by Clarabel. Its
+unknown is the distance from the centre, so that heavy weights lose no digits.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from cvxpy import Problem, Variable
 
 Sparse = Any  # scipy.sparse.csc_array or csr_array
-# Clarabel's tolerances of gap and feasibility: for quadratic programs, for other cones,
-# where it often makes no progress beyond, and where it makes none before
+# Clarabel's tolerances: of quadratic programs, of other cones, where it often makes no
+# progress beyond, and where it makes none before
 QUADRATIC, CONIC, ALMOST = 1e-10, 1e-8, 1e-6
 SOLVED = ("Solved", "AlmostSolved")
 VALID = re.compile(r"[^\W\d_]\w*")  # names of the parts of a layout
@@ -51,9 +50,9 @@ class Program(NamedTuple):
 class Cvxpy(WithStart):
     """f is a problem of cvxpy, with private variables if it has more than are shared.
 
-    ``theta`` holds the shared variables and then the private ones, by the names that
-    they have in cvxpy; those without a name are ``x0``, ``x1``, ... and ``private0``,
-    ``private1``, ... This class needs the extra ``dadmm[cvxpy]``.
+    ``theta`` holds the shared variables and then the private ones, by their names in
+    cvxpy; those without a name are ``x0``, ``x1``, ... and ``private0``, ``private1``,
+    ... This class needs the extra ``dadmm[cvxpy]``.
 
     Parameters
     ----------
@@ -100,8 +99,8 @@ class Cvxpy(WithStart):
         self._parameters = [(p, p.value) for p in problem.parameters()]
         self._program = _eliminate(_compile(problem, self._variables))
         # the upper triangle of P, with the diagonal of the shared entries
-        places = self._program.columns[: self.layout.shared_size]
-        E = _embedding(places, len(self._program.q))
+        self._shared = self._program.columns[: self.layout.shared_size]
+        E = _embedding(self._shared, len(self._program.q))
         self._upper = sparse.triu(self._program.P + E @ E.T).tocsc()
         self._upper.sort_indices()
         self._solver = _new_solver(self._program, self._upper)
@@ -134,7 +133,7 @@ class Cvxpy(WithStart):
         P, q, A, b, _, columns = self._program
         c = np.zeros(len(q))
         c[columns] = centre
-        ends = self._upper.indptr[1:][columns[: self.layout.shared_size]]
+        ends = self._upper.indptr[1:][self._shared]
         values = self._upper.data.copy()
         values[ends - 1] += weight - 1.0  # the last entry of a column is its diagonal
         slope = q + P @ c
@@ -145,7 +144,6 @@ class Cvxpy(WithStart):
 
 
 def _check_problem(problem: Problem) -> None:
-    """Raise unless a problem can be compiled."""
     import cvxpy
 
     if not isinstance(problem, cvxpy.Problem):
@@ -210,7 +208,7 @@ def _parts(
 def _compile(problem: Problem, variables: Sequence[Variable]) -> Program:
     """Return a problem as Clarabel takes it.
 
-    cvxpy replaces variables with attributes, such as nonneg, by others. Each of them
+    cvxpy replaces variables with attributes, such as nonneg, by others; each of them
     gets an equal one without attributes, which is kept.
     """
     import cvxpy
@@ -231,11 +229,10 @@ def _compile(problem: Problem, variables: Sequence[Variable]) -> Program:
         first[v.id] + np.arange(v.size).reshape(v.shape, order="F").ravel()
         for v in plain
     ]
-    q, A = np.asarray(data["c"]), sparse.csc_array(data["A"])
+    q, A, b = np.asarray(data["c"]), sparse.csc_array(data["A"]), np.asarray(data["b"])
     P = data.get("P")
     P = sparse.csc_array((len(q), len(q)) if P is None else P)
-    b, dims = np.asarray(data["b"]), data["dims"]
-    return Program(P, q, A, b, dims, np.concatenate(columns))
+    return Program(P, q, A, b, data["dims"], np.concatenate(columns))
 
 
 def _eliminate(program: Program) -> Program:

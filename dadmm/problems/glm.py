@@ -1,30 +1,31 @@
-"""Generalised linear models, by Newton's method: logistic and Poisson regression.
+"""Logistic (of two or more classes) and Poisson regression, by Newton's method.
 
-All arrays inside have a leading axis of problems, of length one for a single problem.
-So a single problem and a stack run the same code and give the same bits. A problem that
-has converged does not move while others of its stack continue.
+All arrays have a leading axis of problems, of length one for a single problem: a single
+problem and a stack run the same code and give the same bits. A problem that has
+converged does not move while others of its stack continue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, row_lengths
-from dadmm.core.schema import FINITE, entry
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
+from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification, counts
 from dadmm.problems.base import Scalars, Traits, stack_attributes
-from dadmm.problems.linear import Design, LinearProblem
+from dadmm.problems.linear import BLOCK, Design, LinearProblem
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
 MOST = 300.0  # derivatives are those at this fit beyond it; their squares are finite
+MOST_CLASSES = 1000
 
 
 class Anchor(NamedTuple):
@@ -51,22 +52,18 @@ class GeneralisedLinear(LinearProblem):
 
     stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")
-    _rows: Matrix  # (m, n, p)
-    _weights: Matrix  # (m, 1, n)
-    _held: Matrix  # (m, r, p)
-    _is_free: NDArray[np.bool_]  # (m,) whether alpha is zero
-    _data: Matrix  # (n, p) the rows in the units of the data
-    _free: Matrix  # (p, k) theta without penalised entries
 
     def _adopt(self, given: Design) -> None:
-        self._data, self._rows = given.rows, given.rows[None]
+        self._rows = given.rows[None]  # (m, n, p)
+        self._data = given.rows  # (n, p) in the units of the data
+        # (m, r, p), and (p, k) theta without penalised entries
         self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
         self._weigh(given)
 
     def _weigh(self, given: Design) -> None:
-        self._weights = given.weights[None, None]
-        self._is_free = np.array([self.alpha == 0.0])
+        self._weights = given.weights[None, None]  # (m, 1, n)
+        self._is_free = np.array([self.alpha == 0.0])  # (m,)
         self._prepare()
 
     def _check_targets(self, what: str, y: Vector, bad: NDArray[np.bool_]) -> None:
@@ -87,29 +84,22 @@ class GeneralisedLinear(LinearProblem):
         """Return roots (n,) of the least curvatures of the losses within a radius."""
         raise NotImplementedError
 
-    def _margins(self, fits: Vector) -> Vector:
-        """Return the margins of all rows, given the fits of theta."""
+    def _margins(self, theta: Vector) -> Vector:
+        """Return the margins of all rows; penalised entries of theta count as zero."""
         raise NotImplementedError
 
-    def _free_fits(self, theta: Vector) -> Vector:
-        """Return x' theta (n,), where penalised entries of theta count as zero."""
-        return np.asarray(self._data @ (self._free @ theta))
-
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
-
-        With radius 0, F'F is about the Hessian at ``theta``.
-        """
+        """Return F (n + r, p), where F'F is at most the Hessian within the radius."""
         roots = self._bend_roots(theta, radius)
         return np.vstack([roots[:, None] * self._rows[0], self._held[0]])
 
     def margins(self, theta: Vector) -> tuple[float, float]:
         """Return the least and the largest margin of the rows along ``theta``.
 
-        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
-        is positive, their sum has no minimum: f falls along ``theta`` for ever.
+        Penalised entries count as zero. If the least margin of all nodes is positive,
+        their sum falls along ``theta`` for ever.
         """
-        found = self._margins(self._free_fits(theta))
+        found = self._margins(theta)
         return float(found.min()), float(found.max())
 
     def _fits(self, points: Matrix) -> Matrix:
@@ -149,7 +139,9 @@ class GeneralisedLinear(LinearProblem):
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:
         """Return m problems of one kind as one problem, see `LeastSquares.stack`."""
-        found = stack_attributes(cls, problems, cls.stacked, np.concatenate)
+        found = stack_attributes(cls, problems, ())
+        for name in cls.stacked:
+            setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
         found._prepare()
         return found
 
@@ -200,7 +192,12 @@ class GeneralisedLinear(LinearProblem):
         for _ in range(MAX_STEPS):
             if not moving.any():
                 break
-            step = self._newton(model, anchor)
+            hessian = self._hessian(model)
+            hessian += self._penalty
+            # an amount below rounding makes a singular system solvable
+            least = 4.0 * EPS * model.trace + self._least
+            hessian += (anchor.weight + least[..., None]) * self._eye
+            step = np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
             step *= moving[..., None]
             new = self._evaluate(here + step, anchor)
             enough = 1e-4 * np.vecdot(model.gradient, step) + 1e-14 * model.value
@@ -246,14 +243,6 @@ class GeneralisedLinear(LinearProblem):
         far = row_lengths(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, fits, curvature, trace)
 
-    def _newton(self, model: LocalModel, anchor: Anchor) -> Matrix:
-        hessian = self._hessian(model)
-        # an amount below rounding makes a singular system solvable
-        least = 4.0 * EPS * model.trace + self._least
-        hessian += self._penalty
-        hessian += (anchor.weight + least[..., None]) * self._eye
-        return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
-
 
 def padded(rows: Matrix, count: int) -> Matrix:
     """Return ``count`` rows (1, count, p): the given ones, and zeros."""
@@ -266,24 +255,21 @@ class LogisticRegression(GeneralisedLinear):
     """Logistic regression of two classes.
 
     ``f = sum over rows of v log(1 + exp(-s u)) + alpha/2 |coef|^2`` with
-    ``u = x' coef + intercept``; v and ``theta`` are as in `LeastSquares`. A node may
-    have rows of one class only. If the classes are separable, f has no minimiser.
+    ``u = x' coef + intercept``. Here s is -1 for the lower label and 1 for the upper; v
+    and ``theta`` are as in `LeastSquares`. A node may have rows of one class only. If
+    the classes are separable, f has no minimiser.
 
     Parameters
     ----------
-    X, fit_intercept, sample_weight : as in `LeastSquares`
-        A copy of all rows is kept, dense also if X is sparse.
-    y : ndarray of shape (n,)
-        Labels, 0 and 1 or -1 and 1; s is -1 for the lower and 1 for the upper.
-    alpha : float
-        This node's own share of the penalty; not negative.
+    X, fit_intercept, sample_weight : as in `LeastSquares`; X is kept as dense rows
+    y : ndarray of shape (n,), labels 0 and 1, or -1 and 1
+    alpha : float, this node's own share of the penalty; not negative
 
     Examples
     --------
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.classification(80, 2, noise_variance=2.0)
-    >>> kind = dadmm.problems.LogisticRegression
-    >>> problems = [kind(X[i::4], y[i::4], alpha=0.25) for i in range(4)]
+    >>> problems = [LogisticRegression(X[i::4], y[i::4], 0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.status, result.solution.round(2)
     ('certified', array([ 0.05, -0.09, -0.39]))
@@ -304,8 +290,8 @@ class LogisticRegression(GeneralisedLinear):
         roots = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
         return np.asarray(roots * np.sqrt(self._weights[0, 0]))
 
-    def _margins(self, fits: Vector) -> Vector:
-        return -fits  # s x' theta
+    def _margins(self, theta: Vector) -> Vector:
+        return np.asarray(-(self._data @ (self._free @ theta)))  # s x' theta
 
     def _losses(self, fits: Matrix) -> Matrix:
         return np.asarray((self._weights * np.logaddexp(0.0, fits)).sum(axis=2))
@@ -328,12 +314,9 @@ class PoissonRegression(GeneralisedLinear):
 
     Parameters
     ----------
-    X, fit_intercept, sample_weight : as in `LeastSquares`
-        A copy of all rows is kept, dense also if X is sparse.
-    y : ndarray of shape (n,)
-        Counts, or other numbers that are not negative.
-    alpha : float
-        This node's own share of the penalty; not negative.
+    X, fit_intercept, sample_weight : as in `LeastSquares`; X is kept as dense rows
+    y : ndarray of shape (n,), counts or other numbers that are not negative
+    alpha : float, this node's own share of the penalty; not negative
 
     Examples
     --------
@@ -360,7 +343,8 @@ class PoissonRegression(GeneralisedLinear):
             expected = 0.5 * (expected + self._y[0, 0])
         return np.asarray(np.sqrt(self._weights[0, 0] * expected))
 
-    def _margins(self, fits: Vector) -> Vector:
+    def _margins(self, theta: Vector) -> Vector:
+        fits = self._data @ (self._free @ theta)
         return -np.where(self._y[0, 0] > 0.0, np.abs(fits), fits)
 
     def _losses(self, fits: Matrix) -> Matrix:
@@ -374,3 +358,162 @@ class PoissonRegression(GeneralisedLinear):
         unit = self._weights * self._unit
         forces = unit * np.expm1(off) + self._weights * (self._y == 0.0)
         return forces, unit * np.exp(off)
+
+
+@dataclass(eq=False, repr=False)
+class MultinomialLogistic(GeneralisedLinear):
+    """Logistic regression of several classes (softmax).
+
+    ``f = sum over rows of v (-log p_y + c^2 / 2) + alpha/2 |coef|^2``. Here p_k is
+    ``exp(u_k) / sum exp(u)`` with the logits ``u_k = coef_k' x + intercept_k``, c is
+    the mean of the row's logits and v its weight, 1 by default. Because of c,
+    coefficients and intercepts sum to zero over the classes at the minimiser, where c
+    is zero. ``theta`` holds ``coef`` (K, d) and, with ``fit_intercept``, ``intercept``
+    (K,). A node may lack classes.
+
+    Parameters
+    ----------
+    X, fit_intercept, sample_weight : as in `LeastSquares`; X is kept as dense rows
+    y : ndarray of shape (n,), integers from 0 to ``n_classes - 1``
+    n_classes : int, the number of classes of all nodes together, from 2 to 1000
+    alpha : float, this node's own share of the penalty; not negative
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> rng, y = np.random.default_rng(0), np.arange(90) % 3
+    >>> X = rng.normal(size=(90, 2)) + 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    >>> problems = [MultinomialLogistic(X[i::4], y[i::4], 3, 0.25) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.parts(0).coef.round(1)  # a row for each class; they sum to zero
+    array([[-0.5, -0.3],
+           [ 1.3, -1.1],
+           [-0.8,  1.4]])
+    """
+
+    n_classes: int = entry(MISSING, integer(2, MOST_CLASSES))
+    alpha: float = entry(1.0, FINITE)
+    stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
+    mapped = ("_maps", "_held", "_free")
+    separated = "some classes"
+    traits = Traits("classification", True, classification, "margins")
+
+    def _adopt(self, given: Design) -> None:
+        """Take rows X = Q R, so that a change of coordinates concerns R only.
+
+        Q (n, q) is ``_basis``. A class has the logits ``Q (R_k theta)``.
+        """
+        y, K, p = given.y, int(self.n_classes), given.rows.shape[1]
+        rule = f"integer labels from 0 to {K - 1}, because n_classes is {K}"
+        self._check_targets(rule, y, (y != np.round(y)) | (y < 0.0) | (y >= K))
+        d = p - self.fit_intercept
+        places = np.arange(K * d).reshape(K, d)  # of each class in theta
+        self.layout = Layout.of(coef=(K, d))
+        if self.fit_intercept:
+            self.layout = Layout.of(coef=(K, d), intercept=(K,))
+            places = np.column_stack([places, K * d + np.arange(K)])
+        penalised = 1.0 * (np.arange(K * p) < K * d)
+        basis, factor = np.linalg.qr(given.rows)  # (n, q) and (q, p)
+        maps = np.zeros((K, len(factor), K * p))
+        for own, place in zip(maps, places, strict=True):
+            own[:, place] = factor
+        mean = maps.mean(axis=0)
+        maps = (maps - mean).reshape(-1, K * p)
+        centring = triangular(np.sqrt(given.weights)[:, None] * basis) @ mean
+        held = given._replace(penalised=penalised).penalty_rows(self.alpha)
+        held = np.vstack([held, centring])
+        self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
+        self._held = padded(held, K * p + len(factor))
+        self._is_own = (np.arange(K)[:, None] == y)[None, None]  # (m, 1, K, n)
+        self._free = maps * (self.alpha * penalised == 0.0)
+        self._weigh(given)
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return F (r, p), where F'F is at most the Hessian within the radius.
+
+        If no logit of a row changes by more than a_k, p_k is at least q_k = ``p_k
+        exp(-a_k - max a)``. The Hessian of the loss, the sum over j < k of ``p_j p_k
+        (e_j - e_k) (e_j - e_k)'``, is at least that with q instead of p.
+        """
+        K, n = self._is_own.shape[2:]
+        _, chances, _ = self._chances(self._fits(theta[None, None]))
+        moves = radius * self._lengths.reshape(K, n)
+        chance = chances[0, 0] * np.exp(-moves - moves.max(axis=0))  # (K, n)
+        total = np.maximum(chance.sum(axis=0), TINY)
+        unit = np.sqrt(chance / total).T  # (n, K)
+        # G'G = total diag(chance) - chance chance'
+        G = np.eye(K) - unit[:, :, None] * unit[:, None, :]
+        others = np.where(np.eye(K, dtype=bool), 0.0, (unit**2)[:, None, :])
+        G[:, range(K), range(K)] = others.sum(axis=2)
+        G *= (total * np.sqrt(self._weights[0, 0]))[:, None, None] * unit[:, None, :]
+        maps = self._maps[0].reshape(K, -1, len(theta))
+        held: Matrix = self._held[0]
+        for first in range(0, n, BLOCK):
+            part = slice(first, first + BLOCK)
+            logits = (self._basis[0, part] @ maps).transpose(1, 0, 2)  # (b, K, k)
+            more = (G[part] @ logits).reshape(-1, len(theta))
+            held = triangular(np.vstack([held, more]))
+        return held
+
+    def _margins(self, theta: Vector) -> Vector:
+        own = self._is_own[0, 0]  # u_y - u_k of all rows and k other than y
+        fits = (self._free @ theta).reshape(len(own), -1) @ self._basis[0].T  # (K, n)
+        return np.asarray(((fits * own).sum(axis=0) - fits)[~own])
+
+    def _chances(self, fits: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        """Return losses (m, s, n), and p_k and 1 - p_k (m, s, K, n), also if tiny."""
+        own = self._is_own
+        u = fits.reshape(*fits.shape[:2], *own.shape[2:])
+        u = u - (u * own).sum(axis=2, keepdims=True)
+        top = u.argmax(axis=2, keepdims=True)
+        is_top = np.arange(u.shape[2])[:, None] == top
+        peak = u.max(axis=2, keepdims=True)
+        sizes = np.exp(u - peak)
+        others = np.where(is_top, 0.0, sizes).sum(axis=2, keepdims=True)
+        rest = np.where(is_top, others, (1.0 + others) - sizes)
+        loss = (peak + np.log1p(others))[:, :, 0]
+        return loss, sizes / (1.0 + others), rest / (1.0 + others)
+
+    def _losses(self, fits: Matrix) -> Matrix:
+        return np.asarray((self._weights * self._chances(fits)[0]).sum(axis=2))
+
+    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
+        _, chance, rest = self._chances(fits)
+        weights = self._weights[:, :, None]
+        forces = weights * np.where(self._is_own, -rest, chance)
+        curvature = weights * (chance * rest)
+        return forces.reshape(fits.shape), curvature.reshape(fits.shape)
+
+    def _fits(self, points: Matrix) -> Matrix:
+        m, s, _ = points.shape
+        parts = (points @ self._maps.mT).reshape(m, s, self._is_own.shape[2], -1)
+        return np.asarray((parts @ self._basis.mT[:, None]).reshape(m, s, -1))
+
+    def _pull(self, forces: Matrix) -> Matrix:
+        m, s, _ = forces.shape
+        parts = forces.reshape(m, s, self._is_own.shape[2], -1)
+        pulls = (parts @ self._basis[:, None]).reshape(m, s, -1)
+        return np.asarray(pulls @ self._maps)
+
+    def _hessian(self, model: LocalModel) -> Matrix:
+        chance = self._chances(model.fits)[1][:, 0]  # (m, K, n)
+        basis, (m, K, n), q = self._basis, chance.shape, self._basis.shape[2]
+        curvature = model.curvature.reshape(m, K, n)
+        inner = np.empty((m, K, q, K, q))
+        for j in range(K):
+            for k in range(j + 1):
+                both = -self._weights[:, 0] * chance[:, j] * chance[:, k]
+                bend = curvature[:, k] if j == k else both
+                block = (basis * bend[..., None]).mT @ basis
+                inner[:, j, :, k], inner[:, k, :, j] = block, block
+        return np.asarray(self._maps.mT @ inner.reshape(m, K * q, -1) @ self._maps)
+
+    def _row_squares(self) -> Matrix:
+        m, K = len(self._maps), self._is_own.shape[2]
+        maps = self._maps.reshape(m, K, -1, self._maps.shape[2])
+        factors: Matrix = np.asarray(np.linalg.qr(maps.mT, mode="r"))  # (m, K, r, q)
+        logits = self._basis[:, None] @ factors.mT
+        return np.asarray(np.vecdot(logits, logits).reshape(m, 1, -1))
+
+    def _span(self, k: int) -> Matrix:
+        return np.vstack([self._maps[k], self._held[k]])

@@ -1,9 +1,8 @@
-"""Lasso and elastic net of one node's rows, solved exactly.
+"""Lasso and elastic net, solved exactly.
 
 Given the signs of its entries, the minimum is the solution of a linear system in the
-entries that are not zero or have no penalty. `_iterate_signs` starts from the signs of
-the last iterate and corrects all of them at once until they repeat; then they are
-right. Where this fails, `_active_set` corrects one sign at a time.
+entries that are not zero or have no penalty. `_iterate_signs` corrects all signs at
+once until they repeat. Where this fails, `_active_set` corrects one sign at a time.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class ElasticNet(LeastSquares):
     Parameters
     ----------
     X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
-    l1_ratio : float
-        Share of the absolute values in the penalty, from 0 to 1.
+    l1_ratio : float, the share of the absolute values, from 0 to 1
 
     Examples
     --------
@@ -50,15 +48,10 @@ class ElasticNet(LeastSquares):
     l1_ratio: float = entry(0.5, number("from 0 to 1", lambda x: 0.0 <= x <= 1.0))
     traits = Traits("regression", adds="weights of the l1 penalty", blocks=True)
 
-    @property
-    def _l2(self) -> float:
-        return self.alpha * (1.0 - self.l1_ratio)
-
     def _adopt(self, given: Design) -> None:
         super()._adopt(given)
         l1 = self.alpha * self.l1_ratio
-        rows, target = self.equations
-        self._gram, self._moment = rows.T @ rows, target @ rows
+        self._gram, self._moment = self._rows.T @ self._rows, self._target @ self._rows
         self._eye = np.eye(len(self._gram))
         self.l1 = l1 * given.penalised  # (p,) weights of |theta|
         self.needs_inverse = l1 > 0.0
@@ -96,8 +89,7 @@ class ElasticNet(LeastSquares):
 class Lasso(ElasticNet):
     """Least squares with absolute values of the coefficients as penalty.
 
-    ``f = 1/2 |X coef + intercept - y|^2 + alpha |coef|_1``. Zeros of ``coef`` are
-    exact.
+    ``f = 1/2 |X coef + intercept - y|^2 + alpha |coef|_1``, as in `ElasticNet`.
 
     Parameters
     ----------
@@ -117,11 +109,7 @@ class Lasso(ElasticNet):
 
 
 class _Transformed(LeastSquares):
-    """An elastic net as a function of z, where theta = T z.
-
-    A proximal step first finds the signs of theta, in units of the rows of T. Then it
-    solves for z, given these signs, and corrects them where they are wrong.
-    """
+    """An elastic net as a function of z, where theta = T z."""
 
     def set_original(self, original: ElasticNet, T: Matrix) -> None:
         self._original = original
@@ -137,6 +125,7 @@ class _Transformed(LeastSquares):
         self._metric = self._inverse.T @ self._inverse
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
+        """Return the argmin: find signs of theta, solve for z, correct the signs."""
         gram = self._gram + weight * self._metric
         # this makes a singular system solvable; `_refined` removes its effect
         gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
@@ -167,10 +156,7 @@ class _Transformed(LeastSquares):
     def _refined(
         self, z: Vector, signs: Vector, gram: Matrix, centre: Vector, weight: float
     ) -> tuple[Vector, Vector]:
-        """Return the minimum for these signs of theta, and the negative gradient.
-
-        The gradient leaves out the absolute values.
-        """
+        """Return the minimum for these signs of theta, and minus its smooth slope."""
         rows, target = self.equations
         inside = (signs != 0.0) | (self._l1 == 0.0)
         into, out = self._inverse[:, inside], self._inverse[:, ~inside]
@@ -194,8 +180,7 @@ class _Transformed(LeastSquares):
 
     def subgradient(self, theta: Vector, near: Vector) -> Vector:
         """Return a subgradient at ``theta``, about that nearest to ``near``."""
-        rows, target = self.equations
-        smooth = (rows @ theta - target) @ rows
+        smooth = self.gradient(theta)
         wanted = (near - smooth) @ self._inverse
         sides = np.sign(self._original.theta_of(self._T, theta))
         within = np.clip(wanted, -self._l1, self._l1)
@@ -209,12 +194,9 @@ class _Transformed(LeastSquares):
 
 
 def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
-    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``.
-
-    It is solved in units in which the diagonal of ``gram`` is one.
-    """
+    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``."""
     unit = np.sqrt(gram.diagonal())
-    unit = 1.0 / np.where(unit > 0.0, unit, 1.0)
+    unit = 1.0 / np.where(unit > 0.0, unit, 1.0)  # the diagonal of gram becomes one
     scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, theta / unit
     found = _iterate_signs(*scaled)
     return unit * (_active_set(*scaled) if found is None else found)
@@ -225,8 +207,8 @@ def _iterate_signs(
 ) -> Vector | None:
     """Return the argmin of `_minimise`, or None if the signs cycle.
 
-    In each round, the new sign of an entry is its sign after minimising over this entry
-    alone. If the signs do not change, the optimality conditions hold.
+    The new sign of an entry is its sign after minimising over this entry alone. If no
+    sign changes, the optimality conditions hold.
     """
     curvature, signs, free = gram.diagonal(), np.sign(theta), l1 == 0.0
     for _ in range(MAX_ROUNDS):
@@ -262,7 +244,14 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
     for _ in range(100 + 10 * len(theta)):
         inside = signs.nonzero()[0]
         now, force = theta[inside], (pull - l1 * signs)[inside]
-        direction, most = _direction(gram[inside[:, None], inside], force, now)
+        inner = gram[inside[:, None], inside]
+        least, _, rank, _ = np.linalg.lstsq(inner, force)
+        direction, most = least - now, 1.0
+        if rank < len(force):  # it may fall for ever, without a minimum
+            slope = force - inner @ least
+            noise = ROUNDING * (np.abs(inner) @ np.abs(least) + np.abs(force))
+            if (np.abs(slope) > noise).any():
+                direction, most = slope, math.inf
         falling = (direction * signs[inside] < 0.0) & ~free[inside]
         reach = np.full(len(now), math.inf)
         reach[falling] = -now[falling] / direction[falling]
@@ -280,17 +269,3 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
             break
         signs[best] = -np.sign(gradient[best])
     return theta
-
-
-def _direction(gram: Matrix, pull: Vector, now: Vector) -> tuple[Vector, float]:
-    """Return a direction from ``now`` to the minimum of a parabola, and its length.
-
-    Without a minimum, it is a direction in which the parabola falls for ever.
-    """
-    least, _, rank, _ = np.linalg.lstsq(gram, pull)
-    if rank < len(pull):
-        slope = pull - gram @ least
-        noise = ROUNDING * (np.abs(gram) @ np.abs(least) + np.abs(pull))
-        if (np.abs(slope) > noise).any():
-            return slope, math.inf
-    return least - now, 1.0

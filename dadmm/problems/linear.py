@@ -1,4 +1,4 @@
-"""Linear problems: what all of them share, and problems of squared errors.
+"""Linear problems: what all of them share, squared errors, and the Huber loss.
 
 The intercept is the coefficient of a column of ones, the last one. It is not penalised:
 each problem multiplies its penalty by `Design.penalised`, which is zero there.
@@ -6,18 +6,19 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, by_row, triangular
-from dadmm.core.schema import FINITE, FLAG, check_fields, entry
+from dadmm.core.linalg import EPS, TINY, by_row, row_lengths, triangular
+from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import (
@@ -30,6 +31,8 @@ from dadmm.problems.base import (
 
 P = TypeVar("P", bound="LinearProblem")
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
+MAX_STEPS = 100  # of Newton's method for the Huber loss
+TOLERANCE = 1e-14  # of its gradient, relative to its terms
 
 
 class Design(NamedTuple):
@@ -39,11 +42,6 @@ class Design(NamedTuple):
     y: Vector  # (n,)
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
     weights: Vector  # (n,) positive factors of the losses
-
-    def compressed(self) -> Design:
-        """Return at most p + 1 rows with the same squared error."""
-        rows = triangular(np.column_stack([self.rows, self.y]))
-        return self._replace(rows=rows[:, :-1], y=rows[:, -1])
 
     def weighted(self) -> Design:
         """Return rows and targets times the roots of their weights."""
@@ -60,10 +58,7 @@ class Design(NamedTuple):
         return np.asarray(np.abs(self.rows).max(axis=0, initial=0.0))
 
     def lightest(self, largest: Vector) -> float:
-        """Return the least size of a row that is not zero, at most 1.
-
-        Each column is divided by its largest size.
-        """
+        """Return the least size of a row, at most 1, in units of ``largest``."""
         entries = np.abs(self.rows)
         entries /= np.maximum(largest, TINY)
         sizes = entries.max(axis=1, initial=0.0)
@@ -74,7 +69,8 @@ class Design(NamedTuple):
 class LinearProblem:
     """A convex problem of rows and targets, without latent variables.
 
-    A subclass has its settings as fields, and `_adopt`, which takes the design.
+    A subclass has its settings as fields, `_adopt`, which takes the design, and
+    `_prepare`, which computes what depends on the ``mapped`` arrays.
     """
 
     X: InitVar[ArrayLike]
@@ -106,11 +102,9 @@ class LinearProblem:
         self._adopt(given)
 
     def _adopt(self, given: Design) -> None:
-        """Take the rows of a design."""
         raise NotImplementedError
 
     def _prepare(self) -> None:
-        """Compute what depends on the `mapped` arrays."""
         raise NotImplementedError
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -139,7 +133,7 @@ class LinearProblem:
 
         Rows of weight zero are left out. If they are `compressible`, rows are
         multiplied by the roots of their weights, and rows of a sparse X or of a file
-        are compressed some at a time.
+        are compressed to at most p + 1, some at a time.
         """
         name = type(self).__name__
         if not isinstance(X, RowBlocks):
@@ -181,13 +175,12 @@ class LinearProblem:
             heavy = found.weighted()
             self.lightest = heavy.lightest(heavy.largest())
             return heavy if self.compressible else found
-        found, largest = of_rows(np.empty((0, d))), np.zeros(len(penalised))
+        both, largest = np.empty((0, len(penalised) + 1)), np.zeros(len(penalised))
         for own in parts():
-            rows, ends = np.vstack([found.rows, own.rows]), np.append(found.y, own.y)
-            found = found._replace(rows=rows, y=ends).compressed()
+            both = triangular(np.vstack([both, np.column_stack([own.rows, own.y])]))
             largest = np.maximum(largest, own.largest())
         self.lightest = min(own.lightest(largest) for own in parts())
-        return found
+        return Design(both[:, :-1], both[:, -1], penalised, weights)
 
 
 @dataclass(eq=False, repr=False)
@@ -201,13 +194,10 @@ class LeastSquares(LinearProblem):
 
     Parameters
     ----------
-    X : ndarray or sparse matrix of shape (n, d)
-        This node's rows. No dense copy of a sparse X is made.
+    X : ndarray or sparse matrix of shape (n, d), which is not made dense
     y : ndarray of shape (n,)
-    fit_intercept : bool
-        Whether there is an intercept, which is not penalised.
-    sample_weight : ndarray of shape (n,), optional
-        Factors of the losses of the rows, not negative; 1 if not given.
+    fit_intercept : bool, whether there is an intercept, which is not penalised
+    sample_weight : ndarray of shape (n,), optional, not negative
 
     Notes
     -----
@@ -229,15 +219,11 @@ class LeastSquares(LinearProblem):
     quadratic = True
     compressible = True
     mapped = ("_rows",)
+    l1_ratio = 0.0  # share of the penalty that is not of squares
     traits = Traits("regression", has_errors=True, blocks=True)
 
-    @property
-    def _l2(self) -> float:
-        """The factor of ``1/2 |coef|^2``."""
-        return self.alpha
-
     def _adopt(self, given: Design) -> None:
-        held = given.penalty_rows(self._l2)
+        held = given.penalty_rows(self.alpha * (1.0 - self.l1_ratio))
         self._rows = np.vstack([given.rows, held])
         self._target = np.append(given.y, np.zeros(len(held)))
         self._prepare()
@@ -265,10 +251,9 @@ class LeastSquares(LinearProblem):
 
     @classmethod
     def stack(cls, problems: Sequence[LeastSquares]) -> LeastSquares:
-        """Return n problems of one kind as one problem.
+        """Return n problems of one kind as one, with the same bits.
 
-        Its `prox` and `objectives` take and return arrays with a leading axis of n,
-        and give the same bits as each problem alone.
+        Its `prox` and `objectives` take and return arrays with a leading axis of n.
         """
         stacked = stack_attributes(cls, problems, ())
         stacked._parabolas = parabolas(problems)
@@ -349,8 +334,7 @@ class Ridge(LeastSquares):
     Parameters
     ----------
     X, y, fit_intercept, sample_weight : as in `LeastSquares`
-    alpha : float
-        This node's own share of the penalty; not negative.
+    alpha : float, this node's own share of the penalty; not negative
 
     Examples
     --------
@@ -360,3 +344,159 @@ class Ridge(LeastSquares):
     """
 
     alpha: float = entry(1.0, FINITE)
+
+
+class HuberModel(NamedTuple):
+    """The proximal objective near a point: a parabola until a row crosses delta."""
+
+    misfit: Vector  # (n,) X theta - y, times the roots of the weights
+    force: Vector  # (n,) the misfit, clipped at delta
+    inside: NDArray[np.bool_]  # (n,) whether the row is within delta
+    pull: Vector  # (p,) gradient of the penalty and the proximal term
+    gradient: Vector  # (p,)
+
+
+@dataclass(eq=False, repr=False)
+class Huber(LinearProblem):
+    """Robust regression: the Huber loss.
+
+    ``f = sum over rows of v h(x' coef + intercept - y) + alpha/2 |coef|^2``. Here h(r)
+    is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond; v and ``theta``
+    are as in `LeastSquares`.
+
+    Parameters
+    ----------
+    X, y, fit_intercept, sample_weight : as in `LeastSquares`; X is kept as dense rows
+    delta : float, the error from which the loss is linear, in the unit of y
+    alpha : float, this node's own share of the penalty; not negative
+
+    Examples
+    --------
+    >>> problem = Huber(np.ones((3, 1)), [0.0, 1.0, 50.0], 1.0, fit_intercept=False)
+    >>> problem.prox(np.zeros(1), None, np.zeros(1), 0.0)  # 50 counts as an outlier
+    array([1.])
+    """
+
+    delta: float = entry(1.35, number("above 0 and finite", lambda x: 0 < x < math.inf))
+    alpha: float = entry(0.0, FINITE)
+    mapped = ("_X", "_held")
+
+    def _adopt(self, given: Design) -> None:
+        # v h(r) is h of r times the root of v, with a delta times the root of v
+        self._reach = self.delta * np.sqrt(given.weights)  # (n,)
+        self._X, self._y, *_ = given.weighted()
+        self._held = given.penalty_rows(self.alpha)  # (r, p)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._penalty = self._held.T @ self._held
+        self._least = max(float(np.linalg.eigvalsh(self._penalty)[0]), 0.0)
+        self._eye = np.eye(self.layout.size)
+        self._lengths = row_lengths(self._X)
+        # rounding of the misfits changes a gradient by EPS of these
+        self._fixed = self._lengths @ np.abs(self._y)
+        self._bend = self._lengths @ self._lengths + self._penalty.trace()
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F at most the Hessian within a positive radius.
+
+        Only rows that stay within delta count. With radius 0, a row beyond delta counts
+        with ``delta / error``, as in reweighted least squares.
+        """
+        errors = np.abs(self._X @ theta - self._y)
+        if radius > 0.0:
+            kept = self._X[errors + self._lengths * radius <= self._reach]
+        else:
+            share = self._reach / np.maximum(errors, self._reach)
+            kept = np.sqrt(share)[:, None] * self._X
+        return np.vstack([kept, self._held])
+
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        return self._mapped(Huber, T)
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,).
+
+        A Newton step after which no row has crossed delta ends at the minimum.
+        """
+        here, stiffness = theta.copy(), self._penalty + weight * self._eye
+        least = self._least + weight
+        model, aim = self._evaluate(here, centre, weight), np.abs(weight * centre).max()
+        kept = 0  # steps in a row that changed no side; the second reduces rounding
+        for _ in range(MAX_STEPS):
+            terms = np.abs(model.force) @ self._lengths + np.abs(model.pull).max()
+            rounding = self._fixed + self._bend * np.abs(here).max() + aim
+            noise = TOLERANCE * terms + 2.0 * EPS * rounding
+            if kept == 2 or np.abs(model.gradient).max() <= noise:
+                break
+            step, whole = self._step(model, stiffness, least)
+            new = self._evaluate(here + step, centre, weight)
+            if not whole or new.gradient @ step > 0.0:
+                step *= self._length(model, step, stiffness)
+                new = self._evaluate(here + step, centre, weight)
+            same = (model.force == new.force)[~(model.inside & new.inside)].all()
+            kept = kept + 1 if same and whole else 0
+            here, model = here + step, new
+        if not stiffness.any():
+            return np.asarray(np.linalg.lstsq(self._X, self._X @ here)[0])
+        return here
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, d), shape (k,)."""
+        errors = np.abs(thetas @ self._X.T - self._y)
+        counted = np.minimum(errors, self._reach)
+        losses = np.vecdot(counted, errors - 0.5 * counted)
+        held = thetas @ self._held.T
+        return np.asarray(losses + 0.5 * np.vecdot(held, held))
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of f, shape (d,)."""
+        return self._evaluate(theta, theta, 0.0).gradient
+
+    def _evaluate(self, here: Vector, centre: Vector, weight: float) -> HuberModel:
+        misfit = self._X @ here - self._y
+        force = np.clip(misfit, -self._reach, self._reach)
+        pull = self._penalty @ here + weight * (here - centre)
+        return HuberModel(misfit, force, force == misfit, pull, force @ self._X + pull)
+
+    def _step(
+        self, model: HuberModel, stiffness: Matrix, least: float
+    ) -> tuple[Vector, bool]:
+        """Return a descent step, and whether it ends at the minimum of the parabola."""
+        rows = self._X[model.inside]
+        hessian = rows.T @ rows
+        hessian += stiffness
+        if least > EPS * len(hessian) * float(hessian.trace()):
+            return np.asarray(-np.linalg.solve(hessian, model.gradient)), True
+        values, axes = np.linalg.eigh(hessian)
+        slopes = model.gradient @ axes
+        flat = values <= EPS * len(values) * values[-1]
+        noise = 1e-12 * (np.abs(model.force) @ self._lengths)
+        if (np.abs(slopes[flat]) > noise).any():  # f falls without bound
+            return -axes[:, flat] @ slopes[flat], False
+        slopes[~flat] /= values[~flat]
+        return -axes[:, ~flat] @ slopes[~flat], True
+
+    def _length(self, model: HuberModel, step: Vector, stiffness: Matrix) -> float:
+        """Return the multiple of a step at which the slope along it is zero.
+
+        The slope is piecewise linear, with corners where a row crosses delta.
+        """
+        drift = self._X @ step
+        moving = drift != 0.0
+        drift, misfit, reach = drift[moving], model.misfit[moving], self._reach[moving]
+        ends = (np.stack([-reach, reach]) - misfit) / drift
+        bend = drift**2
+        enters, leaves = ends.min(axis=0), ends.max(axis=0)
+        corners = np.concatenate([np.maximum(enters, 0.0), np.maximum(leaves, 0.0)])
+        order = np.argsort(corners, kind="stable")
+        corners = np.concatenate([[0.0], corners[order]])
+        changes = np.concatenate([bend, -bend])[order]
+        bends = np.concatenate([[0.0], changes.cumsum()]) + (stiffness @ step) @ step
+        rises = np.concatenate([[0.0], (bends[:-1] * np.diff(corners)).cumsum()])
+        slopes = model.gradient @ step + rises
+        last = max(int(np.searchsorted(slopes, 0.0)) - 1, 0)
+        if bends[last] <= 0.0:  # f is constant from here on
+            return float(corners[last])
+        return float(corners[last] - slopes[last] / bends[last])

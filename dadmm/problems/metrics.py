@@ -1,9 +1,4 @@
-"""Metrics of solutions: angles, consensus, reconstruction, and references.
-
->>> import dadmm, numpy as np
->>> dadmm.metrics.consensus_error(np.array([[1.0, 2.0], [1.0, 2.0]]))
-0.0
-"""
+"""Metrics of solutions: angles, consensus, likelihoods, and references."""
 
 from __future__ import annotations
 
@@ -16,16 +11,8 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle, triangular
 from dadmm.data.patterns import posterior
 
-__all__ = [
-    "MaximumLikelihood",
-    "Pooled",
-    "consensus_error",
-    "pool",
-    "ppca_log_likelihood",
-    "ppca_reference",
-    "subspace_angle",
-    "summarise",
-]
+__all__ = ["MaximumLikelihood", "Pooled", "consensus_error", "pool"]
+__all__ += ["ppca_log_likelihood", "ppca_reference", "subspace_angle", "summarise"]
 LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -35,10 +22,6 @@ def consensus_error(theta: Matrix) -> float:
     Parameters
     ----------
     theta : ndarray of shape (n_nodes, size)
-
-    Returns
-    -------
-    error : float
 
     Examples
     --------
@@ -61,12 +44,6 @@ class Pooled(NamedTuple):
     mean : ndarray of shape (D,)
     factor : ndarray of shape (k, D)
         ``factor' factor`` is the sum of squares and products about the mean.
-
-    Examples
-    --------
-    >>> import dadmm, numpy as np
-    >>> dadmm.metrics.summarise(np.array([[1.0, 2.0], [3.0, 2.0]])).mean
-    array([2., 2.])
     """
 
     n_samples: int
@@ -75,18 +52,13 @@ class Pooled(NamedTuple):
 
 
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
-    """Return the sufficient statistics of all shards together.
+    """Return the statistics of all shards together, a `Pooled`.
 
     Parameters
     ----------
     counts : ndarray of shape (n_shards,)
     means : ndarray of shape (n_shards, D)
-    factors : ndarray of shape (k, D)
-        The factors of all shards, one below the other.
-
-    Returns
-    -------
-    statistics : Pooled
+    factors : ndarray of shape (k, D), those of all shards below each other
 
     Examples
     --------
@@ -101,15 +73,11 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
 
 
 def summarise(samples: Matrix) -> Pooled:
-    """Return the sufficient statistics of samples.
+    """Return the statistics of samples, a `Pooled`.
 
     Parameters
     ----------
     samples : ndarray of shape (n, D)
-
-    Returns
-    -------
-    statistics : Pooled
 
     Examples
     --------
@@ -128,15 +96,7 @@ class MaximumLikelihood(NamedTuple):
     ----------
     W : ndarray of shape (D, M)
     mu : ndarray of shape (D,)
-    a : float
-        The noise precision; infinite if there is no noise.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> W, mu, a = dadmm.metrics.ppca_reference(dadmm.datasets.synthetic()[0], 2)
-    >>> W.shape, mu.shape, a > 0
-    ((20, 2), (20,), np.True_)
+    a : float, the noise precision; infinite if there is no noise
     """
 
     W: Matrix
@@ -147,7 +107,7 @@ class MaximumLikelihood(NamedTuple):
 def ppca_reference(
     data: Pooled | Matrix, n_components: int, *, zero_mean: bool = False
 ) -> MaximumLikelihood:
-    """Return the maximum-likelihood PPCA of all data in closed form.
+    """Return the PPCA of all data in closed form, a `MaximumLikelihood`.
 
     Tipping and Bishop (1999): with eigenvalues l_1 >= l_2 >= ... of the covariance,
     ``1/a`` is the mean of those beyond M, and ``W = U (L - I / a)^(1/2)``.
@@ -156,12 +116,7 @@ def ppca_reference(
     ----------
     data : Pooled, or ndarray of shape (n, D)
     n_components : int
-    zero_mean : bool
-        Fix mu at zero, as in structure from motion.
-
-    Returns
-    -------
-    solution : MaximumLikelihood
+    zero_mean : bool, whether mu is fixed at zero, as in structure from motion
 
     Examples
     --------
@@ -205,12 +160,7 @@ def ppca_log_likelihood(
     data : Pooled, or ndarray of shape (n, D)
     W : ndarray of shape (D, M)
     mu : ndarray of shape (D,)
-    a : float
-        The noise precision.
-
-    Returns
-    -------
-    log_likelihood : float
+    a : float, the noise precision
 
     Examples
     --------

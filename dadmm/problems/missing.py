@@ -1,8 +1,7 @@
-"""Probabilistic PCA of one node's shard in which entries are missing (NaN).
+"""Probabilistic PCA of samples in which entries are missing (NaN).
 
-The model is as in `dadmm.problems.ppca`, for the observed entries only: with O_n the
-columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in O_n. Each
-pattern O_n is compressed to a mean and at most as many rows as it has columns.
+With O_n the columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in
+O_n. Each pattern O_n is compressed to a mean and at most as many rows as columns.
 """
 
 from __future__ import annotations
@@ -16,15 +15,8 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
-from dadmm.data.patterns import (
-    Compressed,
-    Patterns,
-    compress,
-    observed_means,
-    patterns,
-    posterior,
-    precisions,
-)
+from dadmm.data import patterns
+from dadmm.data.patterns import Compressed, Patterns, precisions
 from dadmm.problems.base import (
     Scalars,
     as_scalar,
@@ -64,8 +56,7 @@ class IncompletePPCA(PPCA):
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples, D)
-        This node's rows, NaN where an entry is missing.
+    samples : ndarray of shape (n_samples, D), NaN where an entry is missing
     n_components, zero_mean : as in `PPCA`
 
     Notes
@@ -77,17 +68,15 @@ class IncompletePPCA(PPCA):
     * ``w_d = [a sum E[z z'] + w I]^-1 [a sum (x_d - mu_d) E[z] + w c_d]``
     * ``mu_d = [a sum (x_d - w_d' E[z]) + w c_mu_d] / (N_d a + w)`` with the new W
 
-    and N D of the equation for a is the number of observed entries. With free offsets
-    each sample has ``+ t_n`` with a flat prior of t_n: one more latent variable, with
-    loading one.
+    and N D of the equation for a is the number of observed entries. A free offset of
+    each sample is one more latent variable, with loading one and a flat prior.
 
     Examples
     --------
     >>> import dadmm, numpy as np
     >>> samples, _ = dadmm.datasets.synthetic(200, 8, n_components=2)
     >>> rows = dadmm.shard.split(samples, 4)
-    >>> truth = rows[0][3, 5]
-    >>> rows[0][3, 5] = np.nan
+    >>> truth, rows[0][3, 5] = rows[0][3, 5], np.nan
     >>> problems = [dadmm.problems.PPCA(own, n_components=2) for own in rows]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> filled, variances = problems[0].impute(result.theta[0], rows[0])
@@ -105,14 +94,14 @@ class IncompletePPCA(PPCA):
                 f"PPCA needs an observed entry, but all of the {self.n_samples} x "
                 f"{self.dimension} samples are missing; leave this node out"
             )
-        found = patterns(samples)
-        self.mean = observed_means(samples, axis=0)[0]
+        found = patterns.patterns(samples)
+        self.mean = patterns.observed_means(samples, axis=0)[0]
         self._observed = found.mask.T @ found.counts[:, None]  # (D, 1)
         self._unobserved = (self._observed == 0.0).astype(np.float64)
         self.count = float(len(samples))
         self._entry_count, self._most = float(self._observed.sum()), math.inf
         self._ridge = np.diag([1.0] * self.n_components + [0.0] * self.free_offsets)
-        self._set(compress(samples - self.mean, found))
+        self._set(patterns.compress(samples - self.mean, found))
 
     def _set(self, data: Compressed) -> None:
         self._data, self._has_unobserved = data, bool(self._unobserved.any())
@@ -187,11 +176,10 @@ class IncompletePPCA(PPCA):
         slope = (stats.spread @ H[..., None])[..., 0] - stats.cross
         slope -= shift[:, None] * stats.z_mean
         misfit = self._misfit(W[None], mu[None], stats)[0]
-        return self.layout.pack(
-            W=precision * slope[:, : self.n_components],
-            mu=0.0 if self.zero_mean else -precision * shift,
-            a=0.5 * (misfit - self._entry_count / precision),
-        )
+        of_W = precision * slope[:, : self.n_components]
+        of_mu = 0.0 if self.zero_mean else -precision * shift
+        of_a = 0.5 * (misfit - self._entry_count / precision)
+        return self.layout.pack(W=of_W, mu=of_mu, a=of_a)
 
     def moment(self, theta: Vector) -> Matrix:
         """Return the mean over the columns of ``E sum z z'`` at ``theta``, (M, M)."""
@@ -214,27 +202,8 @@ class IncompletePPCA(PPCA):
         total = _weighted_sums(data.counts.mT, inner)[..., 0, :, :]
         squares += inner_product(total, self._ridge) / a
         prior = 0.5 * (squares + n * M * LOG_2PI)
-        return self._columns(z_mean, z, covariances, prior)
 
-    def _latent(self, H: Matrix, mu: Vector, inner: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the mean of E[z] over the samples (1, K), and rows E[z] - mean (R, K).
-
-        They are rotated like the rows of the samples.
-        """
-        data, first_rows, blocks = self._data, self._first_rows, (*inner.shape[:-2], -1)
-        z = data.rows @ H
-        z[first_rows] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
-        z = (z.reshape(*blocks, z.shape[-1]) @ inner).reshape(z.shape)
-        z_mean = (data.roots.mT @ z[first_rows]) / with_axes(self.count, 2)
-        z[first_rows] -= data.roots * z_mean
-        return z_mean, z
-
-    def _columns(
-        self, z_mean: Matrix, z: Matrix, covariances: Matrix, prior: float
-    ) -> Observed:
-        """Return the statistics of each column."""
-        data, first_rows, observed = self._data, self._first_rows, self._observed
-        by_column = data.mask.mT
+        by_column, first_rows = data.mask.mT, self._first_rows
         blocks = z.reshape(*covariances.shape[:-2], -1, z.shape[-1])
         shared = _weighted_sums(by_column, covariances)
         shift = by_column @ (data.roots * z[first_rows])
@@ -242,9 +211,9 @@ class IncompletePPCA(PPCA):
         # the copy makes the product twice as fast
         spread = _weighted_sums(by_column, blocks.mT.copy() @ blocks)
         spread += shared
-        spread -= (observed * shift)[..., None] * shift[..., None, :]
+        spread -= (self._observed * shift)[..., None] * shift[..., None, :]
         cross = data.rows.mT @ z
-        best = _solve(spread + self._unobserved_eye, cross)
+        best = np.linalg.solve(spread + self._unobserved_eye, cross[..., None])[..., 0]
         misfit = z @ best.mT
         misfit[first_rows] -= data.roots * np.vecdot(shift, best)[..., None, :]
         np.subtract(data.rows, misfit, out=misfit)
@@ -252,6 +221,16 @@ class IncompletePPCA(PPCA):
         floor = inner_product(misfit, misfit)
         floor += inner_product((best[..., None, :] @ shared)[..., 0, :], best)
         return Observed(z_mean + shift, spread, cross, best, floor, prior)
+
+    def _latent(self, H: Matrix, mu: Vector, inner: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the mean of E[z] (1, K), and rows E[z] - mean (R, K), rotated as x."""
+        data, first_rows, blocks = self._data, self._first_rows, (*inner.shape[:-2], -1)
+        z = data.rows @ H
+        z[first_rows] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
+        z = (z.reshape(*blocks, z.shape[-1]) @ inner).reshape(z.shape)
+        z_mean = (data.roots.mT @ z[first_rows]) / with_axes(self.count, 2)
+        z[first_rows] -= data.roots * z_mean
+        return z_mean, z
 
     def prox(  # type: ignore[override]
         self, theta: Vector, stats: Observed, centre: Vector, weight: Scalars
@@ -273,7 +252,8 @@ class IncompletePPCA(PPCA):
             moment = moment[..., :M] - total[..., :M, M]
             total = total[..., :M, :M]
         total = total + pull[..., None] * self._eye
-        W_new[...] = _solve(total, moment + pull * held_W)
+        moment = (moment + pull * held_W)[..., None]
+        W_new[...] = np.linalg.solve(total, moment)[..., 0]
 
         if self.zero_mean:
             mu_new[...] = 0.0
@@ -301,8 +281,8 @@ class IncompletePPCA(PPCA):
         """Return samples (n, D) with NaN filled in, and the variances (n, D).
 
         The samples need not belong to this node. A missing entry becomes
-        ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``. Observed
-        entries have variance zero. With free offsets, a row of NaN stays NaN.
+        ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``; observed
+        ones have variance zero. With free offsets, a row of NaN stays NaN.
         """
         means, covariances, found = self._infer(theta, samples)
         W, mu, a = self.layout.views(theta)
@@ -318,7 +298,7 @@ class IncompletePPCA(PPCA):
     def _infer(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix, Patterns]:
         W, mu, a = self.layout.views(theta)
         samples = np.asarray(samples, dtype=np.float64)
-        return posterior(samples, self._loadings(W), mu, a.item(), self._ridge)
+        return patterns.posterior(samples, self._loadings(W), mu, a.item(), self._ridge)
 
     def _loadings(self, W: Matrix) -> Matrix:
         """Return W (..., D, M), with a column of ones if there are free offsets."""
@@ -333,8 +313,7 @@ class IncompletePPCA(PPCA):
         shift = self.mean[..., None, :] - mu
         shift -= np.vecdot(H, stats.z_mean[..., None, :, :])
         between = ((shift * shift) @ self._observed)[..., 0]
-        found: Vector = with_axes(stats.floor, 1) + drift + between
-        return found
+        return np.asarray(with_axes(stats.floor, 1) + drift + between)
 
 
 def _weighted_sums(weights: Matrix, matrices: Matrix) -> Matrix:
@@ -342,11 +321,6 @@ def _weighted_sums(weights: Matrix, matrices: Matrix) -> Matrix:
     *lead, B, k, _ = matrices.shape
     flat = weights @ matrices.reshape(*lead, B, k * k)
     return np.asarray(flat.reshape(*lead, -1, k, k))
-
-
-def _solve(A: Matrix, b: Matrix) -> Matrix:
-    """Return the solutions of systems (..., k, k), one for each row of b (..., k)."""
-    return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
 
 
 PPCA.with_gaps = IncompletePPCA

@@ -1,4 +1,4 @@
-"""Probabilistic PCA of one node's shard, by EM in proximal form.
+"""Probabilistic PCA, by EM in proximal form, also with lengths as logarithms.
 
 The model is ``x = W z + mu + noise``, z ~ N(0, I), noise ~ N(0, I / a). Of the samples
 only the mean ``m`` and a factor ``R`` of their scatter about it are kept (``R' R = sum
@@ -30,8 +30,15 @@ from dadmm.problems.base import (
     stack_attributes,
     with_axes,
 )
-from dadmm.problems.log_lengths import LogLengthPPCA
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
+
+# of coordinates in which lengths are logarithms, see `LogLengthPPCA`
+ROOT = math.sqrt(2.0)
+STEPS = 5  # of the proximal step
+SHORTER = 4.0  # factor of the curvature after a step that does not descend
+ROUNDING = 1e-13  # of the objective, by entry of the rows
+ALIKE = 1e-6  # relative difference of lengths that count as equal
+LEAST = 1e-150  # length, so that quotients exist
 
 
 class Expected(NamedTuple):
@@ -58,10 +65,8 @@ class PPCA:
     ----------
     samples : ndarray of shape (n_samples, D)
         This node's rows. If some entry is NaN, the object is an `IncompletePPCA`.
-    n_components : int
-        M, the dimension of the subspace; less than D.
-    zero_mean : bool
-        Fix mu at zero, as in structure from motion.
+    n_components : int, M, the dimension of the subspace; less than D
+    zero_mean : bool, whether mu is fixed at zero, as in structure from motion
 
     Notes
     -----
@@ -95,11 +100,9 @@ class PPCA:
 
     def __new__(cls, samples: ArrayLike = (), *_: object, **__: object) -> Self:
         """Return an object of this class, or of `with_gaps` if the samples have NaN."""
-        kind: type[Self] = cls
-        if not isinstance(samples, RowBlocks):  # these have no gaps
-            gaps = np.isnan(np.asarray(samples, dtype=np.float64)).any()
-            kind = vars(cls).get("with_gaps", cls) if gaps else cls
-        made: Self = object.__new__(kind)
+        gaps = not isinstance(samples, RowBlocks)  # these have none
+        gaps = gaps and bool(np.isnan(np.asarray(samples, dtype=np.float64)).any())
+        made: Self = object.__new__(vars(cls).get("with_gaps", cls) if gaps else cls)
         return made
 
     @with_one_blas_thread
@@ -112,13 +115,13 @@ class PPCA:
             raise ProblemError(
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
             )
+        self.n_samples, self.dimension = samples.shape
         integer(1).check("n_components", n_components, ProblemError)
-        if n_components >= samples.shape[1]:
+        if n_components >= self.dimension:
             raise ProblemError(
-                f"n_components must be less than the {samples.shape[1]} dimensions of "
+                f"n_components must be less than the {self.dimension} dimensions of "
                 f"the samples, got {n_components}"
             )
-        self.n_samples, self.dimension = samples.shape
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
         self.layout = Layout(shapes | {"a": ()})
@@ -143,8 +146,7 @@ class PPCA:
     @property
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
-        shape = self.factor.shape
-        return shape, self.n_components, self.zero_mean, self._log_unit
+        return self.factor.shape, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
@@ -200,11 +202,9 @@ class PPCA:
         shift = self.mean - mu - W @ stats.z_mean
         slope = W @ stats.spread - stats.cross.T - n * np.outer(shift, stats.z_mean)
         misfit = self._misfit(W[None], mu[None], stats)[0]
-        return self.layout.pack(
-            W=precision * slope,
-            mu=0.0 if self.zero_mean else -precision * n * shift,
-            a=0.5 * (misfit - self._entry_count / precision),
-        )
+        of_mu = 0.0 if self.zero_mean else -precision * n * shift
+        of_a = 0.5 * (misfit - self._entry_count / precision)
+        return self.layout.pack(W=precision * slope, mu=of_mu, a=of_a)
 
     def moment(self, theta: Vector) -> Matrix:
         """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
@@ -217,10 +217,9 @@ class PPCA:
         return self.layout.pack(W=np.linalg.qr(draw)[0], mu=0.0, a=1.0)
 
     def expect(self, theta: Vector) -> Expected:
-        """Return the posterior of the latent variables at ``theta`` (size,).
+        """Return the posterior of the latent variables at ``theta``, equation (13).
 
-        Equation (13): ``E[z] = M^-1 W' (x - mu)`` with covariance ``M^-1 / a`` and
-        ``M = W' W + I / a``.
+        ``E[z] = M^-1 W' (x - mu)``, covariance ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
         n, a, factor = self.count, as_scalar(a), self.factor
@@ -273,31 +272,36 @@ class PPCA:
         misfit = self._misfit(W[..., None, :, :], mu[..., None, :], stats)
         known = (self._entry_count, misfit[..., 0], weight, centre, self._most)
         cases = zip(*(np.atleast_1d(values).tolist() for values in known), strict=True)
-        return [_precision(*case) for case in cases]
+        found = []
+        for count, squares, w, c, most in cases:
+            b = 0.5 * squares - w * c
+            root = math.sqrt(b * b + 2.0 * w * count)
+            a = count / (b + root) if b > 0.0 else (root - b) / (2.0 * w)
+            if a > most:  # the noise is as small as the rounding errors of the samples
+                raise ZeroDivisionError("the noise variance is zero")
+            found.append(a)
+        return found
 
     def objectives(self, thetas: Matrix, stats: Any) -> Vector:
         """Return the expected complete-data negative log likelihood of each row.
 
-        EM minimises it in place of equation (14), ``-log p(X_i | theta_i)``. The
-        posterior ``stats`` is the same for all rows of ``thetas`` (k, size).
+        EM minimises it in place of equation (14). The posterior ``stats`` is the same
+        for all rows of ``thetas`` (k, size).
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = with_axes(0.5 * self._entry_count, 1)
         constant = LOG_2PI + 2.0 * self._log_unit
-        found: Vector = fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
-        return found
+        return np.asarray(
+            fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
+        )
 
     def neg_log_likelihood(self, theta: Vector) -> Scalars:
-        """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14).
-
-        It is the expected objective at theta, less the entropy of the posterior.
-        """
+        """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14)."""
         expected = self.objectives(theta[..., None, :], self.expect(theta))[..., 0]
         return expected - self._entropy(theta)
 
     def _entropy(self, theta: Vector) -> Scalars:
-        """Return the entropy of the latent variables of all samples at ``theta``."""
         W, _, a = self.layout.views(theta)
         M, a = self.n_components, as_scalar(a)
         inner = W.mT @ W + self._eye / with_axes(a, 2)
@@ -316,20 +320,170 @@ class PPCA:
         off = W - stats.best.mT[..., None, :, :]
         drift = inner_product(off @ stats.spread[..., None, :, :], off)
         between = with_axes(self.count, 1) * np.vecdot(shift, shift)
-        found: Vector = with_axes(stats.floor, 1) + drift + between
+        return np.asarray(with_axes(stats.floor, 1) + drift + between)
+
+
+class Axes(NamedTuple):
+    """The singular value decompositions of V and W, which differ in lengths only."""
+
+    left: Matrix  # (..., D, M)
+    right: Matrix  # (..., M, M)
+    short: Vector  # (..., M) of V
+    long: Vector  # (..., M) of W
+
+    def product(self, lengths: Vector) -> Matrix:
+        """Return V or W (..., D, M), given its lengths."""
+        return np.asarray((self.left * lengths[..., None, :]) @ self.right)
+
+
+class LogLengthPPCA:
+    """Centred PPCA with ``theta`` = (V, mu = 0, a); methods are those of `PPCA`.
+
+    The rows are in the unit of the noise. Let l be the length of a component, and N the
+    number of rows. The likelihood has a curvature of about N along changes of W that
+    turn the component out of the column space of W, but of about 2 N / l^2 along those
+    that change its length. With one penalty for both, lengths are found slowly. The
+    coordinates are ``V = U g(l) R'``, where ``W = U l R'`` is the singular value
+    decomposition, and g(l) is l up to the knee k, and ``k + sqrt(2) log(l / k)``
+    beyond. If k is near the lengths, both curvatures are about N. A rotation of the
+    columns of W is the same rotation of the columns of V.
+
+    ``plain`` has zero mean, ``knee`` is at least sqrt(2), ``longest``, at least the
+    knee, is the most that a step reaches, and ``a_scale`` the layout's scale of a.
+    """
+
+    def __init__(self, plain: PPCA, knee: float, longest: float, a_scale: float):
+        self.plain, self.knee = plain, knee
+        self.longest, self.a_scale = longest, a_scale
+        self._most = knee + ROOT * math.log(longest / knee)  # of the lengths of V
+        self.layout = Layout(plain.layout.shapes, scales={"a": a_scale})
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        return self.plain.kind, self.knee, self.longest, self.a_scale
+
+    @classmethod
+    def stack(cls, problems: Sequence[Self]) -> LogLengthPPCA:
+        first = problems[0]
+        plain = type(first.plain).stack([each.plain for each in problems])
+        return cls(plain, first.knee, first.longest, first.a_scale)
+
+    def axes(self, theta: Vector, most: Scalars = math.inf) -> Axes:
+        """Return the decomposition of V and W; lengths of V are at most ``most``."""
+        V = self.layout.views(theta).W
+        left, short, right = np.linalg.svd(V, full_matrices=False)
+        short, knee = np.minimum(np.maximum(short, LEAST), most), self.knee
+        growth = np.exp(np.maximum(short - knee, 0.0) / ROOT)
+        return Axes(left, right, short, np.minimum(short, knee) * growth)
+
+    def outside(self, theta: Vector) -> Vector:
+        """Return (W, mu, a), given theta (..., size)."""
+        axes = self.axes(theta)
+        return self._with(theta, axes.product(axes.long))
+
+    def inside(self, theta: Vector) -> Vector:
+        """Return theta, given (W, mu, a); mu becomes zero."""
+        W = self.layout.views(theta).W
+        left, long, right = np.linalg.svd(W, full_matrices=False)
+        long, knee = np.maximum(long, LEAST), self.knee
+        short = np.minimum(long, knee) + ROOT * np.log(np.maximum(long / knee, 1.0))
+        return self._with(theta, (left * short[..., None, :]) @ right)
+
+    def _with(self, theta: Vector, W: Matrix) -> Vector:
+        found = theta.copy()
+        views = self.layout.views(found)
+        views.W[...], views.mu[...] = W, 0.0
         return found
 
+    def slopes(self, axes: Axes, gradient: Matrix, *, out: bool = False) -> Matrix:
+        """Return a gradient along V, given that along W; with ``out`` the opposite.
 
-def _precision(
-    count: float, misfit: float, weight: float, centre: float, most: float
-) -> float:
-    """Return the positive root of the quadratic for a, without cancellation.
+        The derivative of V by W is diagonal in the basis of the axes: for pairs of
+        components, for their rotations, and for changes out of the column space.
+        """
+        within = axes.left.mT @ gradient @ axes.right.mT
+        beyond = gradient @ axes.right.mT - axes.left @ within
+        long, other = axes.long[..., :, None], axes.long[..., None, :]
+        short, its = axes.short[..., :, None], axes.short[..., None, :]
+        apart, both = long - other, long + other
+        alike = np.abs(apart) <= ALIKE * both
+        slope = np.where(0.5 * both > self.knee, 2.0 * ROOT / both, 1.0)
+        quotient = np.where(alike, slope, (short - its) / np.where(alike, 1.0, apart))
+        turning, leaving = (short + its) / both, (axes.short / axes.long)[..., None, :]
+        power = 1.0 if out else -1.0
+        even, odd = 0.5 * (within + within.mT), 0.5 * (within - within.mT)
+        found = even * quotient**power + odd * turning**power
+        return np.asarray((axes.left @ found + beyond * leaving**power) @ axes.right)
 
-    Above ``most``, the noise is as small as the rounding errors of the samples.
-    """
-    b = 0.5 * misfit - weight * centre
-    root = math.sqrt(b * b + 2.0 * weight * count)
-    a = count / (b + root) if b > 0.0 else (root - b) / (2.0 * weight)
-    if a > most:
-        raise ZeroDivisionError("the noise variance is zero")
-    return a
+    def gradient(self, theta: Vector) -> Vector:
+        found: Vector = self.plain.gradient(self.outside(theta))
+        W = self.layout.views(found).W
+        W[...] = self.slopes(self.axes(theta), W)
+        return found
+
+    def expect(self, theta: Vector) -> Expected:
+        return self.plain.expect(self.outside(theta))
+
+    def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
+        return self.plain.objectives(self.outside(thetas), stats)
+
+    def neg_log_likelihood(self, theta: Vector) -> Scalars:
+        return self.plain.neg_log_likelihood(self.outside(theta))
+
+    def prox(
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Scalars
+    ) -> Vector:
+        """Return ``theta`` after some descent steps of the proximal objective.
+
+        A step divides the gradient of ``-log p(X)`` by the curvature, about N plus the
+        weight. If it does not descend, the next one is shorter.
+        """
+        plain, axes = self.plain, self.axes(theta)
+        value = self._value(theta, axes, centre, weight)
+        allowed = ROUNDING * plain.count * plain.dimension
+        curvature = plain.count
+        for k in range(STEPS):
+            if k:
+                stats = plain.expect(self._with(theta, axes.product(axes.long)))
+            trial, its_axes = self._step(theta, axes, stats, centre, weight, curvature)
+            found = self._value(trial, its_axes, centre, weight)
+            lower = np.asarray(found <= value + allowed)
+            curvature = np.where(lower, curvature, SHORTER * curvature)
+            value = np.where(lower, found, value)
+            theta = np.where(lower[..., None], trial, theta)
+            axes = Axes(*(
+                np.where(lower[(..., *[None] * more)], new, old)
+                for more, new, old in zip((2, 2, 1, 1), its_axes, axes, strict=True)
+            ))  # fmt: skip
+        return theta
+
+    def _step(
+        self, theta: Vector, axes: Axes, stats: Expected, centre: Vector,
+        weight: Scalars, curvature: Scalars,
+    ) -> tuple[Vector, Axes]:  # fmt: skip
+        """Return theta after one step, and its axes; a takes the step of EM."""
+        W, found = axes.product(axes.long), theta.copy()
+        V, mu, a = self.layout.views(found)
+        middle, _, centre_a = self.layout.views(centre)
+        slope = with_axes(a, 2) * (W @ stats.spread - stats.cross.mT)
+        slope = self.slopes(axes, slope) + with_axes(weight, 2) * (V - middle)
+        a.flat = self.plain.precisions(W, mu, stats, weight * self.a_scale, centre_a)
+        V -= slope / with_axes(np.asarray(curvature + weight), 2)
+        its_axes = self.axes(found, np.maximum(axes.short[..., :1], self._most))
+        V[...] = its_axes.product(its_axes.short)
+        return found, its_axes
+
+    def _value(
+        self, theta: Vector, axes: Axes, centre: Vector, weight: Scalars
+    ) -> Scalars:
+        """Return ``-log p(X)``, without constants, plus the proximal term."""
+        plain, a = self.plain, self.layout.views(theta).a
+        shrunk = axes.long / (axes.long**2 + 1.0 / with_axes(a, 1))
+        latent = (plain.factor @ axes.left) * shrunk[..., None, :]
+        left = plain.factor - (latent * axes.long[..., None, :]) @ axes.left.mT
+        squares = a * inner_product(left, left) + inner_product(latent, latent)
+        volume = np.log1p(with_axes(a, 1) * axes.long**2).sum(axis=-1)
+        volume = volume - plain.dimension * np.log(a)
+        off = theta - centre
+        near = weight * np.vecdot(off * self.layout.pull, off)
+        return 0.5 * (plain.count * volume + squares + near)

@@ -30,7 +30,7 @@ class StructureFromMotion(PPCA):
         Image coordinates of N points, x and y of one frame after the other. If some
         point is lost (NaN), the object is a `LostTracks`.
     start : {"frame", "random"}
-        Where a run without a merged start begins: the authors' start from the camera's
+        Where a run without a merged start begins: as the authors from the camera's
         first frame, W = [x + 0.1, y + 0.1, 1]; or a random W, which is much slower.
 
     Examples
@@ -71,14 +71,11 @@ class StructureFromMotion(PPCA):
     def init(self, rng: np.random.Generator) -> Vector:
         if self.start == "random":
             return super().init(rng)
-        x, y, third = self._first_frame()
-        W = np.column_stack([x + 0.1, y + 0.1, third])
+        x, y = _first_seen(self.rows[0::2]) + 0.1, _first_seen(self.rows[1::2]) + 0.1
+        lost = self.free_offsets and len(self.rows) > 2
+        third = _first_seen(self.rows[-2::-2]) if lost else np.ones(len(x))
+        W = np.column_stack([x, y, third])
         return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
-
-    def _first_frame(self) -> tuple[Vector, Vector, Vector]:
-        """Return x and y of each point at the start, and a third coordinate."""
-        x, y = self.rows[:2]
-        return x, y, np.ones_like(x)
 
     def _moved(self, mean: Vector | float, unit: float) -> Self:
         found = super()._moved(mean, unit)
@@ -91,9 +88,7 @@ class StructureFromMotion(PPCA):
 
 
 class LostTracks(IncompletePPCA, StructureFromMotion):
-    """Structure from motion of a camera that loses tracks (NaN).
-
-    ``StructureFromMotion(rows)`` makes one where a row has a NaN.
+    """Structure from motion of a camera that loses tracks (NaN in its rows).
 
     Parameters
     ----------
@@ -101,10 +96,9 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
     Notes
     -----
-    The mean over the observed points of a row differs from the mean over all points, so
-    the translation of a row is a free offset. The structure is known up to a
-    translation. The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame
-    in which each point is observed; x' is from the last one.
+    The translation of a row is a free offset, because not all points are observed. The
+    structure is known up to a translation. The start "frame" is W = [x + 0.1, y + 0.1,
+    x'], from the first frame in which each point is observed; x' is from the last one.
 
     Examples
     --------
@@ -116,11 +110,6 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
     free_offsets = True
     standardised = IncompletePPCA.standardised
-
-    def _first_frame(self) -> tuple[Vector, Vector, Vector]:
-        x, y = _first_seen(self.rows[0::2]), _first_seen(self.rows[1::2])
-        third = _first_seen(self.rows[-2::-2]) if len(self.rows) > 2 else 1.0 + 0.0 * x
-        return x, y, third
 
 
 def _first_seen(rows: Matrix) -> Vector:
@@ -147,8 +136,7 @@ def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
     Motion (2 F, 3) has the x row and the y row of each frame; structure is (N, 3).
     Tomasi and Kanade (1992), for scaled orthographic cameras: find the symmetric
     ``L = Q Q'`` for which the two rows of every frame are orthogonal and equally long,
-    with a mean square length of one, in the least-squares sense. L must be positive
-    definite. The result is ``motion Q`` and ``structure Q^-T``.
+    with a mean square length of one. The result is ``motion Q`` and ``structure Q^-T``.
     """
     x, y = motion[0::2], motion[1::2]
     homogeneous = np.vstack([_products(x, y), _products(x, x) - _products(y, y)])
@@ -156,9 +144,8 @@ def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
     weight = np.linalg.norm(homogeneous)  # gives the scale the weight of all others
     A = np.vstack([homogeneous, weight * scale])
     b = np.append(np.zeros(len(homogeneous)), weight)
-    l11, l12, l13, l22, l23, l33 = np.linalg.lstsq(A, b, rcond=None)[0]
-    L = np.array([[l11, l12, l13], [l12, l22, l23], [l13, l23, l33]])
-    lengths, axes = np.linalg.eigh(L)
+    entries = np.linalg.lstsq(A, b, rcond=None)[0]  # l11, l12, l13, l22, l23, l33
+    lengths, axes = np.linalg.eigh(entries[[[0, 1, 2], [1, 3, 4], [2, 4, 5]]])
     if lengths[0] <= 1e-9 * lengths[-1]:
         return Reconstruction(motion, structure, metric=False)
     Q = axes * np.sqrt(lengths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Self, TypeVar
 
 import numpy as np
@@ -11,18 +12,23 @@ from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import by_row
+from dadmm.core.linalg import EPS, TINY, by_row
 from dadmm.core.schema import FLAG, integer
 from dadmm.problems.base import WithStart, checked_array
-from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope, shown_point
 
 ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta
 FLOOR = 1e-13  # of this gradient, relative to its two terms
 MEMORY, MAX_STEPS, MAX_RESTARTS = 20, 500, 30
 NEGATIVE = 1e-8  # of an eigenvalue that counts as zero, relative to a unit diagonal
-
+# Of the check of a gradient
+TOLERANCE = 1e-3  # of a slope, relative to the difference
+NOISE = 1e4 * EPS  # of a difference, relative to the values
+DECADES = 12  # of step sizes, on each side of the first
+POINTS, DIRECTIONS = 3, 2
 
 T = TypeVar("T")
+ValueAndGradient = Callable[[Vector], tuple[float, Vector]]
+_array = partial(checked_array, "Smooth", finite=False)
 
 
 class _OutsideError(Exception):
@@ -44,10 +50,8 @@ class Smooth(WithStart):
     hessian : callable, optional
         From ``theta`` to the Hessian (size, size). With it, a run can choose good
         coordinates and certify its solution. It needs ``convex=True``.
-    convex : bool
-        Whether f is convex. Only ``hessian`` is checked for it.
-    start : ndarray of shape (size,), optional
-        Where runs start, and f is finite; zero if not given.
+    convex : bool, whether f is convex; only ``hessian`` is checked for it
+    start : ndarray of shape (size,), optional, where f is finite; zero if not given
 
     Examples
     --------
@@ -92,10 +96,8 @@ class Smooth(WithStart):
                 "pass a start where f is finite"
             )
         self._check_derivatives("value_and_gradient: the gradient", self._evaluate)
-        self._check_hessian()
-
-    def _check_hessian(self) -> None:
-        """Check a Hessian, if there is one."""
+        if isinstance(self, TwiceSmooth):
+            self._check_hessian()
 
     def subgradient(self, theta: Vector, near: Vector | None = None) -> Vector:
         """Return the gradient of f, shape (size,)."""
@@ -104,8 +106,6 @@ class Smooth(WithStart):
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
 
-        Notes
-        -----
         The unknown of L-BFGS is ``(x - theta) / length``, and its objective is divided
         by ``length |g|``, with g the gradient at theta. So its first step has length 1
         in any units. For a convex f the step to the minimum is at most ``|g| /
@@ -171,11 +171,8 @@ class Smooth(WithStart):
                 f"the gradient, got {type(found).__name__}"
             ) from None
         value = np.ravel(value)[0] if np.shape(value) == (1,) else value
-        name = "value_and_gradient with a"
-        value = checked_array("Smooth", f"{name} value", value, (), finite=False)
-        gradient = checked_array(
-            "Smooth", f"{name} gradient", gradient, theta.shape, finite=False
-        )
+        value = _array("value_and_gradient with a value", value, ())
+        gradient = _array("value_and_gradient with a gradient", gradient, theta.shape)
         return float(value), gradient
 
     def _check_derivatives(self, name: str, function: ValueAndGradient) -> None:
@@ -207,10 +204,7 @@ class TwiceSmooth(Smooth):
         self._check_derivatives("hessian(theta) @ v", slope)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return F (r, size) with F'F equal to the Hessian at ``theta``.
-
-        With a positive radius, F'F is half of it; see `assumed`.
-        """
+        """Return F (r, size) with F'F the Hessian at ``theta``, or half in a ball."""
         values, axes, scale = self._scaled_hessian(theta)
         kept = values > 0.0
         rows = np.sqrt(values[kept])[:, None] * axes[:, kept].T * scale
@@ -237,10 +231,7 @@ class TwiceSmooth(Smooth):
     def _hessian_at(self, theta: Vector) -> Matrix:
         assert self._hessian is not None
         found = _call("hessian", self._hessian, theta)
-        shape = theta.shape * 2
-        return np.asarray(
-            checked_array("Smooth", "hessian(theta)", found, shape, finite=False)
-        )
+        return np.asarray(_array("hessian(theta)", found, theta.shape * 2))
 
     def _scaled_hessian(self, theta: Vector) -> tuple[Vector, Matrix, Vector]:
         """Return eigenvalues, axes and scales of the Hessian, if it is a valid one."""
@@ -264,12 +255,108 @@ class TwiceSmooth(Smooth):
 
 
 def _call(name: str, function: Callable[[Vector], T], theta: Vector) -> T:
-    """Return what a user's function returns; it may change its argument."""
     try:
-        return function(theta.copy())
+        return function(theta.copy())  # which it may change
     except Exception as error:
         text = " ".join(str(error).split())
         raise ProblemError(
             f"{name} of Smooth raised {type(error).__name__}: {text}, at theta = "
             f"{shown_point(theta)}"
         ) from error
+
+
+def find_wrong_slope(function: ValueAndGradient, start: Vector) -> str:
+    """Return a slope that finite differences refute, in words; "" if none is found.
+
+    Each entry k of a direction is +-1 / |g_k|, so that all entries change the function
+    equally in any units, and one wrong entry is seen. Step sizes span many decades:
+    with one of them a right gradient agrees with the differences. It is called wrong
+    only where the differences of two successive step sizes agree with each other and
+    not with it.
+    """
+    rng = np.random.default_rng(0)
+    for k in range(POINTS):
+        point = start if k == 0 else _move(function, start, rng)
+        gradient = function(point)[1]
+        signs = rng.choice([-1.0, 1.0], (DIRECTIONS, len(start)))
+        zeros = np.where(gradient == 0.0, signs[0], 0.0)
+        steepest = gradient / max(float(gradient @ gradient), TINY)
+        for way in (steepest, *signs * _units(gradient), zeros):
+            wrong = _mismatch(function, point, way)
+            if wrong is None:
+                continue
+            what = "slope in some direction"
+            for entry in np.flatnonzero(way):
+                alone = np.zeros_like(way)
+                alone[entry] = way[entry]
+                if (found := _mismatch(function, point, alone)) is not None:
+                    what, wrong = f"entry {entry}", found / way[entry]
+                    break
+            return (
+                f"its {what} is {wrong[0]:.4g}, but differences give {wrong[1]:.4g}, "
+                f"at theta = {shown_point(point)}"
+            )
+    return ""
+
+
+def shown_point(theta: Vector) -> str:
+    numbers = ", ".join(f"{x:.3g}" for x in theta[:4])
+    return f"[{numbers}{', ...' if len(theta) > 4 else ''}]"
+
+
+def _units(gradient: Vector) -> Vector:
+    """Return 1 / |g_k|, and where that is infinite a typical one of the others."""
+    size = np.abs(gradient)
+    used = size > 1e-14 * size.max()
+    typical = float(np.median(size[used])) if used.any() else 1.0
+    return np.asarray(1.0 / np.where(used, size, typical))
+
+
+def _move(
+    function: ValueAndGradient, start: Vector, rng: np.random.Generator
+) -> Vector:
+    """Return a random point at the distance from start at which the function bends."""
+    value, gradient = function(start)
+    way = rng.choice([-1.0, 1.0], len(start)) * rng.uniform(0.5, 1.0, len(start))
+    way *= _units(gradient)
+    slope, step, reached = float(way @ gradient), 1e-4 * (abs(value) or 1.0), start
+    for _ in range(DECADES):
+        ahead, slopes = function(start + step * way)
+        if not np.isfinite([ahead, *slopes]).all():
+            break
+        reached = start + step * way
+        if abs(ahead - value - step * slope) > 0.5 * step * abs(slope):
+            break
+        step *= 10.0
+    return reached
+
+
+def _mismatch(function: ValueAndGradient, point: Vector, way: Vector) -> Vector | None:
+    """Return the slope along ``way`` and the difference, (2,); None if they agree.
+
+    The change of f from one side to the other is compared with the integral of the
+    slopes by Simpson's rule, which is also accurate for long steps.
+    """
+    value, gradient = function(point)
+    slope = float(gradient @ way)
+    typical = float(np.linalg.norm(gradient * way))
+    found: dict[int, float] = {}
+    for k in sorted(range(-DECADES, DECADES + 1), key=abs):
+        step = 1e-4 * (abs(value) or 1.0) * 10.0**k
+        ahead, slopes_ahead = function(point + step * way)
+        behind, slopes_behind = function(point - step * way)
+        ends = float(slopes_ahead @ way), float(slopes_behind @ way)
+        change, size = ahead - behind, max(abs(ahead), abs(behind))
+        if not np.isfinite([change, *ends]).all() or abs(change) <= NOISE * size:
+            continue
+        difference, mean = change / (2.0 * step), (4.0 * slope + sum(ends)) / 6.0
+        scale = max(abs(difference), typical)
+        if abs(difference - mean) <= TOLERANCE * scale:
+            return None
+        if abs(ends[0] - ends[1]) <= 0.1 * scale:  # f is nearly linear here
+            found[k] = difference
+    for k in sorted(found):
+        apart = abs(found.get(k + 1, np.inf) - found[k])
+        if apart <= 0.02 * min(abs(found[k] - slope), abs(found[k])):
+            return np.array([slope, found[k]])
+    return None

@@ -12,7 +12,7 @@ from string import Template
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from dadmm.admm.clock import PHASES
+from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
@@ -36,7 +36,7 @@ from dadmm.show.page import (
     text,
 )
 from dadmm.timing import waiting
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Trace
 
 SCRIPTS = ("plots.js", "network.js", "cursor.js")
 VERDICTS = {

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import subspace_angles
 
-from dadmm.admm.clock import PHASES
 from dadmm.admm.rule import CRITERIA
+from dadmm.admm.state import PHASES
 from dadmm.core import files
 from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix, Vector

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dadmm.admm.clock import PHASES
 from dadmm.admm.rule import CRITERIA
+from dadmm.admm.state import PHASES
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology

@@ -7,25 +7,32 @@ for every z, ``F(z) >= F - D + sum g_i . (z - zbar)``. So no point within r of z
 lower than F by more than ``D + S r``. If the curvature of the sum of all f_i between
 zbar and its minimum z* is at least mu, then ``mu/2 |z* - zbar|^2 <= F - F(z*)``. So
 ``|z* - zbar| <= R = (S + sqrt(S^2 + 2 mu D)) / mu``.
-
-An l1 penalty bounds the gap without mu. With weights l of the whole sum and gradients G
-in theta, ``l . |theta*| <= F``, so the penalised entries contribute at most ``max |G_k|
-/ l_k (F + l . |theta|)``. The others are bounded by the curvature along them, see
-`coordinates.without`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from dadmm.admm.loop import Run
+from dadmm.comm.tree import Stacked
 from dadmm.core.interfaces import TransformableProblem
-from dadmm.core.layout import Matrix, Vector
-from dadmm.solver.coordinates import Coordinates, least_curvature, without
+from dadmm.core.layout import Array, Matrix, Vector
+from dadmm.core.linalg import (
+    EPS,
+    TINY,
+    merge_factors,
+    pack_factor,
+    row_lengths,
+    unpack_factor,
+)
+
+if TYPE_CHECKING:
+    from dadmm.solver.metric import Coordinates
 
 ROUNDING = 1e-14  # of D, relative to F
 LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F
@@ -33,8 +40,10 @@ LEAST_TOLERANCE = 2e-7  # with ROUNDING, no smaller one can be proved
 LEAST_RADIUS = 1e-8  # radius that is always good enough, relative to |zbar|
 REACHES = (2.0, 8.0)  # multiples of the estimated radius within which mu must hold
 LIGHT = 1e-6  # rows below this multiple of the largest may be lost beside it
+FLAT = 1e-7  # singular values below this multiple of the largest give no bound
 DROPPED = "directions along which the data differ by rounding only count as open"
-EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
+
+Total = Callable[..., Array]  # `Run.total`: merge one value per node over all nodes
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,13 @@ class Certificate:
     @property
     def shortfall(self) -> float:
         """The bound as a multiple of its limit: radius or gap, whichever is less."""
-        return min(_ratio(self.radius, self.limit), _ratio(self.gap, self.gap_limit))
+
+        def ratio(bound: float, limit: float) -> float:
+            if bound == 0.0 and limit >= 0.0:
+                return 0.0
+            return bound / limit if limit else math.inf
+
+        return min(ratio(self.radius, self.limit), ratio(self.gap, self.gap_limit))
 
     def lower_within(self, distance: float) -> float:
         """Return by how much a point within this distance can be lower at most."""
@@ -74,11 +89,41 @@ class Certificate:
         return max(self.slack + self.gradient * distance, least)
 
 
-def _ratio(bound: float, limit: float) -> float:
-    """Return a bound over its limit; 0 for zero within zero."""
-    if bound == 0.0 and limit >= 0.0:
-        return 0.0
-    return bound / limit if limit else math.inf
+def is_exact(problem: object) -> bool:
+    """Return whether a convex problem gives exact subgradients."""
+    known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
+    return bool(getattr(problem, "convex", False) and known)
+
+
+def pooled(
+    total: Total,
+    rows: Sequence[Matrix],
+    finish: Callable[[Matrix, Vector], Array],
+    numbers: Sequence[Vector] | None = None,
+    merge: Callable[[Vector, Vector], Vector] = np.add,
+) -> Array:
+    """Return ``finish`` of the factor (p, p) of all rows, and of merged numbers."""
+    p = rows[0].shape[1]
+    n = p * (p + 1) // 2
+    packed = np.empty((len(rows), n))
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for i, own in enumerate(rows):
+        shapes.setdefault(own.shape, []).append(i)
+    for alike in shapes.values():
+        packed[alike] = pack_factor(np.array([rows[i] for i in alike]))
+    if numbers is not None:
+        packed = np.column_stack([packed, np.array(numbers)])
+
+    def merge_both(mine: Matrix, other: Matrix) -> Matrix:
+        factor = merge_factors(mine[..., :n], other[..., :n])
+        more = merge(mine[..., n:], other[..., n:])
+        return np.concatenate([factor, more], axis=-1)
+
+    return total(
+        packed,
+        Stacked(merge_both),
+        lambda whole: finish(unpack_factor(whole[:n]), whole[n:]),
+    )
 
 
 def certify(
@@ -93,12 +138,16 @@ def certify(
     Without coordinates there is no bound on the radius. If ``lightest`` is below
     `LIGHT`, rows may be lost in the factor of all rows, and in a fit without error.
     """
-    problems, n = run.local.problems, run.topology.n_nodes
-    theta, gradients = run.state.theta, subgradients(run)
+    work, theta, n = run.work, run.state.theta, run.topology.n_nodes
+    problems = cast(list[TransformableProblem], run.local.problems)
+    gradients = work.weight[:, None] * (work.centre - theta)
+    for row, problem in enumerate(problems):
+        if hasattr(problem, "subgradient"):
+            gradients[row] = problem.subgradient(theta[row], gradients[row])
     values = run.local.values_at(np.tile(centre, (len(theta), 1)))
-    slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
-    pull = run.work.weight * np.sqrt(np.vecdot(theta, theta))  # rounding is EPS of it
-    size = np.maximum(np.abs(values), np.abs(run.work.objective))
+    slack = values - work.objective - np.vecdot(gradients, centre - theta)
+    pull = work.weight * row_lengths(theta)  # rounding is EPS of it
+    size = np.maximum(np.abs(values), np.abs(work.objective))
     if coordinates is None:  # in the units of the data, terms of f_i may cancel
         zero = run.local.values_at(np.zeros_like(theta))
         size = np.maximum(size, np.abs(np.where(np.isfinite(zero), zero, 0.0)))
@@ -116,20 +165,21 @@ def certify(
     bounds, n_open = np.full(len(centre), np.inf), None
     if coordinates is not None:
         quadratic = bool(coordinates.quadratic)
-        mu, radius = _radius(run, centre, S, D, quadratic)
+        mu, radius = _radius(run.total, problems, centre, S, D, quadratic)
         rounding = 4.0 * EPS * float(coordinates.condition)  # of the rows in z
         gap = D + S * radius if math.isfinite(radius) else math.inf
         if quadratic:
-            by_l1 = _l1_gap(run, coordinates, centre, gradient, objective, D)
+            by_l1 = _l1_gap(
+                run.total, problems, coordinates, centre, gradient, objective, D
+            )
             gap = by_l1 if by_l1 < gap else gap
         gap += n * root * rounding * (length + rounding * root)
         if math.isfinite(radius):
             radius += rounding * (length + root) * max(1.0, n / mu)
         if coordinates.n_open > 0 and lightest < LIGHT:
             gap = radius = math.inf
-        rows = coordinates.map
         with np.errstate(invalid="ignore"):
-            bounds = np.sqrt(np.vecdot(rows, rows)) * radius
+            bounds = row_lengths(coordinates.map) * radius
         bounds[coordinates.is_open > 0.0] = np.inf
         if not np.isnan(coordinates.n_open):
             n_open = int(coordinates.n_open)
@@ -151,25 +201,23 @@ def certify(
     )
 
 
-def subgradients(run: Run) -> Matrix:
-    """Return a subgradient of each f_i at theta_i, (n, k)."""
-    theta, work = run.state.theta, run.work
-    found = work.weight[:, None] * (work.centre - theta)
-    for row, problem in enumerate(run.local.problems):
-        if hasattr(problem, "subgradient"):
-            found[row] = problem.subgradient(theta[row], found[row])
-    return found
-
-
 def _radius(
-    run: Run, centre: Vector, S: float, D: float, quadratic: bool
+    total: Total,
+    problems: Sequence[TransformableProblem],
+    centre: Vector,
+    S: float,
+    D: float,
+    quadratic: bool,
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
-    problems = cast(list[TransformableProblem], run.local.problems)
+
+    def least_curvature(factor: Matrix, _: Vector) -> Vector:
+        values = np.linalg.svd(factor, compute_uv=False)
+        return np.array([values[-1] ** 2 if values[-1] > FLAT * values[0] else 0.0])
 
     def bound(reach: float) -> tuple[float, float]:
         rows = [problem.rows(centre, reach) for problem in problems]
-        mu = least_curvature(run.total, rows)
+        mu = float(pooled(total, rows, least_curvature)[0])
         if mu <= 0.0:
             return 0.0, math.inf
         return mu, (S + math.sqrt(S * S + 2.0 * mu * D)) / mu
@@ -188,27 +236,43 @@ def _radius(
 
 
 def _l1_gap(
-    run: Run,
+    total: Total,
+    problems: Sequence[TransformableProblem],
     coordinates: Coordinates,
     centre: Vector,
     gradient: Vector,
     objective: float,
     slack: float,
 ) -> float:
-    """Return the bound on the gap by an l1 penalty; inf without one.
+    """Return the bound on the gap by an l1 penalty, which needs no mu; inf without one.
 
-    Let b be the share of the slack and of penalised entries, and a of the others. The
-    length q of the way to the minimum has ``q^2 / 2 <= b + a q``, which bounds the gap.
+    With weights l of the whole sum and gradients g in theta, ``l . |theta*| <= F``, so
+    penalised entries contribute at most ``max |g_k| / l_k (F + l . |theta|)``. Entries
+    without a penalty are free. For every step d, ``|g . d| <= |h . d| + a |F d|`` with
+    the rows F of all nodes, and h zero in free entries. Let b be the share of the slack
+    and of h. The length q of the way to the minimum has ``q^2 / 2 <= b + a q``.
     """
-    problems = cast(list[TransformableProblem], run.local.problems)
-    none = np.zeros(len(coordinates.map))
-    weights = run.total([getattr(problem, "l1", none) for problem in problems])
+    none, inverse = np.zeros(len(coordinates.map)), coordinates.inverse
+    weights = total([getattr(problem, "l1", none) for problem in problems])
     if not weights.any():
         return math.inf
-    rows, free = [problem.rows(centre) for problem in problems], weights == 0.0
-    g, inverse = gradient @ coordinates.inverse, coordinates.inverse
-    rest, a = (g, 0.0) if not free.any() else without(run.total, rows, inverse, g, free)
-    rate = float((np.abs(rest[~free]) / weights[~free]).max())
+    g, a, free = gradient @ inverse, 0.0, weights == 0.0
+
+    def without_free(factor: Matrix, _: Vector) -> Vector:
+        columns = factor @ inverse
+        basis, triangle = np.linalg.qr(columns[:, free])
+        try:
+            along = basis @ np.linalg.solve(triangle.T, g[free])
+        except np.linalg.LinAlgError:
+            along = np.full(len(factor), np.inf)
+        rest = np.where(free, 0.0, g - along @ columns)
+        return np.append(rest, np.linalg.norm(along))
+
+    if free.any():
+        rows = [problem.rows(centre) for problem in problems]
+        *found, a = pooled(total, rows, without_free).tolist()
+        g = np.array(found)
+    rate = float((np.abs(g[~free]) / weights[~free]).max())
     b = slack + rate * (objective + float(weights @ np.abs(coordinates.map @ centre)))
     return b + a * (a + math.sqrt(a * a + 2.0 * b))
 

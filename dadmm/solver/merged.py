@@ -1,16 +1,9 @@
-"""A start for PPCA from the principal axes of all rows, merged over a tree.
+"""A start for PPCA from the principal axes of all rows, see `docs/accuracy.md`.
 
-Sums over the nodes give the mean m of all rows. Each node passes the longest k scaled
-axes of its rows and of those below it to its parent; the root sends axes Q to all. The
-factor of all rows within Q gives Ritz values l and axes, and what lies outside of Q the
-rest of the noise variance s^2. A run on ``(x - m) / s`` starts from these axes, with
-``a = 1`` and ``W' W = l / s^2 - 1``, and multipliers where the nodes' gradients are in
-proportion to their numbers of rows.
-
-If entries are missing, rounds of EM come first. A round completes the rows of each node
-at the present model; the mean and the principal axes of all completed rows are the next
-model. After every two rounds the root extrapolates (SQUAREM: Varadhan and Roland, 2008,
-Scand. J. Stat. 35). It also decides when rounds end.
+The factor of all rows within merged axes Q gives Ritz values l and axes, and what lies
+outside of Q the rest of the noise variance s^2. A run on ``(x - m) / s`` starts from
+these axes, with ``a = 1`` and ``W' W = l / s^2 - 1``, and multipliers where the nodes'
+gradients are in proportion to their numbers of rows.
 """
 
 from __future__ import annotations
@@ -28,10 +21,9 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 from dadmm.graphs.topology import Topology
-from dadmm.solver.coordinates import Total, pooled
+from dadmm.solver.certificate import Total, pooled
 from dadmm.solver.kind import Saved, Statement
-from dadmm.solver.subspace import SubspaceProblem, n_axes
-from dadmm.solver.units import NO_UNIT, InUnits
+from dadmm.solver.subspace import NO_UNIT, InUnits, SubspaceProblem, n_axes
 
 LEAST_NOISE = 1e-20  # variance of the noise over the variance of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
@@ -266,7 +258,11 @@ class MergedKind(InUnits):
 
 
 class Rounds:
-    """What the root decides after each round; rows are first completed at a model."""
+    """What the root decides after each round of EM, from rows completed at a model.
+
+    After every two rounds it extrapolates (SQUAREM: Varadhan and Roland, 2008, Scand.
+    J. Stat. 35).
+    """
 
     def __init__(self, model: Start) -> None:
         self._at = model  # at which rows were completed

@@ -1,27 +1,47 @@
-"""When a run in chosen coordinates stops: when its certificate holds.
+"""Convex runs in coordinates z, theta = T z, which stop when their certificate holds.
 
-First the nodes meet the stopping rule, each by itself. Then sums over all nodes decide.
-If curvature varies, as in logistic regression, the coordinates are checked at a loose
-tolerance first, and changed if the Hessian is far from one. If the certificate does not
-hold, the run continues with a tighter tolerance.
+In z the Hessian of the mean of all f_i is about the identity, see `docs/accuracy.md`.
+Rows F_i have ``F_i' F_i`` as the Hessian of f_i. Of the factor of the rows of all
+nodes, columns are scaled to length one, and T maps its singular directions to the unit
+vectors. Directions that the data do not determine are dropped.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.linalg import norm
 
 from dadmm.admm.loop import Run
+from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import by_row
-from dadmm.solver.certificate import LIGHT, Certificate, certify
-from dadmm.solver.coordinates import Coordinates, Total, find_coordinates, spectrum
+from dadmm.core.linalg import EPS, by_row, row_lengths
+from dadmm.solver.certificate import (
+    LIGHT,
+    Certificate,
+    Total,
+    certify,
+    is_exact,
+    pooled,
+)
 from dadmm.solver.kind import SolveKind
 
-LOOSE = 0.1  # tolerance at which coordinates are checked first
+# singular values below this multiple of the largest, times p, count as zero: what is
+# left of linearly dependent columns by rounding is less than half of it
+LEAST = 4.0 * EPS
+# smaller ones are raised to this multiple if T must be invertible; its square, the
+# condition of the proximal step of an l1 penalty, must not reach double precision
+LEAST_INVERTIBLE = 1e-6
+MOST_CHANGE = 100.0  # of an eigenvalue, in one change of coordinates
+MOST_LENGTH = 1e140  # of a column; the squares of T and of its inverse are finite
+USUAL = 1e-3  # factor of rows at the usual start, if a run starts elsewhere
+OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
+LOOSE = 0.1  # tolerance at which coordinates are checked first, if curvature varies
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
 MOST_CHANGES = 8
 LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
@@ -34,6 +54,122 @@ NOT_EXACT = (
 )
 
 
+class Coordinates(NamedTuple):
+    """The map from z (k,) to theta (p,)."""
+
+    map: Matrix  # (p, k) T
+    inverse: Matrix  # (k, p), its left inverse
+    is_open: Vector  # (p,) 1 if the data leave the coefficient open, else 0
+    condition: Vector  # () largest over smallest singular value of the scaled columns
+    n_open: Vector  # () directions that the data leave open; NaN if unknown
+    quadratic: Vector  # () 1 if the curvature of all problems is constant, else 0
+    exact: Vector  # () 1 if all problems give exact subgradients, else 0
+    margins: Vector  # () 1 if all problems have margins, else 0
+
+    def changed(
+        self, values: Vector, axes: Matrix
+    ) -> tuple[Coordinates, Matrix, Matrix]:
+        """Return coordinates with a Hessian near one, given its eigenvectors in these.
+
+        Also return factors (k, k) of rows of z, and of gradients.
+        """
+        root = np.sqrt(np.clip(values, 1.0 / MOST_CHANGE, MOST_CHANGE))
+        primal, dual = axes * root, axes / root
+        T = self.map @ dual
+        scaled = np.linalg.svd(T / _lengths(T), compute_uv=False)
+        inverse, condition = primal.T @ self.inverse, np.array(scaled[0] / scaled[-1])
+        new = self._replace(map=T, inverse=inverse, condition=condition)
+        return new, primal, dual
+
+
+def find_coordinates(
+    total: Total,
+    problems: Sequence[TransformableProblem],
+    starts: Sequence[Vector],
+    n_nodes: int,
+) -> Coordinates:
+    """Return the coordinates of all nodes, from the problems of this process."""
+    rows, facts = [], []  # facts are 0 or 1; the least of all nodes counts
+    for problem, start in zip(problems, starts, strict=True):
+        drops = not getattr(problem, "needs_inverse", False)
+        quadratic = getattr(problem, "quadratic", False)
+        own = [drops, quadratic, is_exact(problem), hasattr(problem, "margins")]
+        facts.append(np.array(own, dtype=np.float64))
+        rows.append(problem.rows(start))
+        if not quadratic:
+            usual = problem.init(np.random.default_rng(0))
+            if not np.array_equal(usual, start):
+                # they show which directions are open if curvature vanishes at the start
+                rows[-1] = np.vstack([rows[-1], USUAL * problem.rows(usual)])
+
+    def finish(factor: Matrix, facts: Vector) -> Matrix:
+        T, inverse, is_open, *numbers = _coordinates(factor, n_nodes, facts)
+        return np.column_stack([T, inverse.T, is_open, np.tile(numbers, (len(T), 1))])
+
+    array = pooled(total, rows, finish, facts, np.minimum)
+    k = (array.shape[1] - 6) // 2
+    T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
+    if not np.isfinite(T).all():
+        raise ProblemError(
+            "a column of the data, with its penalty, is too large or too small: its "
+            f"length over all nodes must be from {1.0 / MOST_LENGTH:g} to "
+            f"{MOST_LENGTH:g}, or zero; rescale it"
+        )
+    parts = T.copy(), inverse.T.copy(), is_open[:, 0].copy()
+    return Coordinates(*parts, *map(np.array, numbers[0]))
+
+
+def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
+    """Return the coordinates of a whole factor (p, p); NaN if they overflow."""
+    invertible, quadratic = facts[0] == 0.0, facts[1]
+    lengths = _lengths(factor.T)[:, 0]
+    if not (1.0 / MOST_LENGTH <= lengths.min() <= lengths.max() <= MOST_LENGTH):
+        none = np.full_like(factor, np.nan)
+        return Coordinates(none, none, none[0], *none[0, :1].repeat(2), *facts[1:])
+    _, values, axes = np.linalg.svd(factor / lengths)
+    largest = values[0] or 1.0
+    kept = values > LEAST * len(values) * largest
+    is_open = row_lengths(axes[~kept].T) > OPEN
+    if invertible or not kept.any():
+        values = np.maximum(values, LEAST_INVERTIBLE * largest)
+    else:
+        values, axes = values[kept], axes[kept]
+    values = values / math.sqrt(n_nodes)
+    n_open = float((~kept).sum())
+    if invertible and not quadratic:  # there may be curvature elsewhere
+        n_open, is_open = math.nan, np.zeros(len(is_open), dtype=bool)
+    return Coordinates(
+        (axes.T / lengths[:, None]) / values,
+        values[:, None] * axes * lengths,
+        is_open.astype(np.float64),
+        np.array(values[0] / values[-1]),
+        np.array(n_open),
+        *facts[1:],
+    )
+
+
+def spectrum(
+    total: Total, rows: Sequence[Matrix], n_nodes: int
+) -> tuple[Vector, Matrix]:
+    """Return eigenvalues and eigenvectors of the mean over the nodes of F_i' F_i."""
+
+    def finish(factor: Matrix, _: Vector) -> Matrix:
+        _, values, axes = np.linalg.svd(factor / math.sqrt(n_nodes))
+        return np.vstack([values**2, axes.T])
+
+    found = pooled(total, rows, finish)
+    return found[0], found[1:]
+
+
+def _lengths(rows: Matrix) -> Matrix:
+    """Return the length of each row, (n, 1); 1 for a row of zeros."""
+    peaks = np.abs(rows).max(axis=1, keepdims=True)
+    peaks[peaks == 0.0] = 1.0
+    found: Matrix = peaks * norm(rows / peaks, axis=1, keepdims=True)
+    found[found == 0.0] = 1.0
+    return found
+
+
 class MetricKind(SolveKind):
     """A convex run in the coordinates of the metric, which may change."""
 
@@ -42,13 +178,13 @@ class MetricKind(SolveKind):
     record: Coordinates
 
     def choose(self, total: Total, n_nodes: int) -> None:
-        """Choose coordinates by the curvatures of all nodes at their starts."""
-        starts = [self.starts[i] for i in self.problems]
-        own = list(self.problems.values())
+        own, starts = (
+            list(self.problems.values()),
+            [self.starts[i] for i in self.problems],
+        )
         self.enter(find_coordinates(total, own, starts, n_nodes))
 
     def enter(self, record: Coordinates) -> None:
-        """Set what the run is made of, given the first coordinates."""
         self.tolerance = self.rule.tolerance  # what the certificate must reach
         self.rule = replace(self.rule, scaled=True)
         self.curvature = dict.fromkeys(self.problems, 1.0)
@@ -69,20 +205,14 @@ class MetricKind(SolveKind):
         for i, problem in self.problems.items():
             self.within[i] = problem.within(coordinates.map)
 
-    def _own_within(self, run: Run) -> Sequence[TransformableProblem]:
-        return [self.within[i] for i in run.names.tolist()]
-
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
-        """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
         return by_row(rows, self.record.inverse)
 
     def theta_of(self, rows: Matrix) -> Matrix:
-        """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
         first = next(iter(self.problems.values()))
         return np.asarray(first.theta_of(self.record.map, rows))
 
     def adopt(self, run: Run) -> None:
-        """Use the saved coordinates, or save the coordinates of a new run."""
         saved = run.state.coordinates
         if not saved:
             if not self.record.quadratic and run.stopping.rule.is_scaled:
@@ -94,7 +224,7 @@ class MetricKind(SolveKind):
         self._best, self._without = float(saved["best"]), int(saved["without"])
         if not np.array_equal(found.map, self.record.map):
             self._change_to(found)
-            run.local.adopt(self._own_within(run))
+            run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
         best, without = self._best, self._without
@@ -103,7 +233,6 @@ class MetricKind(SolveKind):
         )
 
     def holds_at_start(self, run: Run) -> bool:
-        """Return whether the certificate holds before the first iteration."""
         if self.tolerance == 0.0:  # max_iter iterations are asked for
             return False
         run.edges.pull()  # the steps of the first iteration; nothing is sent
@@ -115,7 +244,6 @@ class MetricKind(SolveKind):
         return not found and self._certify(run, centre)
 
     def verdict(self, t: int, run: Run) -> str:
-        """Return a reason to stop after iteration ``t``, or ""."""
         if not run.stopping.rule.is_scaled:
             return "converged"
         centre = self.mean(run)
@@ -132,14 +260,16 @@ class MetricKind(SolveKind):
         """Change the coordinates if the Hessian is far from one; return whether so."""
         if self.record.quadratic or self.changes >= MOST_CHANGES:
             return False
-        rows = [problem.rows(centre) for problem in self._own_within(run)]
+        own: Sequence[Any] = run.local.problems
+        rows = [problem.rows(centre) for problem in own]
         values, axes = spectrum(run.total, rows, run.topology.n_nodes)
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
             return False
         self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
         coordinates, primal, dual = self.record.changed(values, axes)
         self._change_to(coordinates)
-        run.change_coordinates(t, self._own_within(run), primal, dual)
+        within = [self.within[i] for i in run.names.tolist()]
+        run.change_coordinates(t, within, primal, dual)
         self._save(run)
         run.stopping.reopen(max(float(run.work.tolerance[0]) / 3.0, self.tolerance))
         return True
@@ -165,7 +295,6 @@ class MetricKind(SolveKind):
         return False
 
     def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
-        """Return the certificate; there is none without subgradients."""
         if not self.record.exact or self.no_minimum:
             return None, self.no_minimum or NOT_EXACT
         if self.certificate is None or not np.array_equal(centre, self.centre):
@@ -183,25 +312,23 @@ class MetricKind(SolveKind):
         return found, "" if found.holds else why
 
     def mean(self, run: Run) -> Vector:
-        """Return the mean over all nodes; nothing is private."""
+        """Return the mean over all nodes; nothing is private, and no facts are sent."""
         total: Vector = run.total(list(run.state.theta))
         return total / run.topology.n_nodes
 
     def _certify(self, run: Run, centre: Vector) -> bool:
-        light = self._lightest(run, centre)
+        """Set the certificate, and return whether it holds."""
+        point, sizes = self.theta_of(centre[None])[0], []  # of the least and all rows
+        within: Sequence[Any] = run.local.problems
+        for own, inner in zip(self.own(run), within, strict=True):
+            size = norm(inner.rows(centre))
+            least = getattr(own, "lightest", 1.0) * size
+            sizes.append([least if own.rows(point).any() else np.inf, -size])
+        least, most = run.total(list(np.array(sizes)), np.minimum).tolist()
+        light = float(min(least / -most, 1.0)) if most else 1.0
         self.certificate = certify(run, centre, self.tolerance, self.record, light)
         self.centre = centre
         return self.certificate.holds and bool(self.record.exact)
-
-    def _lightest(self, run: Run, centre: Vector) -> float:
-        """Return the size of the least row over the largest row, about."""
-        point, found = self.theta_of(centre[None])[0], []
-        for own, within in zip(self.own(run), self._own_within(run), strict=True):
-            size = np.linalg.norm(within.rows(centre))
-            least = getattr(own, "lightest", 1.0) * size
-            found.append([least if own.rows(point).any() else np.inf, -size])
-        least, most = run.total(list(np.array(found)), np.minimum).tolist()
-        return float(min(least / -most, 1.0)) if most else 1.0
 
     def _has_no_minimum(self, run: Run, centre: Vector) -> bool:
         """Return whether the objective falls for ever along some direction."""

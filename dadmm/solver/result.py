@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
+from dadmm.admm.state import PHASES
 from dadmm.comm.traffic import Traffic
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown

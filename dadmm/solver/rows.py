@@ -15,9 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Callback, Run
-from dadmm.admm.state import Numbers
+from dadmm.admm.state import PHASES, Numbers
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.solver.recovery import NodeFailure
 

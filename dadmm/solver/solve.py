@@ -30,7 +30,7 @@ from dadmm.graphs.topology import Integers, Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
-from dadmm.solver.kind import SolveKind
+from dadmm.solver.kind import RawKind, SolveKind
 from dadmm.solver.merged import MergedKind
 from dadmm.solver.metric import MetricKind
 from dadmm.solver.options import GATHERS, Ranks, Record, Stopping, as_option
@@ -45,11 +45,10 @@ from dadmm.solver.plan import (
     find_starts,
     make_plan,
 )
-from dadmm.solver.raw import RawKind
 from dadmm.solver.recovery import LocalRun, run_with_recovery
 from dadmm.solver.result import Result, collect
 from dadmm.solver.rows import Recorder
-from dadmm.solver.units import UnitsKind
+from dadmm.solver.subspace import UnitsKind
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
@@ -64,7 +63,6 @@ KINDS: dict[Kind, type[SolveKind]] = {
     Kind.RAW: RawKind, Kind.METRIC: MetricKind, Kind.UNITS: UnitsKind,
     Kind.MERGED: MergedKind,
 }  # fmt: skip
-PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
 Problems = Sequence[Problem] | Mapping[int, Problem] | Problem
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
@@ -105,55 +103,49 @@ def solve(
         The graph: which nodes exchange messages.
     scheme : str or Scheme
         How penalties adapt: ``"snap"``, which is beyond the paper; the paper's
-        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``; or
-        ``"global_balance"``, a centralised baseline. An object has its own settings,
-        as in ``dadmm.penalty.NAP(budget0=2.0)``.
+        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``; the
+        centralised ``"global_balance"``; or as ``dadmm.penalty.NAP(budget0=2.0)``.
     stopping : str or Stopping
         A rule by its name, or ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
     sending : str or Sending
-        Which messages are sent, and how they are encoded: a payload by its name, or
-        ``dadmm.Sending("quantised:6", censor=0.01)``.
+        A payload by its name, or ``dadmm.Sending("quantised:6", censor=0.01)``.
     schedule : Schedule, optional
         Which edges are used in which iteration; by default all in all.
     init : {"merged", "shared", "independent"} or ndarray of shape (n_nodes, size)
         "merged", for PPCA and structure from motion: the principal axes of all rows,
-        merged over the network, see `docs/accuracy.md`. Or draw the same parameters for
-        all nodes, or others for each. The default is "merged" for PPCA, except with the
-        scheme "fixed" or raw coordinates; "independent" for structure from motion,
-        where each camera starts from its first frame; else "shared".
+        merged over the network. Or draw the same parameters for all nodes, or others
+        for each. The default is "merged" for PPCA, except with the scheme "fixed" or
+        raw coordinates; "independent" for structure from motion, where each camera
+        starts from its first frame; else "shared".
     warm_start : Result, optional
-        Start from the parameters and multipliers of another result, in place of
-        ``init``. Its problems may have had other rows or penalties, and its graph other
-        edges, but the nodes and the layout are the same.
+        Start from the parameters and multipliers of another result of the same nodes
+        and layout, in place of ``init``; rows, penalties and edges may differ.
     coordinates : {"auto", "metric", "units", "raw"}
-        In which coordinates theta is found. "metric", for convex problems with the
-        methods ``rows`` and ``within``: sums over the network choose coordinates at the
-        start, and bound the error of the result at the end, see `docs/accuracy.md`.
-        "units", for PPCA: the mean and unit of all rows. "raw": the units of the data,
-        and no sums over the network. The default is the metric for convex problems of
-        up to 300 parameters, units for PPCA, unless entries are missing and the start
-        is drawn, and raw for all others.
+        In which coordinates theta is found, see `docs/accuracy.md`. "metric", for
+        convex problems with the methods ``rows`` and ``within``; "units", for PPCA: the
+        mean and unit of all rows; "raw": the units of the data, and no sums over the
+        network. The default is the metric for convex problems of up to 300 parameters,
+        units for PPCA, unless entries are missing and the start is drawn, else raw.
     bound_angle : bool
         Whether sums at the end bound the angle between the subspace of each node and
         the principal axes of all rows, for PPCA in units without missing entries.
     seed : int
         Seed of the initial parameters.
     record : bool or Record, optional
-        Whether to record a row per iteration and node in ``result.history``; by default
-        this is so for graphs of up to 1,000 nodes. Or ``dadmm.Record(edges=True)``.
+        Whether to record a row per iteration and node in ``result.history``, by default
+        for graphs of up to 1,000 nodes; or ``dadmm.Record(edges=True)``.
     callbacks : sequence of callables
         Each is called with ``(t, run)`` after each iteration, and may return a request
-        to all nodes, such as ``"stop"``. `docs/callbacks.md` has examples.
+        to all nodes, such as ``"stop"``, see `docs/callbacks.md`.
     checkpoints : Checkpoints, optional
         Where and when to save the state of the run, and whether to resume it. The
         history of a resumed run starts at the resume.
     comm : MPI.Comm or Ranks, optional
-        Run one or more nodes per rank. By default all nodes run in this process. The
-        result is the same to the last bit on machines of one type with the same BLAS,
-        unless a problem of your own uses BLAS with several threads before `solve`.
+        Run one or more nodes per rank; by default all in this process. The result is
+        the same to the last bit on machines of one type with the same BLAS, unless a
+        problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
-        Which ranks have the results of all nodes: all, rank 0 only, or none. The others
-        have the results of their own nodes. One process always has all.
+        Which ranks have the results of all nodes; others have those of their own nodes.
 
     Returns
     -------
@@ -201,12 +193,11 @@ def solve(
         return hosted_problems(problems, topology, world)
 
     def common() -> dict[str, str]:
-        facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
+        facts = identity.versions() | identity.settings(_facts(given, {"max_seconds"}))
         facts["graph"] = identity.of_graph(topology, schedule)
         facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
         return facts | {"layout": repr(next(iter(hosted.values())).layout)}
 
-    # all ranks check their arguments, and compare what must be equal
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
     if world.comm is not None:

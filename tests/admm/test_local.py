@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout, ProblemError, Topology
-from dadmm.admm.first import curvature, curvatures
-from dadmm.admm.local import make_blocks
+from dadmm.admm.local import curvature, curvatures, make_blocks
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import Quadratic, Varying, quadratics, samples

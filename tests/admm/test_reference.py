@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import dadmm
-from dadmm.admm.first import curvature
+from dadmm.admm.local import curvature
 from dadmm.penalty import Scheme, build
 from tests.support import reference
 from tests.support.reference import SCHEMES, Settings, Theta

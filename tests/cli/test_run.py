@@ -320,7 +320,7 @@ def test_tasks_of_slurm_that_no_mpi_connects_are_refused(monkeypatch):
 
 def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch):
     """Not all of them: the first one."""
-    monkeypatch.setitem(sys.modules, "dadmm.comm.mpi_library", None)
+    monkeypatch.setitem(sys.modules, "dadmm.comm.mpi", None)
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
     for words in (["run"], ["rnu"]):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dadmm.cli import sweep
-from dadmm.runs.attempt import FAILURE, read_progress
-from dadmm.runs.folder import RunFolder
+from dadmm.runs.attempt import read_progress
+from dadmm.runs.folder import FAILURE, RunFolder
 from tests.support.runs import contents, refused
 
 GRID = """
@@ -155,7 +155,7 @@ def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when)
         (OUT / folder).mkdir(parents=True)
     (name,) = made.tasks
     (OUT / "tasks" / "0.toml").write_text(made.tasks[name])
-    pool, start = sweep.Pool(made, 1), subprocess.Popen
+    pool, start = sweep.Pool(made, {name: 0}), subprocess.Popen
 
     def start_and_signal(*_, **options):
         process = start(["sleep", "60"])
@@ -167,5 +167,5 @@ def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when)
         pool.stop(signal.SIGTERM, None)
     code = 128 + signal.SIGINT if when == "before" else -signal.SIGUSR1
 
-    assert pool.run([name], 1) == [code]
+    assert pool.run(1) == [code]
     assert read_progress(OUT / name).status == "missing"

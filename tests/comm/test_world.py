@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dadmm import Topology
-from dadmm.comm import mpi_library
+from dadmm.comm import mpi
 from dadmm.comm.launch_link import doing, wait_until_read
 from dadmm.comm.tree import TreeReduction, spanning_tree
 from dadmm.comm.world import Checks, World, collectively
@@ -45,13 +45,13 @@ def test_after_a_failure_further_steps_are_left_out(error, kind):
 def test_a_long_wait_sleeps(wait, monkeypatch):
     """Else a rank that is stopped would keep the cores of all others busy."""
     answers, slept, now = iter([False] * 40 + [True]), [], iter(range(1000))
-    monkeypatch.setattr(mpi_library, "_test_all", lambda requests: next(answers))
-    monkeypatch.setattr(mpi_library, "monotonic", lambda: 0.1 * next(now))
-    monkeypatch.setattr(mpi_library.time, "sleep", slept.append)
-    mpi_library.waiting(wait, crowded=False)([])
+    monkeypatch.setattr(mpi, "_test_all", lambda requests: next(answers))
+    monkeypatch.setattr(mpi, "monotonic", lambda: 0.1 * next(now))
+    monkeypatch.setattr(mpi.time, "sleep", slept.append)
+    mpi.waiting(wait, crowded=False)([])
 
-    assert slept[-1] == mpi_library.LONG_INTERVAL
-    assert (slept[0] == mpi_library.POLL_INTERVAL) == (wait == "poll")
+    assert slept[-1] == mpi.LONG_INTERVAL
+    assert (slept[0] == mpi.POLL_INTERVAL) == (wait == "poll")
 
 
 @pytest.mark.timeout(60)

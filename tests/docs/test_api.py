@@ -14,9 +14,10 @@ MODULES = (
     "dadmm", "dadmm.problems", "dadmm.penalty", "dadmm.baselines", "dadmm.datasets",
     "dadmm.shard", "dadmm.metrics", "dadmm.sklearn", "dadmm.testing",
 )  # fmt: skip
-# a family with an example in its base class, and what functions return
+# families with an example in their base class, and what functions return
 WITHOUT_EXAMPLE = (
     dadmm.penalty.Scheme, dadmm.metrics.Pooled, dadmm.metrics.MaximumLikelihood,
+    dadmm.DadmmError,
 )  # fmt: skip
 NEEDS = {"dadmm.sklearn": "sklearn", "dadmm.problems.cvxpy": "cvxpy"}
 

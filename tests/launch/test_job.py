@@ -176,6 +176,15 @@ def test_the_folder_of_a_failed_run_is_found(tmp_path):
         assert ended.said[-1].endswith(RESUME) is found
 
 
+def test_a_tolerant_mpiexec_that_hangs_after_all_ranks_is_ended(tmp_path):
+    """As PRRTE sometimes does (openpmix/prrte issue 1839)."""
+    folder = str(write_run(tmp_path / "run"))
+    ranks = " & ".join(as_rank(k, folder=folder) for k in range(4))
+    script = f"trap '' TERM; {ranks} & wait; sleep 600"
+    ended = start(script, tmp_path, "--with-ft", patience=0.2, grace=1).end()
+    assert ended.code == 128 + signal.SIGKILL
+
+
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_killed_rank_is_named(tmp_path, rank):
     mpiexec = find_mpiexec() or pytest.skip("there is no mpiexec")

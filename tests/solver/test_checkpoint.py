@@ -274,7 +274,7 @@ def test_rows_of_several_sessions_add_up(whole, capsys):
 def test_a_command_line_goes_on_in_the_same_folder(whole, capsys, monkeypatch):
     """Also after a death while parts were removed: then merged rows count."""
     clock = itertools.count()  # every phase takes one second
-    monkeypatch.setattr(dadmm.admm.clock, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(dadmm.admm.state, "perf_counter", lambda: next(clock))
     words = (*SMALL, "--record-edges", "--record-angle", "--max-iter", 10)
     main(*words, "--out", "run")
     first = summary_of("run")["seconds"]

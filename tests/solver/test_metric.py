@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 
 from dadmm import ProblemError, Topology, problems
 from dadmm.problems import Huber, Lasso, LeastSquares, LogisticRegression
-from dadmm.solver.coordinates import Coordinates, find_coordinates, spectrum
 from dadmm.solver.ending import advise
+from dadmm.solver.metric import Coordinates, find_coordinates, spectrum
 from tests.support.problems import quadratics
 from tests.support.shards import total_of
 from tests.support.solving import solve

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm.problems import PPCA, StructureFromMotion, metrics
+from dadmm.solver.kind import TIMES, RawKind, relative_errors
 from dadmm.solver.plan import Judge, Kind, Plan
-from dadmm.solver.raw import TIMES, RawKind, relative_errors
 from tests.support.problems import Quadratic
 from tests.support.shards import GRAPH, NODES, M, built, right, shards
 from tests.support.solving import solve

@@ -12,7 +12,7 @@ from dadmm import ProblemError
 from dadmm.admm.rule import Rule
 from dadmm.data.patterns import remove_entries
 from dadmm.problems import metrics
-from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
+from dadmm.solver.subspace import Units, UnitsKind, find_units, kept_fraction
 from tests.support.shards import GRAPH, NODES, M, built, right, shards, total_of
 from tests.support.solving import solve
 from tests.support.subspaces import expected_objective

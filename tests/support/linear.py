@@ -6,8 +6,8 @@ gradient is the rounding of the point itself.
 
 import numpy as np
 
+from benchmarks.shared.pooled import LONG, Pooled, class_rows
 from dadmm import problems
-from tests.support.pooled import LONG, Pooled, class_rows
 
 # (n, d): more rows than columns, fewer, and one row
 SIZES = [(30, 4), (3, 6), (1, 5)]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import subspace_angles
 
-from tests.support.pooled import LONG, rotate
+from benchmarks.shared.pooled import LONG, rotate
 
 
 class Axes(NamedTuple):

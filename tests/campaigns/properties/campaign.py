@@ -8,8 +8,8 @@
 The problems are convex, or with --ppca PPCA. With --hard they are convex and at the
 edge of double precision, and compared with exact minima (`hard.py`). Each other
 run is compared with the solution over the rows of all nodes in extended precision
-(`tests/support/pooled.py` and `subspaces.py`). Exit code 0: all statements are true; 1:
-some are false.
+(`benchmarks/shared/pooled.py`, `tests/support/subspaces.py`). Exit code 0: all
+statements are true; 1: some are false.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dadmm
+from benchmarks.shared.pooled import NotProved
 from tests.campaigns.properties import cases, hard, ppca, statements
 from tests.campaigns.properties.cases import COUNTED
-from tests.support.pooled import NotProved
 
 COMMANDS = 10  # one case of so many is also run on the command line
 WARM_STARTS = 7  # and one of so many is solved again from its result

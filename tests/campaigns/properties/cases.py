@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 import dadmm
+from benchmarks.shared.pooled import Pooled, class_rows
 from dadmm import problems
 from tests.campaigns.draw import Draw
-from tests.support.pooled import Pooled, class_rows
 from tests.support.problems import random_graph
 
 KINDS = {

@@ -1,7 +1,7 @@
 """Linear problems at the edge of double precision, with exact minima.
 
 The squares of a case are summed in rational numbers, so that no reference is rounded.
-Near-separable logistic problems are compared with `tests/support/pooled.py`.
+Near-separable logistic problems are compared with `benchmarks/shared/pooled.py`.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 
 import dadmm
+from benchmarks.shared.pooled import LONG, NotProved, Pooled, rotate
 from dadmm import problems
 from tests.campaigns.properties.statements import STATUSES
-from tests.support.pooled import LONG, NotProved, Pooled, rotate
 
 FAMILIES = (
     "powers", "ill conditioned", "nearly collinear", "collinear up to rounding",

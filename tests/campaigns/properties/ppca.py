@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dadmm
+from benchmarks.shared.pooled import EPS
 from dadmm.problems import PPCA
 from tests.campaigns.draw import Draw
 from tests.campaigns.properties.cases import (
@@ -17,7 +18,6 @@ from tests.campaigns.properties.cases import (
 )
 from tests.campaigns.properties.statements import STATUSES
 from tests.support import subspaces
-from tests.support.pooled import EPS
 
 RIGHT_ANGLE, RIGHT_LENGTH = 1.0, 1e-2  # degrees; relative error of W W'
 LITTLE = 0.1  # a smaller gap is told

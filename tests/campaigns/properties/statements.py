@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import dadmm.run
+from benchmarks.shared.pooled import EPS, LONG, Minimum, Pooled
 from tests.campaigns.properties.cases import Case
-from tests.support.pooled import EPS, LONG, Minimum, Pooled
 from tests.support.runs import arrays_of, summary_of
 
 STATUSES = ("certified", "stopped", "stationary", "not converged")

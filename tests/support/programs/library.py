@@ -4,6 +4,7 @@ Also what `dadmm.comm` promises: texts, checked steps and sums of all ranks.
 """
 
 import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import Topology
+from dadmm.comm import mpi
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
@@ -201,6 +203,31 @@ def check_the_first_step_that_fails_is_named_on_all_ranks() -> None:
     assert from_rank_0(world, lambda: f"text of {RANK}") == "text of 0"
     with pytest.raises(DadmmError, match="step of 0"):
         from_rank_0(world, fails_on([0, 1]))
+
+
+def check_arrays_of_rank_0_are_sent_in_parts_from_their_own_memory() -> None:
+    """Of any type, order and length; beside the arrays, none needs much memory."""
+    world, draw = World(COMM), np.random.default_rng(0)
+    world.hosts, long = np.array([0, 3, 1, 3, 2]), draw.random((1000, 400))
+    nodes = [
+        [long + i, np.arange(i), long[:7] > 0.5, long[:9, ::2].T] for i in range(5)
+    ]
+    given = nodes if RANK == 0 else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mpi, "MOST_BYTES", 100_001)
+        tracemalloc.start()
+        found = world.scatter(given)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        shared = world.share_array(long.ravel() if given else long[0])
+    assert_array_equal(shared, long.ravel())
+    hosted = world.hosted(5)
+    for i, arrays in zip(hosted, found, strict=True):
+        for mine, theirs in zip(arrays, nodes[i], strict=True):
+            assert mine.dtype == theirs.dtype
+            assert_array_equal(mine, theirs)
+    received = 0 if RANK == 0 else len(hosted) * long.nbytes
+    assert peak < received + 0.1 * long.nbytes
 
 
 def check_sums_along_a_tree_have_the_bits_of_one_process() -> None:

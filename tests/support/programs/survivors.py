@@ -24,7 +24,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Checkpoints, Schedule, Sending, Topology
 from dadmm.admm.state import State
-from dadmm.comm import mpi_library
+from dadmm.comm import mpi
 from dadmm.comm.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
@@ -194,14 +194,14 @@ def check_tree() -> None:
     except MPI.Exception:
         COMM.Revoke()
         whole = False
-    assert not mpi_library.agree(COMM, whole)
+    assert not mpi.agree(COMM, whole)
     left = COMM.Shrink()
-    alive = mpi_library.ranks_in(left.Get_group(), COMM)
+    alive = mpi.ranks_in(left.Get_group(), COMM)
     tree = TreeReduction(recovery.restrict(graph, None, alive)[0], left)
     said = tree.reduce({left.rank: str(RANK)}, lambda mine, other: f"({mine} {other})")
     if RANK == 0:
         print(said, flush=True)
-    mpi_library.leave(0)
+    mpi.leave(0)
 
 
 if __name__ == "__main__":
