@@ -44,9 +44,8 @@ from dadmm.show.report import (
     groups,
     write_methods,
 )
-from dadmm.solver.options import Stopping
 from dadmm.solver.plan import Kind
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line
