@@ -20,7 +20,7 @@ import numpy as np
 
 from dadmm import baselines, penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
-from dadmm.baselines.run import check_suited
+from dadmm.baselines.algorithms import check_suited
 from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum, measure
@@ -36,9 +36,8 @@ from dadmm.core.schema import from_text
 from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
 from dadmm.show.comparison import CURVES, TABLE, WHAT, Row, draw, groups, write_page
-from dadmm.solver.options import Stopping
 from dadmm.solver.plan import Kind
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line
