@@ -35,8 +35,7 @@ from benchmarks.shared.commands import (
 from benchmarks.shared.experiment import write_rows
 from dadmm.timing import calibrate
 from dadmm.timing.network import Network, Overhead
-from dadmm.timing.replay import Replay
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Replay, Trace
 
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
 HEAD = ("network", "network share", "measured, s", "predicted, s", "off by")

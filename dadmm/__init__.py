@@ -20,7 +20,7 @@ Examples
 >>> dadmm.solve(problems, graph, callbacks=[callback]).reason
 'stop'
 
-`__version__` follows semantic versioning, as in "1.0.0":
+`__version__` is a text:
 
 >>> len(dadmm.__version__.split("."))
 3
@@ -67,40 +67,13 @@ if TYPE_CHECKING:
     from dadmm import baselines, testing
 
 __all__ = [
-    "Callback",
-    "CheckpointError",
-    "Checkpoints",
-    "ConfigError",
-    "DadmmError",
-    "Encoding",
-    "Frame",
-    "Layout",
-    "Model",
-    "OutputError",
-    "ProblemError",
-    "Ranks",
-    "Record",
-    "Result",
-    "Run",
-    "Schedule",
-    "Sending",
-    "ShardError",
-    "Stopping",
-    "Topology",
-    "TopologyError",
-    "__version__",
-    "baselines",
-    "datasets",
-    "encode",
-    "load_model",
-    "metrics",
-    "penalty",
-    "problems",
-    "read_table",
-    "shard",
-    "solve",
+    "Callback", "CheckpointError", "Checkpoints", "ConfigError", "DadmmError",
+    "Encoding", "Frame", "Layout", "Model", "OutputError", "ProblemError", "Ranks",
+    "Record", "Result", "Run", "Schedule", "Sending", "ShardError", "Stopping",
+    "Topology", "TopologyError", "__version__", "baselines", "datasets", "encode",
+    "load_model", "metrics", "penalty", "problems", "read_table", "shard", "solve",
     "testing",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,4 @@
-"""The command ``dadmm``: ``dadmm run``, ``dadmm plot`` and others.
-
-``python -m dadmm`` is the same, and ``python -m dadmm.run`` is ``dadmm run``. Exit
-code 2: the name of a command is missing or wrong.
-"""
+"""The command ``dadmm``; ``python -m dadmm.run`` is the same as ``dadmm run``."""
 
 from __future__ import annotations
 
@@ -50,14 +46,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not rank:
             print_out(f"dadmm {__version__}\n" if name == "--version" else usage())
         return 0 if name else BAD_INPUT
-    return _refuse(name)
+    if name.startswith("-"):
+        wrong = f"name a command before {name}, such as {program()} run {name} ..."
+    else:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, COMMANDS, 1)
+        known = f"choose one of {', '.join(COMMANDS)}"
+        hint = f"did you mean {close[0]}?" if close else known
+        wrong = f"unknown command {name!r}; {hint}"
+    try:
+        world = connect()
+    except DadmmError as error:
+        return report_error(error)
+    if world.rank == 0:
+        report_error(wrong)
+    world.told("")  # no rank ends before the first one has printed
+    return BAD_INPUT
 
 
 def main_of(name: str, module: str = "") -> Callable[..., int]:
-    """Return the function ``main(argv)`` of a command.
+    """Return the function ``main(argv)`` of a command; as the program, run it.
 
-    The module ``dadmm.NAME`` passes its name: if it is the program, as after ``python
-    -m dadmm.NAME``, run the command and exit.
+    ``module`` is the name of the module ``dadmm.NAME`` that calls this.
     """
     if module == "__main__":
         sys.exit(main([name, *sys.argv[1:]]))
@@ -80,27 +91,6 @@ def usage() -> str:
         f"arguments of a command:    {start} COMMAND --help\n"
         f"version:                   {start} --version\n"
     )
-
-
-def _refuse(name: str) -> int:
-    """Report a wrong name once, on rank 0 if there are ranks; return the exit code."""
-    if name.startswith("-"):
-        wrong = f"name a command before {name}, such as {program()} run {name} ..."
-    else:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, COMMANDS, 1)
-        known = f"choose one of {', '.join(COMMANDS)}"
-        hint = f"did you mean {close[0]}?" if close else known
-        wrong = f"unknown command {name!r}; {hint}"
-    try:
-        world = connect()
-    except DadmmError as error:
-        return report_error(error)
-    if world.rank == 0:
-        report_error(wrong)
-    world.told("")  # no rank ends before the first one has printed
-    return BAD_INPUT
 
 
 if __name__ == "__main__":

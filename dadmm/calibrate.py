@@ -1,5 +1,3 @@
-"""Fit a network to measurements: ``python -m dadmm.calibrate ROWS.csv``."""
-
 from dadmm.__main__ import main_of
 
 main = main_of("calibrate", __name__)

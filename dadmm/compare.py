@@ -1,5 +1,3 @@
-"""``python -m dadmm.compare``, see `dadmm.cli.compare`."""
-
 from dadmm.__main__ import main_of
 
 main = main_of("compare", __name__)

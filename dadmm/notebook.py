@@ -1,8 +1,4 @@
-"""What a result does in a notebook: its numbers, figures, folder and replays.
-
-`Result` has these as methods. A figure and a replay read the folder that `save` writes,
-in a temporary place.
-"""
+"""The methods of `Result` for a notebook, which use rooms above `solver`."""
 
 from __future__ import annotations
 
@@ -14,27 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dadmm.comm.world import World
+from dadmm.core import files
 from dadmm.core.classes import place_of, require
+from dadmm.core.documents import write_text, writing
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.schema import choice
+from dadmm.data.encoding import Encoding
+from dadmm.graphs.topology import GRAPHS, RANDOM
+from dadmm.models.model import Model
+from dadmm.models.predictions import KINDS
+from dadmm.problems import PROBLEMS
+from dadmm.solver.ending import advise
 from dadmm.solver.options import MOST_RECORDED
 from dadmm.solver.result import ACTIONS, Result
 from dadmm.solver.rows import NODE_COLUMNS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from dadmm.data.encoding import Encoding
     from dadmm.runs.config import RunConfig
     from dadmm.runs.stored import StoredRun
-    from dadmm.timing.replay import Replay
-
-FRAMES = ("history", "edges", "traffic")
 
 
 def to_frame(result: Result, what: str) -> Any:
-    """Return rows as a data frame of pandas."""
-    choice(FRAMES).check("what", what)
+    choice(("history", "edges", "traffic")).check("what", what)
     require("pandas", "to_frame", "notebook")
     import pandas as pd  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -64,11 +62,10 @@ def to_frame(result: Result, what: str) -> Any:
 
 
 def html(result: Result) -> str:
-    """Return the outcome as a small table."""
-    traffic, graph = result.traffic, result.topology
+    traffic, graph, why = result.traffic, result.topology, result.why
     sums = int(traffic.tree_bytes.sum()) + traffic.collective_bytes
     rows = {
-        "status": result.status + (f": {result.why}" if result.why else ""),
+        "status": f"{result.status}: {why}" if why else result.status,
         "iterations": f"{result.iterations:,} ({result.reason})",
         "objective": f"{result.objective:.6g}",
         "nodes": f"{graph.n_nodes:,}, {len(graph.edges) // 2:,} edges",
@@ -90,30 +87,19 @@ def html(result: Result) -> str:
 def save(
     result: Result, folder: str | Path, encoding: Encoding | None, overwrite: bool
 ) -> Path:
-    """Write the folder of a run."""
-    path = Path(folder)
-    if len(result.theta) < result.topology.n_nodes:
+    """Write the folder of a run, on rank 0, and return its path."""
+    from dadmm.cli import results
+    from dadmm.runs import row_files
+    from dadmm.runs.folder import RunFolder, write_results
+    from dadmm.runs.summary import Summary
+
+    path, graph, world = Path(folder), result.topology, World(result.comm)
+    if len(result.theta) < graph.n_nodes:
         raise ConfigError(
             "a result without all nodes cannot be saved; pass gather='all' to solve"
         )
-    if result.comm is None or result.comm.rank == 0:
-        _write(result, path, encoding, overwrite)
-    return path
-
-
-def _write(
-    result: Result, path: Path, encoding: Encoding | None, overwrite: bool
-) -> None:
-    from dadmm.cli import results
-    from dadmm.comm.world import World
-    from dadmm.core import files
-    from dadmm.core.documents import write_text, writing
-    from dadmm.models.model import Model
-    from dadmm.models.predictions import KINDS
-    from dadmm.runs import folder, row_files
-    from dadmm.runs.summary import Summary
-    from dadmm.solver.ending import advise
-
+    if world.rank:
+        return path
     config, model = _config(result), None
     if config.problem in KINDS:
         with suppress(ProblemError):  # the solution is not finite
@@ -128,47 +114,42 @@ def _write(
         "metrics": {"consensus_error": summary["consensus"]["error"]},
         "seeds": {"seed": config.seed},
         "versions": results.versions(),
-        "mpi_library": World(result.comm).library,
+        "mpi_library": world.library,
         "outside_calls": 0,
         "outside_bytes": 0,
     }
     if named.coefficients:
         summary["coefficients"] = dict(named.coefficients)
     arrays = results.arrays(result, features, None, False)
+    content = None if model is None else model.to_json()
     nodes = [(i,) for i in result.nodes.tolist()]
-    edges = [tuple(pair) for pair in result.nodes[result.topology.edges].tolist()]
-    observed = result.history.columns[len(NODE_COLUMNS) :]
-    header = row_files.history_header(observed)
+    edges = [tuple(pair) for pair in result.nodes[graph.edges].tolist()]
+    header = row_files.history_header(result.history.columns[len(NODE_COLUMNS) :])
     tables = {"history": (header, nodes, result.history)}
     if result.history.edges is not None:
         tables["edges"] = (row_files.EDGES, edges, result.history.edges)
-    n_nodes = result.topology.n_nodes
-    home = folder.RunFolder.create(str(path), "", overwrite, n_nodes)
+    home = RunFolder.create(str(path), "", overwrite, graph.n_nodes)
     try:
         home.begin()
         with writing(path):
             write_text(path / "config.toml", config.to_toml())
             for name, (columns, keys, rows) in tables.items():
-                blocks = enumerate(
-                    rows.rows.tolist(), result.iterations - len(rows) + 1
-                )
+                start = result.iterations - len(rows) + 1
                 lines = (
                     row_files.row_of(t, key, row) + b"\n"
-                    for t, block in blocks
+                    for t, block in enumerate(rows.rows.tolist(), start)
                     for key, row in zip(keys, block, strict=True)
                 )
                 with files.replacing(path / f"{name}.csv") as file:
                     row_files.write_rows(file, columns, lines)
-            content = None if model is None else model.to_json()
-            folder.write_results(path, summary, arrays, content)
+            write_results(path, summary, arrays, content)
     finally:
         home.release()
+    return path
 
 
 def _config(result: Result) -> RunConfig:
     """Return the settings of a result as `dadmm run` has them."""
-    from dadmm.graphs.topology import GRAPHS, RANDOM
-    from dadmm.problems import PROBLEMS
     from dadmm.runs.config import RunConfig
     from dadmm.runs.settings import IN_MEMORY, names
 
@@ -196,7 +177,7 @@ def _config(result: Result) -> RunConfig:
 
 @contextmanager
 def _stored(result: Result) -> Iterator[StoredRun]:
-    """Write a result to a temporary folder, and return its run."""
+    """Write a result to a temporary folder, and yield its run."""
     from tempfile import TemporaryDirectory
 
     from dadmm.runs.stored import StoredRun
@@ -206,8 +187,7 @@ def _stored(result: Result) -> Iterator[StoredRun]:
         yield StoredRun.read(Path(place, "result"))
 
 
-def plot(result: Result, kind: str) -> Figure:
-    """Return a figure of matplotlib."""
+def plot(result: Result, kind: str) -> Any:
     from dadmm.show.plot import KINDS, draw_figure
 
     choice(KINDS).check("kind", kind)
@@ -215,11 +195,9 @@ def plot(result: Result, kind: str) -> Figure:
         return draw_figure(kind, [run])
 
 
-def replay(result: Result, network: str) -> Replay:
-    """Return the run on a modelled network."""
+def replay(result: Result, network: str) -> Any:
     from dadmm.timing.network import Network
-    from dadmm.timing.replay import Replay
-    from dadmm.timing.trace import Trace
+    from dadmm.timing.replay import Replay, Trace
 
     with _stored(result) as run:
         return Replay(Trace.of(run), Network.read(network))

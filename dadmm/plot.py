@@ -1,5 +1,3 @@
-"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``."""
-
 from dadmm.__main__ import main_of
 
 main = main_of("plot", __name__)

@@ -1,5 +1,3 @@
-"""``python -m dadmm.sweep``, see `dadmm.cli.sweep`."""
-
 from dadmm.__main__ import main_of
 
 main = main_of("sweep", __name__)

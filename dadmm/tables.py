@@ -1,4 +1,4 @@
-"""Tables of several nodes as X and y, with columns that the nodes agree on."""
+"""Tables of several nodes as X and y: `encode`."""
 
 from __future__ import annotations
 
@@ -43,24 +43,20 @@ def encode(
         frames of pandas, tables of pyarrow, and arrays. With ``comm``, the table of
         this rank.
     topology : Topology or networkx graph
-    target : str, optional
-        Name of the column that becomes y. By default there is none.
-    features : sequence of str, optional
-        Names of the columns of X. By default all that have no other use.
-    leave_out : sequence of str
-        Names of columns that are not used, such as an id.
-    weight : str, optional
-        Name of the column of sample weights.
+    target, weight : str, optional
+        Names of the columns of y and of sample weights. By default there are none.
+    features, leave_out : sequence of str, optional
+        Names of the columns of X, by default all that have no other use, and of columns
+        that are not used, such as an id.
     classify : bool
         Whether y holds positions in the sorted ``encoding.classes``, or numbers.
     categories : sequence of str
         Columns of numbers that are categories; columns of text always are.
     max_categories : int
         Most categories of a column, and most classes.
-    on_missing : {"error", "drop", "mean", "keep"}
-        What is done to rows with missing entries.
-    unknown : {"error", "ignore"}
-        What ``encoding.encode`` does to categories that no table has here.
+    on_missing, unknown : {"error", "drop", "mean", "keep"}, {"error", "ignore"}
+        What is done to rows with missing entries, and what ``encoding.encode`` does to
+        categories that no table has here.
     standardise : bool
         Whether columns of X are divided by their standard deviations over all nodes,
         after their means are subtracted if there is an intercept.
@@ -91,8 +87,6 @@ def encode(
     array([[66.,  0.,  0.],
            [45.,  0.,  1.],
            [58.,  0.,  1.]])
-    >>> parts[1].y
-    array([2.5, 2. , 3. ])
     """
     topology = Topology.from_graph(topology)
     schema.choice(ON_MISSING).check("on_missing", on_missing)
@@ -105,11 +99,10 @@ def encode(
     )  # fmt: skip
     world, given = World(comm), tables if comm is None else [tables]
     frames = {i: [Frame.of(table)] for i, table in enumerate(given, world.rank)}
-    n_given = len(frames) if comm is None else world.size
-    if n_given != topology.n_nodes:
+    n_given, n_nodes = len(frames) if comm is None else world.size, topology.n_nodes
+    if n_given != n_nodes:
         raise ConfigError(
-            f"there are {n_given} tables for {topology.n_nodes} nodes; give one for "
-            "each node"
+            f"there are {n_given} tables for {n_nodes} nodes; give one for each node"
         )
     with world.tree(topology) as tree:
         encoding = agree(tree.reduce, frames, choice)

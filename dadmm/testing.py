@@ -1,10 +1,4 @@
-"""`check_problem`, for authors of problems.
-
-Examples
---------
->>> import dadmm, numpy as np
->>> dadmm.testing.check_problem(dadmm.problems.LeastSquares(np.eye(3), np.ones(3)))
-"""
+"""`check_problem`, for authors of problems."""
 
 from dadmm.problems.contract import check_problem
 

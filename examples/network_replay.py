@@ -19,8 +19,7 @@ import numpy as np
 from dadmm.run import main as run
 from dadmm.show.style import BLUE, GREEN, GREY, ORANGE, STYLE
 from dadmm.timing.network import Network
-from dadmm.timing.replay import Replay
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Replay, Trace
 
 plt.rcParams.update(STYLE)
 

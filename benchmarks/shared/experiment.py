@@ -36,7 +36,7 @@ from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
-from dadmm.runs.flags import PRESETS
+from dadmm.runs.config import PRESETS
 from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")

@@ -1,26 +1,40 @@
-"""The recursions of other algorithms, for all nodes of a process at once.
+"""The recursions of other algorithms, and the loop that exchanges their messages.
 
-Rows of the arrays are nodes. ``W`` has the Metropolis weights of the graph, and the
-mixed rows ``W x`` come from messages to neighbours only. In W. Shi, Q. Ling, G. Wu and
-W. Yin (EXTRA, SIAM J. Optim. 25, 2015) and in the other papers, f_i is the objective of
-node i, which is the smooth s_i plus r_i, the absolute values.
+Rows of the arrays are nodes. ``W`` has the Metropolis weights of the graph. A node
+mixes ``x_i + sum_j w_ij (x_j - x_i)``, with both values *as they were sent*. So mixing
+does not change the mean of all nodes, however messages are rounded. As in the papers,
+f_i is the objective of node i: the smooth s_i plus r_i, the absolute values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from dadmm.comm import wire
+from dadmm.comm.codec import Coder
+from dadmm.comm.exchange import Exchange, Hosted
+from dadmm.comm.sending import Sending
+from dadmm.comm.world import World
 from dadmm.core import schema
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.errors import ConfigError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
+from dadmm.core.threads import one_blas_thread
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.solver.kind import SolveKind
+from dadmm.solver.options import Stopping, as_option
+from dadmm.solver.plan import Kind, abilities, make_plan
+from dadmm.solver.solve import Problems, hosted_problems, make_exchange, make_kind
 
 if TYPE_CHECKING:
-    from dadmm.baselines.run import BaselineRun
-
-POSITIVE = schema.number("positive and finite", lambda x: 0 < x < np.inf)
+    from dadmm.comm import Comm
 
 
 @dataclass
@@ -35,22 +49,17 @@ class Algorithm:
 
     Examples
     --------
-    Decentralised gradient descent, which ends near the optimum but not there:
+    Decentralised gradient descent; docs/communication.md runs it:
 
     >>> import dadmm
     >>> class Descent(dadmm.baselines.Algorithm):
     ...     def update(self, mixed):
     ...         self.x = mixed - self.length * self.run.gradient(self.x)
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> ring = dadmm.Topology.ring(6)
-    >>> run = dadmm.baselines.solve(problems, ring, Descent(0.1), max_iter=500)
-    >>> off = abs(run.theta - dadmm.solve(problems, ring).solution).max()
-    >>> bool(1e-6 < off < 0.1)
-    True
+    >>> Descent(step=0.1).width
+    1
     """
 
-    step: float = schema.entry(1.0, POSITIVE)
+    step: float = schema.entry(1.0, schema.POSITIVE)
 
     width: ClassVar[int] = 1  # numbers in a message for each parameter; 0 sends none
     has_prox: ClassVar[bool] = False  # whether f_i may have absolute values
@@ -77,7 +86,7 @@ class Algorithm:
 
 @dataclass
 class EXTRA(Algorithm):
-    """EXTRA, and with absolute values PG-EXTRA (Shi, Ling, Wu and Yin, 2015)."""
+    """EXTRA (Shi, Ling, Wu and Yin, SIAM J. Optim. 25, 2015), or PG-EXTRA with r_i."""
 
     step: float = 0.5
     has_prox = True
@@ -110,7 +119,6 @@ class NIDS(Algorithm):
         self.x = run.prox(self._z, self.length)
 
     def message(self) -> Matrix:
-        """Return ``2 x - x_before + length (gradient before - gradient)``."""
         slope = self.run.gradient(self.x)
         change = self.length * (self._slope - slope)
         self._sent = 2.0 * self.x - self._before + change
@@ -135,7 +143,6 @@ class DIGing(Algorithm):
         self._y = self._slope = run.gradient(self.x)
 
     def message(self) -> Matrix:
-        """Return the estimates beside the tracked gradients."""
         return np.hstack([self.x, self._y])
 
     def update(self, mixed: Matrix) -> None:
@@ -147,10 +154,7 @@ class DIGing(Algorithm):
 
 @dataclass
 class AllReduce(Algorithm):
-    """Gradient descent for the sum of all f_i; a spanning tree adds up the gradients.
-
-    Each iteration sends a gradient along each edge of the tree, up and down.
-    """
+    """Gradient descent; a spanning tree adds up gradients, up and down its edges."""
 
     width = 0
     has_prox = True
@@ -199,3 +203,218 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "allreduce": AllReduce,
     "one_sum": OneSum,
 }
+
+
+class BaselineRun(Hosted):
+    """The nodes of a process; callbacks get it in place of `dadmm.Run`.
+
+    Attributes
+    ----------
+    t : int
+        Iterations done.
+    problems, start, l1 : list of Problem, ndarray of shape (n, m), ndarray (n, m)
+        Problems in the coordinates of the run, first parameters, and weights of r_i.
+    curvature : float
+        The largest curvature of a node's objective at its start.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> run = dadmm.baselines.solve(problems, dadmm.Topology.ring(6), max_iter=9)
+    >>> run.t, run.theta.shape, run.exchange.sent.sum(axis=0)  # messages and bytes
+    (9, (6, 4), array([ 108, 4320]))
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        kind: SolveKind,
+        exchange: Exchange,
+        topology: Topology,
+        sending: Sending,
+        schedule: Schedule | None = None,
+    ) -> None:
+        super().__init__(topology, exchange)
+        self.algorithm, self.kind, self.t = copy(algorithm), kind, 0
+        own = self.nodes.tolist()
+        self.problems = [kind.within[i] for i in own]
+        self.start: Matrix = np.array([kind.starts[i] for i in own])
+        none = np.zeros(self.start.shape[1])
+        self.l1 = np.array([getattr(own, "l1", none) for own in self.problems])
+        if kind.sent is not None:
+            self.tree.sent += kind.sent
+        exchange.begin = wire.ETA
+        if algorithm.width:
+            shapes = self.problems[0].layout.shapes.items()
+            copies = range(algorithm.width)
+            parts = {f"{name}{k}": shape for k in copies for name, shape in shapes}
+            self._coder = Coder(sending.codec, Layout.of(**parts))
+        size = algorithm.width * self.start.shape[1]
+        self._sent, self._received = np.zeros((2, len(self.arcs), size))
+        self._weights = self._metropolis(schedule)
+        self.curvature = 1.0
+        if algorithm.needs_gradient:
+            at = zip(self.problems, self.start, strict=True)
+            bends = [np.array([np.linalg.norm(p.rows(x), 2) ** 2]) for p, x in at]
+            self.curvature = float(self.total(bends, np.maximum)[0])
+        self.is_broadcast = bool(algorithm.width) and schedule is None
+        self.algorithm.start(self)
+        self.tree_at_start = self.tree.sent.copy()
+
+    def _metropolis(self, schedule: Schedule | None) -> Matrix:
+        """Return ``1 / (1 + largest degree of both ends)`` by round and edge."""
+        i, j = self.topology.edges.T
+        active = np.ones((1, len(i)), dtype=bool)
+        if schedule is not None:
+            active = schedule.active_edges(self.topology)
+        weights = np.zeros(active.shape)
+        for row, on in zip(weights, active, strict=True):
+            degrees = np.bincount(i[on], minlength=self.topology.n_nodes)
+            row[on] = 1.0 / (1.0 + np.maximum(degrees[i[on]], degrees[j[on]]))
+        return weights[:, self.arcs]
+
+    def iterate(self, max_iter: int, callbacks: Sequence[Callback]) -> None:
+        """Run until callbacks return "stop", in all processes after one iteration."""
+        for self.t in range(1, max_iter + 1):
+            sends = self.algorithm.width > 0
+            mixed = self._mix(self.algorithm.message()) if sends else self.start
+            self.algorithm.update(mixed)
+            if "stop" in [callback(self.t, self) for callback in callbacks]:
+                break
+
+    def _mix(self, message: Matrix) -> Matrix:
+        """Send messages to the neighbours; return ``W message``, as it was sent."""
+        exchange, incidence = self.exchange, self.incidence
+        weights = self._weights[(self.t - 1) % len(self._weights)]
+        on = weights > 0.0
+        by_edge, n_bytes = np.empty_like(self._sent), self._coder.length
+        incidence.spread_into(message, by_edge)
+        exchange.outbox.header[...] = wire.IDLE
+        sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
+        self._coder.write(by_edge[on], sent, out)
+        self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
+        is_brief = n_bytes < exchange.outbox.payload.shape[1]
+        exchange.begin, exchange.width = wire.BRIEF if is_brief else wire.ETA, n_bytes
+        exchange.lengths[...] = np.where(on, 2 * wire.ETA - exchange.begin + n_bytes, 0)
+        exchange.swap()
+        received = self._received[on]
+        self._coder.read(exchange.inbox.payload[on, :n_bytes], received)
+        self._received[on] = received
+        pulled = weights[:, None] * (self._received - self._sent)
+        moved: Matrix = incidence.reduce(np.add, pulled, np.zeros_like(message))
+        return message + moved
+
+    def gradient(self, points: Matrix) -> Matrix:
+        """Return the gradient of each s_i at its row, (n, m)."""
+        pairs = zip(self.problems, points, strict=True)
+        return np.array([problem.gradient(x) for problem, x in pairs])
+
+    def prox(self, points: Matrix, length: float) -> Matrix:
+        """Return the proximal step of each r_i, (n, m)."""
+        return shrink(points, length * self.l1) if self.l1.any() else points
+
+    @property
+    def theta(self) -> Matrix:
+        """Parameters in the user's coordinates, in the order of the nodes' numbers."""
+        return self.by_node(self.kind.theta_of(self.algorithm.x))
+
+
+def solve(
+    problems: Problems,
+    topology: Topology,
+    algorithm: str | Algorithm = "extra",
+    *,
+    sending: str | Sending = "float64",
+    schedule: Schedule | None = None,
+    coordinates: str = "raw",
+    max_iter: int = 1000,
+    callbacks: Sequence[Callback] = (),
+    comm: Comm | None = None,
+) -> BaselineRun:
+    """Run another algorithm on the messages of `dadmm.solve`.
+
+    Parameters
+    ----------
+    problems, topology, sending, schedule, callbacks, comm
+        As in `dadmm.solve`.
+    algorithm : str or Algorithm
+        A name in `ALGORITHMS`, or an object as ``ALGORITHMS["extra"](step=0.7)``.
+    coordinates : {"raw", "metric"}
+        In which coordinates the steps are taken.
+    max_iter : int
+        Number of iterations, unless callbacks stop it.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> ring = dadmm.Topology.ring(6)
+    >>> run = dadmm.baselines.solve(problems, ring, "extra", max_iter=200)
+    >>> near = dadmm.solve(problems, ring, stopping=dadmm.Stopping(tolerance=1e-9))
+    >>> bool(abs(run.theta - near.solution).max() < 1e-6)
+    True
+    """
+    if isinstance(algorithm, str):
+        schema.choice(ALGORITHMS).check("algorithm", algorithm)
+        algorithm = ALGORITHMS[algorithm]()
+    sending = as_option(Sending, sending)
+    world = World(comm)
+    hosted = hosted_problems(problems, topology, world)
+    if comm is not None and isinstance(problems, Mapping):
+        world.share_nodes(list(hosted), topology.n_nodes)
+    if not algorithm.needs_gradient:
+        coordinates = "raw"  # no others are needed
+    plan = make_plan(abilities(hosted.values()), None, coordinates)
+    check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
+    with one_blas_thread(), np.errstate(all="ignore"):
+        rule = Stopping(tolerance=0.0).criteria
+        kind = make_kind(plan, hosted, topology.n_nodes, rule)
+        kind.prepare(topology, world, None)
+        size = next(iter(kind.within.values())).layout.shared_size
+        exchange = make_exchange(world, topology, algorithm.width * size)
+        run = BaselineRun(algorithm, kind, exchange, topology, sending, schedule)
+        run.iterate(max_iter, callbacks)
+        run.exchange.close()
+    return run
+
+
+Callback = Callable[[int, BaselineRun], str | None]
+
+
+def check_suited(
+    algorithm: Algorithm,
+    problem: Problem,
+    kind: Kind,
+    sending: Sending,
+    schedule: Schedule | None = None,
+) -> None:
+    absolute = bool(np.any(getattr(problem, "l1", 0.0)))
+    sloped = hasattr(problem, "gradient") and hasattr(problem, "rows")
+    squared = hasattr(problem, "equations")
+    lacks = {
+        "a convex problem": not getattr(problem, "convex", False),
+        "a problem with the methods gradient and rows": (
+            algorithm.needs_gradient and not sloped
+        ),
+        "a problem of squared errors": not algorithm.needs_gradient and not squared,
+        "a problem without absolute values, which nids and extra can have": (
+            absolute and not algorithm.has_prox
+        ),
+        "raw coordinates for absolute values": absolute and kind is not Kind.RAW,
+        "all edges in all iterations; use diging, or a scheme": (
+            schedule is not None and not algorithm.allows_schedule
+        ),
+        "the payload float64, because it sends sums along a tree": (
+            not algorithm.width and sending != Sending()
+        ),
+        "all messages; of Sending, set the payload only": (
+            sending != Sending(sending.payload)
+        ),
+    }
+    for what, is_missing in lacks.items():
+        if is_missing:
+            name, given = type(algorithm).__name__, type(problem).__name__
+            raise ConfigError(f"the algorithm {name} needs {what} (problem: {given})")

@@ -20,7 +20,7 @@ import numpy as np
 
 from dadmm import baselines, penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
-from dadmm.baselines.run import check_suited
+from dadmm.baselines.algorithms import check_suited
 from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum, measure
@@ -318,21 +318,17 @@ class Comparison(Job):
 
             start = 1.0
             if issubclass(cell.method.make, Scheme):
-                start = self._usual_penalty(cell._replace(seed=TUNING[0]))
+                self._prepare(cell._replace(seed=TUNING[0]))
+                result = solve(
+                    self.problems, self.graph, scheme=Fixed(eta0="auto"), record=False,
+                    stopping=Stopping(tolerance=0.0, max_iter=1), gather="none",
+                    comm=self.world.comm, **self._options,
+                )  # fmt: skip
+                usual = np.sort(self.world.joined(result.penalties.eta0, True)[0])
+                start = float(np.exp(np.log(usual).mean()))
             self._keep(key, find_best(latest, start, self.config.max_iter))
         found: float | None = self.done[key]
         return found
-
-    def _usual_penalty(self, cell: Cell) -> float:
-        """Return the geometric mean of the penalties of edges with `eta0 = "auto"`."""
-        self._prepare(cell)
-        result = solve(
-            self.problems, self.graph, scheme=Fixed(eta0="auto"),
-            stopping=Stopping(tolerance=0.0, max_iter=1), record=False, gather="none",
-            comm=self.world.comm, **self._options,
-        )  # fmt: skip
-        every = np.sort(self.world.joined(result.penalties.eta0, True)[0])
-        return float(np.exp(np.log(every).mean()))
 
     def _prepare(self, cell: Cell) -> None:
         """Load or draw the data of a seed, and build the graph, unless it was done."""
@@ -399,7 +395,17 @@ class Comparison(Job):
 
     def _write(self, rows: Sequence[Row]) -> str:
         """Write the tables, figures and page of all runs; return the text to print."""
-        folder, about = Path(self.given.out), self._sentence()
+        given, config, folder = self.given, self.config, Path(self.given.out)
+        goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
+        if config.has_subspace:
+            goal = f"{given.to:g} degrees of the centralised subspace"
+        tuned = [method.text for method in self.methods if method.tuned]
+        about = (
+            f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
+            f"within {goal}; coordinates {config.coordinates}. Seconds are modelled, "
+            f"with {given.work:g} s of work per node and iteration; bytes and seconds "
+            "are with set-up and end."
+        ) + f" Tuned on other seeds: {', '.join(tuned)}." * bool(tuned)
         lines = self._table(rows)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = f"{about}\n\n"
@@ -422,32 +428,13 @@ class Comparison(Job):
                 import pyarrow as pa
                 from pyarrow import parquet
 
-                data = {
-                    column: [row.get(column) for row in found] for column in columns
-                }
-                parquet.write_table(
-                    pa.table(data), (folder / name).with_suffix(".parquet")
-                )
+                table = pa.table({c: [row.get(c) for row in found] for c in columns})
+                parquet.write_table(table, (folder / name).with_suffix(".parquet"))
         draw(folder, rows)
-        if not self.config.report:
+        if not config.report:
             return f"{text}\n{folder}\n"
         page = write_page(folder, about, lines, rows)
         return f"{text}\n{page.resolve().as_uri()}\n"
-
-    def _sentence(self) -> str:
-        """Return what is compared, in a sentence or two."""
-        given, config = self.given, self.config
-        goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
-        if config.has_subspace:
-            goal = f"{given.to:g} degrees of the centralised subspace"
-        tuned = [method.text for method in self.methods if method.tuned]
-        said = f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
-        said += f"within {goal}; coordinates {config.coordinates}. "
-        said += f"Seconds are modelled, with {given.work:g} s of work per node and "
-        said += "iteration; bytes and seconds are with set-up and end."
-        if tuned:
-            said += f" Tuned on other seeds: {', '.join(tuned)}."
-        return said
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:
         """Return medians over the seeds, and quartiles; the first row is the head."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
@@ -33,8 +34,7 @@ from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import Rows, row_blocks
 from dadmm.problems import IncompletePPCA
-from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
-from dadmm.runs.flags import in_flags
+from dadmm.runs.config import PER_RANK, CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
@@ -47,24 +47,11 @@ OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
 REPORT = ("plotly", "the report", "report")  # what --report needs
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 TURN = 0.5  # seconds in which a rank reports before the next one would
-GATHERS = (
-    "--compare-centralised: rank 0 gathers each node's number of rows, column means "
-    "and scatter factor; if a node has no more rows than columns, these reveal its "
-    "rows\n"
-)
-FEW_ROWS = (
-    "{} of {} nodes have no more rows than {}; the summary that such a node sends to "
-    "its parent in a tree, {}, reveals its rows (docs/privacy.md); --no-summaries "
-    "sends none\n"
-)
-AXES = "the principal axes that are merged"
-SUMMARIES: dict[Kind, tuple[Callable[..., int], str, str]] = {
-    # rows that the summary of a node can reveal, what it has, when it is sent
-    Kind.METRIC: (lambda problem: problem.layout.size, "parameters",
-                  "in set-up and at checks"),
-    Kind.MERGED: (n_axes, AXES, "in set-up and at the end"),
-    Kind.UNITS: (n_axes, AXES, "at the end"),
-}  # fmt: skip
+SUMMARIES = {  # when the summary of a node is sent
+    Kind.METRIC: "in set-up and at checks",
+    Kind.MERGED: "in set-up and at the end",
+    Kind.UNITS: "at the end",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,7 +108,12 @@ class Job:
             return OK
         self.config, self.resume = given.config, given.resume
         if given.dry_run:
-            self.preview()
+            from dadmm.cli.privacy import leaving
+
+            usual = self.world.size if self.over_mpi else self.config.traits.nodes
+            self.config.settle(self.config.nodes or usual)
+            left = from_rank_0(self.world, lambda: leaving(self.config))
+            print_out(self.config.to_toml() + left)
             return OK
         if self.config.report:
             collectively(self.world, require, *REPORT)
@@ -202,24 +194,14 @@ class Job:
         self.machines = [own["host"] for own in checks.gather(host=host())]
         return given
 
-    def preview(self) -> None:
-        """Print the settings, and what leaves a node; build no graph."""
-        from dadmm.cli.privacy import leaving  # only a dry run needs it
-
-        world, config = self.world, self.config
-        usual = world.size if self.over_mpi else config.traits.nodes
-        config.settle(config.nodes or usual)
-        print_out(config.to_toml() + from_rank_0(world, lambda: leaving(config)))
-
     def build_graph(self) -> None:
         """Build or read the graph, and give each rank its nodes."""
         world, config = self.world, self.config
         self.graph, self.schedule = setup.share_graph(world, config)
-        config.settle(self.graph.n_nodes)
+        config.settle(len(self.graph))
         if self.over_mpi:
-            world.hosts = setup.share_placement(
-                world, config, self.graph, self.machines
-            )
+            hosts = setup.share_placement(world, config, self.graph, self.machines)
+            world.hosts = hosts
 
     def load_data(self) -> None:
         """Load or draw the rows, make the problems, and compare them between ranks."""
@@ -230,10 +212,10 @@ class Job:
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
         checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
         able = checks.run(lambda: abilities(self.problems.values()))
+        gappy = checks.run(self._is_gappy)
         lost = [[i, *counts] for i, counts in data.gaps.items()] if data else []
-        everyone = checks.gather(
-            gappy=self._is_gappy(), able=able, gaps=lost, process=[host(), os.getpid()]
-        )
+        process = [host(), os.getpid()]
+        everyone = checks.gather(gappy=gappy, able=able, gaps=lost, process=process)
         self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
@@ -243,21 +225,31 @@ class Job:
         self.targets = setup.find_targets(self, gaps)
 
     def _is_gappy(self) -> bool:
-        """Return whether a node of this process has missing entries."""
-        own = (self.problems or {}).values()  # none after an error
-        return any(isinstance(problem, IncompletePPCA) for problem in own)
+        return any(isinstance(own, IncompletePPCA) for own in self.problems.values())
 
     def _warn(self) -> None:
         """Print what summaries reveal."""
-        kind, rows = self.plan.kind, self.data.rows
+        kind, rows, few, what = self.plan.kind, self.data.rows, 0, "parameters"
         if kind in SUMMARIES and (kind is not Kind.UNITS or self.plan.bound_angle):
-            size, what, when = SUMMARIES[kind]
-            own = sum(rows[i].X.shape[0] <= size(p) for i, p in self.problems.items())
-            n_few = int(self.world.gather(np.array([[own]])).sum())
-            if n_few:
-                print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
+            for i, problem in self.problems.items():
+                size = problem.layout.size
+                if kind is not Kind.METRIC:
+                    size, what = n_axes(problem), "the principal axes that are merged"
+                few += rows[i].X.shape[0] <= size
+            few = int(self.world.gather(np.array([[few]])).sum())
+        if few:
+            print_out(
+                f"{few} of {len(self.graph)} nodes have no more rows than {what}; the "
+                "summary that such a node sends to its parent in a tree, "
+                f"{SUMMARIES[kind]}, reveals its rows (docs/privacy.md); "
+                "--no-summaries sends none\n"
+            )
         if self.config.has_subspace and self.config.compares:
-            print_out(GATHERS)
+            print_out(
+                "--compare-centralised: rank 0 gathers each node's number of rows, "
+                "column means and scatter factor; if a node has no more rows than "
+                "columns, these reveal its rows\n"
+            )
 
     def open_folder(self) -> None:
         """Create the folder of the run, or reopen it to resume the run.
@@ -355,12 +347,6 @@ class Job:
             self.folder.lock(first=False)
         return rows
 
-    def _note_set_up(self, t: int, run: Run) -> None:
-        """Note when the first iteration began."""
-        if not self.set_up:
-            passed = monotonic() - self.started
-            self.set_up = max(0.0, passed - sum(run.clock.last))
-
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config = self.world, self.config
@@ -368,12 +354,17 @@ class Job:
         given |= vars(given.pop("comm"))  # how ranks wait, and survive
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
+
+        def note_set_up(t: int, run: Run) -> None:
+            if not self.set_up:
+                passed = monotonic() - self.started
+                self.set_up = max(0.0, passed - sum(run.clock.last))
+
         self._is_alone = True
         try:
             self.result = run_plan(
                 self.plan, world, self.problems, self.graph, given, self.schedule,
-                [self._note_set_up, self.rows, self.signals, progress],
-                self.checkpoints,
+                [note_set_up, self.rows, self.signals, progress], self.checkpoints,
             )  # fmt: skip
         finally:
             progress.close()
@@ -410,18 +401,13 @@ class Job:
         from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
-        home, targets = self.rows.home, self.targets
+        home, adrift = self.rows.home, self.targets.adrift
         frames = results.gather_motion(world, self.problems, result)
         fit = results.describe(self)
-
         failures: list[OutputError] = []  # raised when the results are written
 
-        def impute() -> None:
-            if targets.gaps:
-                results.write_imputed(home, self.problems, self.data.rows, result)
-
         def write_nodes() -> None:
-            for step in (self.rows.close, impute):
+            for step in (self.rows.close, partial(results.write_imputed, self)):
                 try:
                     step()
                 except OutputError as error:
@@ -429,18 +415,17 @@ class Job:
 
         def write_all() -> None:
             if world.rank == 0:
-                arrays = results.arrays(result, self.features, frames, targets.adrift)
+                arrays = results.arrays(result, self.features, frames, adrift)
                 model = None if fit.model is None else fit.model.to_json()
+                found = summary, arrays, model
                 left = {*result.nodes.tolist()} if result.lost else None
                 over = result.converged or result.reason == "no_minimum" or bool(left)
                 try:
-                    self.folder.finish(
-                        self.rows, summary, arrays, model, over, left, *self._left
-                    )
+                    self.folder.finish(self.rows, *found, over, left, *self._left)
                 except OutputError as error:
-                    place = None  # rows alone may not be merged
-                    if not (home / "summary.json").exists():
-                        place = rescue(home, config.to_toml(), summary, arrays, model)
+                    if (home / "summary.json").exists():  # only rows are not merged
+                        raise
+                    place = rescue(home, config.to_toml(), *found)
                     if place is None:
                         raise
                     raise OutputError(f"{error}; the results are in {place}") from None
@@ -463,10 +448,7 @@ def _checksum(rows: Rows) -> str:
 
 
 def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
-    """Raise if this rank, on a machine without the folder, would write files there.
-
-    Only the files of imputed samples are written, into a new folder of this machine.
-    """
+    """Raise if a rank without the folder would write there more than imputed rows."""
     needed = {
         "--no-record": config.records(n_nodes),
         "--no-record-edges": config.record_edges,

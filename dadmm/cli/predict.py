@@ -1,7 +1,4 @@
-"""Predict new rows by the model of a run, and write the predictions to a CSV file.
-
-Exit codes: 0 success, 2 invalid input, or output that cannot be written.
-"""
+"""``dadmm predict``: predict new rows by the model of a run, into a CSV file."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 from dadmm.solver.plan import Kind
 
+TITLE = "# Data that leave a node with these settings (details in docs/privacy.md):"
 SCORES = {  # sums over the rows of a node, by what the model predicts
     "regression": ", sums of squared errors, and mean and variance of y",
     "counts": ", sums of deviances, and mean and variance of y",
@@ -107,8 +108,8 @@ def leaving(config: RunConfig) -> str:
     table, plugin = given and not tracks, config.is_plugin
     own = table and config.labels is None and shard.is_local(str(config.data))
     moments = config.standardise or config.on_missing == "mean"
-    metric = plan.kind is Kind.METRIC
-    metric |= plugin and config.coordinates in ("auto", "metric")
+    may_be_metric = plugin and config.coordinates in ("auto", "metric")
+    metric = plan.kind is Kind.METRIC or may_be_metric
     merged, units = plan.kind is Kind.MERGED, plan.kind is Kind.UNITS
     judged = plan.kind is Kind.RAW and subspace and config.stopping != "objective"
     scored = not plan.asked and (given or not subspace)  # else all ranks have all rows
@@ -139,10 +140,10 @@ def leaving(config: RunConfig) -> str:
         "model": predicts is not None,
         "checkpoint": config.checkpoint,
     }  # fmt: skip
-    rows = "rows: rank 0 reads all of them, and sends each node its rows"
-    if own:
-        rows = "rows: not sent, each rank reads its own"
-    elif not given:
+    rows = "rows: not sent, each rank reads its own"
+    if not own:
+        rows = "rows: rank 0 reads all of them, and sends each node its rows"
+    if not given:
         rows = "the data are synthetic: every rank generates all of them"
     sums = "parameters, gradients and objectives"
     end = sums if not plan.asked and not subspace else "parameters and objectives"
@@ -161,13 +162,9 @@ def leaving(config: RunConfig) -> str:
         "penalties": ", and a penalty" * config.options["scheme"].couples,
         "scores": SCORES.get(str(predicts), ""),
         "bins": BINS,
-        "history": "history.csv and edges.csv"
-        if config.record_edges
-        else "history.csv",
+        "history": "history.csv" + " and edges.csv" * bool(config.record_edges),
     }
-    found = [
-        "# Data that leave a node with these settings (details in docs/privacy.md):"
-    ]
+    found = [TITLE]
     for entry in re.split(r"\n(?=\w)", LINES.strip()):
         name, _, line = entry.partition(": ")
         if holds[name]:

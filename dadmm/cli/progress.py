@@ -110,8 +110,7 @@ class Progress(Bar):
     """A callback that shows how far the nodes are from their limits, and failed nodes.
 
     The bar is the way of the worst criterion of the ``nodes`` of this process to its
-    limit, on a logarithmic scale, and the time left follows from how fast it falls.
-    With tolerance 0 there is no limit: the bar is the way to ``max_iter``.
+    limit, on a logarithmic scale; without a limit the way to ``max_iter``.
     """
 
     def __init__(
@@ -175,10 +174,7 @@ def _named(nodes: Sequence[int]) -> str:
 
 
 def laid_out(text: str) -> str:
-    """Return what a run prints as a terminal shows it: whole words, and a colour.
-
-    Elsewhere it is the text itself. ``NO_COLOR`` and ``TERM=dumb`` leave colours out.
-    """
+    """Return what a run prints as a terminal shows it: whole words, and a colour."""
     if not _is_terminal(sys.stdout, "DADMM_OUTPUT"):
         return text
     from shutil import get_terminal_size

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
@@ -244,18 +243,16 @@ def arrays(
     return found | {name: value for name, value in traffic if name.startswith(counted)}
 
 
-def write_imputed(
-    folder: Path,
-    problems: Mapping[int, Problem],
-    rows: Mapping[int, Rows],
-    result: Result,
-) -> None:
+def write_imputed(job: Job) -> None:
     """Write the imputed samples of each node; the folder may be on another machine."""
+    folder = job.rows.home
+    if not job.targets.gaps:
+        return
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for i, problem in problems.items():
+    for i, problem in job.problems.items():
         if isinstance(problem, IncompletePPCA):
-            theta, x = result.of(i), rows[i].X
+            theta, x = job.result.of(i), job.data.rows[i].X
             filled, variances = problem.impute(theta, x)
             latent = problem.latent(theta, x)
             found = {"samples": filled, "variances": variances, "latent": latent}

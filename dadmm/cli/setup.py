@@ -28,7 +28,6 @@ from dadmm.graphs.topology import Integers, Topology
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import PPCA, builder, metrics
 from dadmm.runs.config import RunConfig
-from dadmm.runs.graph import build_graph, is_named
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
@@ -37,20 +36,17 @@ if TYPE_CHECKING:
 
 
 def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
-    """Return the graph, and the schedule of its edges unless all are always used.
-
-    Each rank builds named graphs; rank 0 reads files for all.
-    """
+    """Return the graph, and the schedule of its edges unless all are always used."""
     count = config.nodes or (None if world.comm is None else world.size)
-    if world.comm is None or is_named(config):
+    if world.comm is None or config.names_graphs:  # else rank 0 reads a file for all
         checks = Checks(world)
-        built = checks.run(lambda: build_graph(config, count))
+        built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
         checks.gather()
         return built
 
     def read() -> list[Any]:
-        graph, schedule = build_graph(config, count)
+        graph, schedule = config.build_graph(count)
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
         places = None if graph.positions is None else graph.positions.tolist()
@@ -65,10 +61,7 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
 def share_placement(
     world: World, config: RunConfig, graph: Topology, machines: Sequence[str]
 ) -> Integers:
-    """Return the rank of each node, given the host of each rank.
-
-    Rank 0 finds it for all unless it is in order of number.
-    """
+    """Return the rank of each node, given the host of each rank."""
     how = config.placement
     one_host = len(graph) == world.size and len(set(machines)) == 1
     if how == "blocks" or (how == "hosts" and one_host):
@@ -100,10 +93,7 @@ def share_placement(
 
 
 def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
-    """Return the data of the hosted nodes.
-
-    If each rank reads or draws its own, that is a step of ``checks``.
-    """
+    """Return the data of the hosted nodes, in a step of ``checks`` or for all."""
     n_nodes, hosted = graph.n_nodes, world.hosted(graph.n_nodes)
     if config.data is None:
         return checks.run(lambda: _synthetic(config, n_nodes, hosted))
@@ -143,10 +133,7 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
-    """Return the names of the columns of X, or None.
-
-    If the file has no names, coefficients are named ``x0``, ``x1`` and so on.
-    """
+    """Return the names of the columns of X, or None if nothing is named after them."""
     if data.encoding is None:
         return None
     names = data.encoding.feature_names
@@ -224,11 +211,7 @@ class Targets(NamedTuple):
     def metrics(
         self, world: World, result: Result, own: Sequence[Rows]
     ) -> dict[str, float]:
-        """Return how far a result is from the targets, on rank 0; all ranks call it.
-
-        If entries are missing, each rank computes the likelihood of the others of its
-        own samples; a structure that is adrift has no likelihood.
-        """
+        """Return how far a result is from the targets, on rank 0; all ranks call it."""
         found: dict[str, float] = {}
         if self.gaps:
             parts = result.layout.views(result.solution)
@@ -262,10 +245,7 @@ class Targets(NamedTuple):
 def find_targets(job: Job, gaps: bool) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
-    For the centralised solution, rank 0 gathers the number of rows, the mean and the
-    scatter factor of each node, and sends the solution to all ranks. Nothing is sent if
-    each rank generates the whole data. With ``gaps``, missing entries on any node,
-    there is no closed form, and no solution is computed.
+    With ``gaps``, missing entries on any node, it has no closed form, and is not known.
     """
     world, config, data = job.world, job.config, job.data
     own = [p for p in job.problems.values() if isinstance(p, PPCA)]

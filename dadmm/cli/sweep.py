@@ -1,7 +1,7 @@
 """``dadmm sweep``: run a grid of settings, and write a table of the results.
 
-In the folder of a sweep, ``NAME/`` is a run, ``tasks/K.toml`` has the settings of run
-K, and ``logs/`` has the output of all. A run keeps its number when the grid grows.
+In its folder, ``tasks/K.toml`` has the settings of run K, which keeps its number when
+the grid grows, ``NAME/`` is the run, and ``logs/`` has the output of all.
 """
 
 from __future__ import annotations
@@ -24,21 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-from dadmm.core import files, schema
+from dadmm.core import documents, files, schema
 from dadmm.core.arguments import Parser, program, reports_errors
-from dadmm.core.documents import (
-    Table,
-    read_toml,
-    toml_value,
-    write_csv,
-    write_text,
-    writing,
-)
+from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
-from dadmm.runs.config import RunConfig, check_harmless
-from dadmm.runs.flags import typed
+from dadmm.runs.config import RunConfig, check_harmless, typed
 from dadmm.runs.folder import LOCK, RunFolder
 
 TASKS, LOGS, TABLE = "tasks", "logs", "table.csv"
@@ -65,10 +57,8 @@ GRID.toml, for 12 runs:
 
 
 def make_parser() -> Parser:
-    kind = RawDescriptionHelpFormatter
-    parser = Parser(
-        "sweep", ABOUT, epilog=EXAMPLE, allow_abbrev=False, formatter_class=kind
-    )
+    how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
+    parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
     add = parser.add_argument
     add("grid", metavar="GRID.toml", help="the settings, or the folder of a sweep")
     add("--out", metavar="DIR", help="folder of the sweep")
@@ -254,7 +244,7 @@ class Sweep:
                 print(f"{row['status']:<14}{folder}")
         columns = list(dict.fromkeys(key for row in rows for key in row))
         columns.sort(key=lambda key: key == "folder")  # the longest one comes last
-        write_csv(self.folder / TABLE, columns, rows)
+        documents.write_csv(self.folder / TABLE, columns, rows)
         totals = Counter(row["status"] for row in rows)
         counts = ", ".join(f"{count} {status}" for status, count in totals.items())
         say(f"{len(rows)} runs: {counts}; table in {self.folder / TABLE}")

@@ -18,16 +18,8 @@ from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, printable
 from dadmm.core.layout import Array, Matrix
-from dadmm.data import shard
-from dadmm.data.agreement import (
-    Choice,
-    Tables,
-    agree,
-    conclude,
-    describe,
-    select,
-    with_moments,
-)
+from dadmm.data import agreement, shard
+from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.files import load_array, read_frame, reader_of
 from dadmm.data.frame import Frame
@@ -46,9 +38,8 @@ class Shards(NamedTuple):
     rows: dict[int, Rows]  # by node
     truth: Matrix | None = None  # the true W where it is known
     encoding: Encoding | None = None  # of the columns; None for tracks
+    # rows dropped and filled, by node; of all nodes, on rank 0, if it reads the file
     gaps: Mapping[int, tuple[int, int]] = MappingProxyType({})
-    """Rows dropped, and rows filled, by node where there are any. If rank 0 reads the
-    file, it has the numbers of all nodes."""
     whole: Matrix | None = None  # X of all nodes, if each rank generates it
 
 
@@ -93,44 +84,35 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
     and sends each rank the numbers of its rows.
     """
     source, n_nodes = str(config.data), graph.n_nodes
+    is_local = shard.is_local(source) and config.labels is None
     if RANK in source and world.comm is not None and world.size != n_nodes:
         raise ConfigError(
             f"data has {RANK}, but {n_nodes} nodes are on {world.size} ranks; write "
             "{node}, the number of a node, in place of it"
         )
-    if world.rank == 0 and not config.quiet:
-        print_out(_reading(world, config))
-    if not shard.is_local(source) or config.labels is not None:
+    file = shard.source_of(source.partition("::")[0], 0)
+    size = os.path.getsize(file) if os.path.isfile(file) else 0
+    if size >= LARGE and world.rank == 0 and not config.quiet:
+        who = ""
+        if world.comm is not None:
+            who = ": rank 0 reads it, and sends each rank its rows"
+            who = ": each rank reads its own rows" if is_local else who
+        print_out(f"reading {source}, {size / 1e6:,.0f} MB{who}\n")
+    if not is_local:
         whole = collectively(world, _load_all, config, graph, world.rank)
         return whole if world.comm is None else _scatter(world, whole, n_nodes)
-    hosted = world.hosted(n_nodes)
 
     def read() -> tuple[Choice, Tables]:
         choice, how = _asked(config)
         how["whole"] = not config.traits.blocks
-        return choice, shard.open_tables(source, n_nodes, hosted, **how)
+        return choice, shard.open_tables(source, n_nodes, world.hosted(n_nodes), **how)
 
     def reduce(values: Mapping[int, Any], merge: Any) -> Any:
         return world.reduce(graph, list(values.values()), merge)
 
     choice, found = collectively(world, read)
-    encoding = agree(reduce, found, choice)
+    encoding = agreement.agree(reduce, found, choice)
     return checks.run(lambda: _encode(encoding, found))
-
-
-def _reading(world: World, config: RunConfig) -> str:
-    """Return a line that says who reads what, if the file is large."""
-    file = str(config.data).partition("::")[0]
-    file = shard.source_of(file, 0)
-    size = os.path.getsize(file) if os.path.isfile(file) else 0
-    if size < LARGE:
-        return ""
-    who = ""
-    if world.comm is not None:
-        who = ": rank 0 reads it, and sends each rank its rows"
-        if shard.is_local(str(config.data)) and config.labels is None:
-            who = ": each rank reads its own rows"
-    return f"reading {config.data}, {size / 1e6:,.0f} MB{who}\n"
 
 
 def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
@@ -140,11 +122,11 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     choice, how = _asked(config)
     frame = read_frame(str(config.data), **how)
     choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
-    encoding = conclude(describe(frame, choice), choice)
+    encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = shard.split(frame, graph.n_nodes, labels)
     found = {i: [part] for i, part in enumerate(parts)}
     reduce = TreeReduction(graph).reduce
-    return _encode(with_moments(reduce, found, encoding, choice), found)
+    return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
 
 
 def _with_labels(
@@ -214,10 +196,10 @@ def shared_names(config: RunConfig) -> list[str]:
     for i, file in files.items():
         frame = read_frame(file, **how)
         choice, _ = _with_labels(frame, asked, config.labels, how["beside"])
-        found = describe(frame, choice, i)
+        found = agreement.describe(frame, choice, i)
         if found["error"]:
             raise ShardError(f"{file}: {found['error'][1]}")
-        features, target, weight = select(frame, choice)
+        features, target, weight = agreement.select(frame, choice)
         names = [n for n in (*features, target, weight) if n is not None]
         if frame.named:
             lines.append(f"names of columns in {file}: {_quoted(names)}")

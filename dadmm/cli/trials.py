@@ -1,9 +1,7 @@
 """One run of a comparison: when its nodes have arrived, and what was sent until then.
 
-Two numbers are measured, because nodes can leave the goal again. ``first`` is the first
-iteration in which every node is within the goal. ``for_good`` is the iteration after
-which every node stays within it: the run goes on for half as many iterations again, and
-for at least `STAY`. What is sent is counted until ``for_good``.
+In iteration ``first`` every node is within the goal for the first time; from
+``for_good`` on every node stays, for half as many iterations again and at least `STAY`.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 from dadmm.timing.network import Network
-from dadmm.timing.replay import Replay, tree_seconds
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Replay, Trace, tree_seconds
 
 STAY = 50  # iterations that the nodes must stay within the goal, at least
 BLOCK = 25  # iterations after which ranks tell each other their errors
@@ -86,7 +83,7 @@ class Watch:
         self._world, self._distance, self.arrival = world, distance, arrival
         self.errors: list[float] = []  # of all nodes, up to the last block
         self.bytes: list[np.ndarray] = []  # (E,) of this process, by iteration
-        self._messages: list[int] = []
+        self.messages: list[int] = []
         self._own: list[float] = []
         self._is_over = False
 
@@ -100,7 +97,7 @@ class Watch:
         summed, self._before = tree - self._before, tree.copy()
         self.bytes.append(lengths + summed[:, 1])
         self.is_broadcast = run.is_broadcast
-        self._messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
+        self.messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
         self.shared = run.exchange.collectives.tolist()
         self._own.append(self._distance(run.theta))
         if t % BLOCK == 0 and not self._is_over:
@@ -116,19 +113,6 @@ class Watch:
         by_edge = np.array([traffic.tree_messages, traffic.tree_bytes]).T
         self.end = by_edge[np.argsort(np.argsort(self.arcs))] - self.setup
 
-    def gathered(self, until: int) -> tuple[Matrix, int]:
-        """Return (E, 5 + until), on rank 0, and the messages of all nodes.
-
-        The columns are messages and bytes of set-up and of the end, bytes of the
-        opening messages, and of each iteration.
-        """
-        columns = [self.arcs, *self.setup.T, *self.end.T, self.opening]
-        rows = self._world.gather(np.array([*columns, *self.bytes[:until]]).T)
-        told = sum(self._messages[:until]) + int((self.opening > 0).sum())
-        told += int((self.setup + self.end)[:, 0].sum())
-        messages = self._world.gather(np.array([[told]]))
-        return rows[np.argsort(rows[:, 0]), 1:], int(messages.sum())
-
 
 def find_optimum(
     world: World, problems: Mapping[int, Problem], graph: Topology, to: float
@@ -136,7 +120,7 @@ def find_optimum(
     """Return the distance from the pooled optimum, and a bound on its own error.
 
     It is ``|F (theta - best)| / |F best|``, where F'F is the Hessian of the sum of all
-    f_i at the optimum. A certified run finds the optimum of a convex problem.
+    f_i at the optimum, which a certified run finds.
     """
     own = [cast("TransformableProblem", problem) for problem in problems.values()]
     if not getattr(own[0], "convex", False) or not hasattr(own[0], "rows"):
@@ -178,8 +162,7 @@ def measure(
 ) -> Table:
     """Return what was sent until the nodes arrived, on rank 0; all ranks call it.
 
-    Seconds are modelled on ``networks``, with ``work`` seconds of a node in an
-    iteration. ``over_tree`` is whether an iteration is a sum over the tree.
+    A node works ``work`` seconds in an iteration, which may be a sum over the tree.
     """
     arrival, n = watch.arrival, graph.n_nodes
     found: Table = {
@@ -188,9 +171,14 @@ def measure(
     until = arrival.for_good or min(arrival.cap, len(watch.errors))
     if not watch.bytes:
         return found
-    rows, messages = watch.gathered(until)
+    columns = [watch.arcs, *watch.setup.T, *watch.end.T, watch.opening]
+    rows = world.gather(np.array([*columns, *watch.bytes[:until]]).T)
+    told = sum(watch.messages[:until]) + int((watch.opening > 0).sum())
+    told += int((watch.setup + watch.end)[:, 0].sum())
+    messages = int(world.gather(np.array([[told]])).sum())
     if world.rank:
         return found
+    rows = rows[np.argsort(rows[:, 0]), 1:]  # (E, 5 + until)
     setup, end, opening, sent = rows[:, :2], rows[:, 2:4], rows[:, 4], rows[:, 5:].T
     calls, shared = watch.shared  # collectives, also of iterations that are not counted
     each = sent.sum(axis=1) + shared / max(calls, 1)
@@ -252,11 +240,10 @@ def _replayed(
 def find_best(
     attempt_with: Callable[[float, int], int | None], start: float, cap: int
 ) -> float | None:
-    """Return the value of a setting with which nodes arrive soonest.
+    """Return the value of a setting with which nodes arrive soonest, or None.
 
     Values are ``start`` times powers of ten to the eighth. The search goes up and down
-    by half a decade as long as that is better, then by shorter distances. A run is
-    given up when it is later than the best so far. None arrives: None.
+    by half a decade as long as that is better, then by shorter distances.
     """
     tried: dict[int, int | None] = {}
     best, least = 0, cap

@@ -1,5 +1,4 @@
-"""Samples: random data sets, tables in files, and the division of rows among nodes.
+"""Samples: random data sets, data files, tables as numbers, and which node has which.
 
-It also turns tables into numbers, and groups samples with missing entries by which
-entries are observed. It may import `core` and, inside functions, scipy and pyarrow.
+It may import `core` and, inside functions, scipy and pyarrow.
 """

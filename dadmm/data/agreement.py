@@ -1,7 +1,6 @@
-"""Agreement of nodes on the columns of their tables, by sums over a tree.
+"""Agreement of nodes on columns: each describes its table, and a tree merges them.
 
-Each node describes its table, and the descriptions are merged. docs/privacy.md says
-what they hold.
+docs/privacy.md says what the descriptions hold.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from dadmm.core.linalg import EPS
 from dadmm.data.encoding import Encoding, Label
 from dadmm.data.frame import MOST_NAMES, Frame, codes_of, is_numeral, label, positions
 
+Names = tuple[str, ...]
 Facts = dict[str, Any]  # plain types, which JSON can hold
 Uses = list[Any]  # of a table: node, named, features, target, weight
 Reduce = Callable[[Mapping[int, Any], Callable[[Any, Any], Any]], Any]
@@ -32,14 +32,10 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?[./]\d\d?[./](\d\d)?\d\d")
 
 
 class Choice(NamedTuple):
-    """Which columns are used, and how.
+    """Which columns, given by names or numbers, are used, and how."""
 
-    Columns are given by names or numbers. By default the target is the last column, and
-    features are all columns that have no other use.
-    """
-
-    features: Sequence[str] | None = None
-    target: str | None = None
+    features: Sequence[str] | None = None  # by default all that have no other use
+    target: str | None = None  # by default the last column
     weight: str | None = None
     labels: str | None = None  # the column of node numbers
     leave_out: Sequence[str] = ()  # columns that are not used
@@ -53,9 +49,7 @@ class Choice(NamedTuple):
     intercept: bool = True  # whether the model has one
 
 
-def select(
-    frame: Frame, choice: Choice
-) -> tuple[tuple[str, ...], str | None, str | None]:
+def select(frame: Frame, choice: Choice) -> tuple[Names, str | None, str | None]:
     """Return the names of features, target and weight; raise if they conflict."""
     uses: dict[str, str] = {}  # by name of the column
 
@@ -99,10 +93,8 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     """
     try:
         features, target, weight = select(frame, choice)
-        texts = _categories(frame, choice, features, node)
-        if target is not None and choice.n_classes:
-            texts[target] = _labels(frame, choice, features, target, node)
-        elif target is not None:
+        texts = _texts(frame, choice, features, target, node)
+        if target is not None and not choice.n_classes:
             frame.numbers(target)
         if choice.on_missing == "error":
             frame.check_gaps(features if target is None else (*features, target))
@@ -120,45 +112,37 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     return {"error": None, "tables": [table], "texts": texts}
 
 
-def _categories(
-    frame: Frame, choice: Choice, features: Sequence[str], node: int | None
+def _texts(
+    frame: Frame, choice: Choice, features: Names, target: str | None, node: int | None
 ) -> dict[str, Facts]:
-    """Return facts of features that are not plain numbers, by name."""
+    """Return facts of features that are not plain numbers, and of classes, by name."""
     forced = {frame.find(word, "categories") for word in choice.categories}
     found: dict[str, Facts] = {}
+
+    def tell(name: str, values: Sequence[Label], kind: str) -> None:
+        kept = values if len(values) <= choice.max_categories else None
+        found[name] = {"values": kept} | ({kind: node} if values else {})
+
     for name in features if frame.sparse is None else ():
         values = frame.column(name)
         if name in forced or values.dtype == object:
             words = sorted(codes_of(values)[0])
             if name not in forced:
                 _check_words(frame, name, words)
-            found[name] = _facts(words, choice, "text", node)
+            tell(name, words, "text")
         elif np.isnan(values).all():
-            found[name] = _facts([], choice, "number", node)
+            tell(name, [], "number")
+    if target is not None and choice.n_classes:
+        values = frame.column(target)
+        if choice.on_missing == "drop":
+            values = values[~frame.gaps(features)]
+        if values.dtype == object:
+            tell(target, sorted(codes_of(values)[0]), "text")
+        elif np.isinf(values).any():
+            raise ShardError(f"the target {target!r} has an infinite entry")
+        else:
+            tell(target, np.unique(values[~np.isnan(values)]).tolist(), "number")
     return found
-
-
-def _labels(
-    frame: Frame, choice: Choice, features: Sequence[str], target: str, node: int | None
-) -> Facts:
-    """Return facts of a target of classes."""
-    values = frame.column(target)
-    if choice.on_missing == "drop":
-        values = values[~frame.gaps(features)]
-    if values.dtype == object:
-        return _facts(sorted(codes_of(values)[0]), choice, "text", node)
-    if np.isinf(values).any():
-        raise ShardError(f"the target {target!r} has an infinite entry")
-    numbers = np.unique(values[~np.isnan(values)]).tolist()
-    return _facts(numbers, choice, "number", node)
-
-
-def _facts(
-    values: Sequence[Label], choice: Choice, kind: str, node: int | None
-) -> Facts:
-    """Return the values of a column, None if there are too many, and who has which."""
-    kept = values if len(values) <= choice.max_categories else None
-    return {"values": kept} | ({kind: node} if values else {})
 
 
 def _check_words(frame: Frame, name: str, words: Sequence[str]) -> None:
@@ -212,23 +196,22 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
+def _features(table: Uses) -> Sequence[str]:
+    return positions(table[2]) if isinstance(table[2], int) else table[2]
+
+
 def _uses(table: Uses) -> set[str]:
     """Return which columns a table uses, in words."""
-    _, named, names, target, weight = table
+    _, named, _, target, weight = table
     kind = "" if named else "unnamed "
-    found = {f"the {kind}feature {name!r}" for name in _names(names)}
+    found = {f"the {kind}feature {name!r}" for name in _features(table)}
     return found | {f"the target {target!r}", f"the weight {weight!r}"}
-
-
-def _names(names: int | Sequence[str]) -> Sequence[str]:
-    return positions(names) if isinstance(names, int) else names
 
 
 def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
     """Return the encoding of the tables of all nodes; all raise if tables conflict.
 
-    ``reduce`` takes a value of each hosted node, and a function that merges two; it
-    returns the merged value of all nodes.
+    ``reduce`` merges the values of hosted nodes, over all nodes, by a function of two.
     """
     pair = partial(merge, most=choice.max_categories)
     told = {
@@ -243,11 +226,11 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
     if whole["error"]:
         node, sentence = whole["error"]
         raise ShardError(sentence if node is None else f"node {node}: {sentence}")
-    (_, named, order, target, weight), *others = whole["tables"]
+    first, *others = whole["tables"]
     if others:
-        raise _conflict(*whole["tables"])
-    texts = whole["texts"]
-    for name, facts in texts.items():
+        raise _conflict(first, others[0])
+    _, named, _, target, weight = first
+    for name, facts in whole["texts"].items():
         if "text" in facts and "number" in facts:
             raise ShardError(
                 f"column {name!r} is text on node {facts['text']}, but numbers on node "
@@ -260,13 +243,13 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
                 "leave it out with --leave-out, raise --max-categories, or choose "
                 "another --target or --problem if it is the target"
             )
-    categories = {name: tuple(facts["values"]) for name, facts in texts.items()}
+    known = {name: tuple(facts["values"]) for name, facts in whole["texts"].items()}
     classes = None
     if choice.n_classes and target is not None:
-        classes = categories[target]
+        classes = known[target]
         _check_classes(target, classes, choice.n_classes)
     encoding = Encoding(
-        {name: categories.get(name, ()) for name in _names(order)},
+        {name: known.get(name, ()) for name in _features(first)},
         target, classes, weight, intercept=choice.intercept,
         on_missing=choice.on_missing, unknown=choice.unknown, named=named,
     )  # fmt: skip
@@ -279,7 +262,6 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
 
 
 def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
-    """Raise if the target has too few or too many classes, or numbers with decimals."""
     parts = [x for x in found if isinstance(x, float) and not x.is_integer()]
     if len(found) < 2 or (len(found) > 2 and (n_classes == 2 or parts)):
         words = [*map(label, parts or found)]
@@ -293,7 +275,6 @@ def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
 
 
 def _conflict(first: Uses, second: Uses) -> ShardError:
-    """Return the error of two tables whose columns differ."""
     said = []
     for has, lacks in ((first, second), (second, first)):
         words = sorted(_uses(has) - _uses(lacks))[:MOST_NAMES]

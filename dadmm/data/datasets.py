@@ -1,9 +1,4 @@
-"""Data sets: random subspaces, tracks, regression and classification; and data files.
-
->>> import dadmm
->>> [part.shape for part in dadmm.datasets.synthetic()]
-[(500, 20), (20, 5)]
-"""
+"""Data sets: random subspaces, tracks, regression and classification; data files."""
 
 from __future__ import annotations
 
@@ -35,10 +30,6 @@ def synthetic(
     These are the data of Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, with
     entries of W and z from N(0, 1) and entries of e from N(0, noise_variance).
 
-    Parameters
-    ----------
-    n_samples, dimension, n_components, noise_variance, seed
-
     Returns
     -------
     samples : ndarray of shape (n_samples, dimension)
@@ -67,10 +58,6 @@ def turntable(
 
     The table turns by 3 degrees per frame, and the camera looks from above. ``noise``
     is the standard deviation of the tracking error, in pixels.
-
-    Parameters
-    ----------
-    n_frames, n_points, noise, seed
 
     Returns
     -------
@@ -108,15 +95,10 @@ def regression(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows, and targets that are a linear function of them plus noise.
 
-    Entries of X are from N(0, 1).
-
-    Parameters
-    ----------
-    n_samples, dimension, noise_variance, seed
-
     Returns
     -------
     X : ndarray of shape (n_samples, dimension)
+        Entries are from N(0, 1).
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (dimension,)
         The true coefficients: every other one from N(0, 1), the rest zero.
@@ -144,10 +126,6 @@ def classification(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows of two classes: 1 where a noisy linear function is positive, else 0.
 
-    Parameters
-    ----------
-    n_samples, dimension, noise_variance, seed
-
     Returns
     -------
     X, y, coef : ndarray
@@ -171,10 +149,6 @@ def counts(
     seed: int = 0,
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows, and counts whose logarithm is about a linear function of them.
-
-    Parameters
-    ----------
-    n_samples, dimension, noise_variance, seed
 
     Returns
     -------

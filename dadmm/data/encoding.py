@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 from dadmm.core import schema
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.data.frame import Frame, codes_of, label, listed, positions
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from dadmm.data.frame import Frame, Sparse, codes_of, label, listed, positions
 
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
@@ -33,9 +30,8 @@ def _sorted(kind: schema.Kind, least: int) -> schema.Kind:
 
 
 REAL = schema.number("finite", math.isfinite)
-POSITIVE = schema.number("positive and finite", lambda x: 0.0 < x < math.inf)
 NUMBERS = schema.list_of(REAL, "a list of numbers")
-SCALES = schema.list_of(POSITIVE, "a list of positive numbers")
+SCALES = schema.list_of(schema.POSITIVE, "a list of positive numbers")
 TEXTS = schema.list_of(schema.TEXT, "a list of texts")
 FIELDS = {  # of the JSON of an encoding
     "columns": schema.object_of(_sorted(TEXTS, 0), "an object of sorted lists"),
@@ -69,7 +65,6 @@ class RowBlocks:
             del block  # before the next one is read
 
     def toarray(self) -> Matrix:
-        """Return all rows."""
         return np.vstack([*self])
 
 
@@ -179,7 +174,7 @@ class Encoding:
                 "the fit"
             )
         X, gaps = self._features(frame, names), frame.gaps(names)
-        y = None if alone else self._target(frame)
+        y = self._target(frame) if self.target in present and not alone else None
         weight = np.array(frame.column(self.weight)) if fit and self.weight else None
         if self.on_missing == "error":
             frame.check_gaps([*names, self.target] if fit and self.target else names)
@@ -219,7 +214,7 @@ class Encoding:
             sum(n_filled),
         )
 
-    def _features(self, frame: Frame, names: Sequence[str]) -> Matrix | csr_array:
+    def _features(self, frame: Frame, names: Sequence[str]) -> Matrix | Sparse:
         """Return X, with NaN where an entry is missing."""
         if frame.sparse is not None and not any(self.columns.values()):
             X = frame.sparse
@@ -246,12 +241,11 @@ class Encoding:
         table = np.vstack([np.eye(K), np.zeros(K), np.full(K, np.nan)])
         return np.asarray(table[places][:, int(self.intercept) :])
 
-    def _target(self, frame: Frame) -> Vector | None:
-        if self.target is None or self.target not in frame.names:
-            return None
+    def _target(self, frame: Frame) -> Vector:
+        name = str(self.target)
         if self.classes is None:
-            return np.array(frame.numbers(self.target))
-        places = _places(frame.column(self.target), [*map(label, self.classes)])
+            return np.array(frame.numbers(name))
+        places = _places(frame.column(name), [*map(label, self.classes)])
         return np.where(places < 0, np.nan, places)
 
     def to_table_units(self, parts: Parts, *, bounds: bool = False) -> Parts:
@@ -294,17 +288,18 @@ class Encoding:
         given = schema.check_entries(content, FIELDS, "encoding")
         given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}
         if given["classes"] is not None:
+            words = given["classes"]
             given["classes"] = tuple(
-                x if isinstance(x, str) else float(x) for x in given["classes"]
+                x if isinstance(x, str) else float(x) for x in words
             )
-        means, scales = (
-            None if given[name] is None else np.array(given[name], dtype=np.float64)
-            for name in ("means", "scales")
-        )
-        found = cls(**given | {"means": means, "scales": scales})
+        for name in ("means", "scales"):
+            if given[name] is not None:
+                given[name] = np.array(given[name], dtype=np.float64)
+        found = cls(**given)
         width = len(found.feature_names)
-        sizes = {len(part) for part in (means, scales) if part is not None}
-        if not width or sizes - {width} or (means is None and scales is not None):
+        sizes = {len(x) for x in (found.means, found.scales) if x is not None}
+        lacks = found.means is None and found.scales is not None
+        if not width or sizes - {width} or lacks:
             raise ShardError("columns, means and scales of the encoding do not fit")
         return found
 

@@ -1,18 +1,19 @@
 """Data files: tables with named columns, and arrays of numbers.
 
-`READERS` has an entry for each format. .parquet files need pyarrow, the extra
-``tables``, and .csv files are read faster by it. numpy and scipy read the others.
+.parquet files need pyarrow, the extra ``tables``, and .csv files are read faster by it.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,13 +21,8 @@ from dadmm.core.classes import require
 from dadmm.core.documents import reading
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array, Matrix
-from dadmm.data import matlab
-from dadmm.data.frame import Frame, check_names, is_plain
+from dadmm.data.frame import Frame, Sparse, check_names, is_plain
 from dadmm.data.text import Format, read_text
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
-    from scipy.sparse import csr_array
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
 ADVICE = (
@@ -48,7 +44,6 @@ class Extent(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """The number of rows."""
         return self.ends[-1] if self.ends else 0
 
     def cut(self, rows: slice) -> list[slice]:
@@ -67,11 +62,10 @@ class Reader(NamedTuple):
     """How files of a format are read.
 
     ``read`` takes the name of an array and, if there is an ``extent``, the rows to
-    return. It raises what it likes; `_opened` makes one sentence of it, which starts
-    with the name of the file. ``extent`` returns the size.
+    return. It raises what it likes; `_opened` makes one sentence of it.
     """
 
-    read: Callable[[Path, str, Format, slice], Frame | Array | csr_array]
+    read: Callable[[Path, str, Format, slice], Frame | Array | Sparse]
     extent: Callable[[Path], Extent] | None = None
     archive: bool = False  # whether it has several arrays, by name
 
@@ -103,10 +97,6 @@ def read_frame(
         Of .npy and .parquet files no others are read, except in the same row groups.
     beside : sequence of str
         In a file of several arrays, those that are further columns.
-
-    Returns
-    -------
-    table : Frame
 
     Examples
     --------
@@ -169,17 +159,14 @@ def reader_of(path: Place) -> Reader | None:
 def load_array(path: Place, key: str | None = None) -> Array:
     """Return an array of numbers of any shape and number type from a file.
 
+    A .npy file is memory-mapped: rows are read when they are used.
+
     Parameters
     ----------
     path : path-like
         As of `dadmm.read_table`.
     key : str, optional
         Name of the array, in a file with several.
-
-    Returns
-    -------
-    array : ndarray
-        A .npy file is memory-mapped: rows are read when they are used.
 
     Examples
     --------
@@ -251,7 +238,7 @@ def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path,
 
 def _read(
     reader: Reader, file: Path, key: str, how: Format, rows: slice = ALL
-) -> Frame | Array | csr_array:
+) -> Frame | Array | Sparse:
     """Return what a file holds; raise if it is empty, or an array without numbers."""
     found = reader.read(file, key, how, rows)
     if isinstance(found, Frame):
@@ -266,7 +253,7 @@ def _read(
 
 
 def _as_frame(
-    X: Array | csr_array, reader: Reader, file: Path, key: str, beside: Sequence[str]
+    X: Array | Sparse, reader: Reader, file: Path, key: str, beside: Sequence[str]
 ) -> Frame:
     """Return a matrix, and the arrays that are further columns, as a table."""
     if not isinstance(X, np.ndarray):
@@ -309,7 +296,7 @@ def _npy_extent(file: Path) -> Extent:
     return Extent(range(1, shape[0] + 1), int(np.prod(shape[1:])))
 
 
-def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Array | csr_array:
+def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Array | Sparse:
     import zipfile  # slow to import, and rarely needed
 
     if not zipfile.is_zipfile(file):
@@ -359,11 +346,46 @@ def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
         if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
     ]
     name = _choose_array(key, numeric)
-    matlab.check_numbers(file, name)
+    _check_matlab(file, name)
     return np.asarray(io.loadmat(file, variable_names=[name])[name])
 
 
-def _parquet(file: Path) -> tuple[ParquetFile, list[int]]:
+MATLAB_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13)  # types of integers and floats
+MATLAB_COMPRESSED = 15  # a type
+MATLAB_HEAD = 2**16  # bytes of a matrix in which its numbers must start
+
+
+def _check_matlab(file: Path, name: str) -> None:
+    """Raise if a matrix of a MATLAB 5 file has numbers of an unknown type.
+
+    scipy 1.17 looks this type up without a check, and the process ends.
+    """
+    with file.open("rb") as stream:
+        start = stream.read(128)
+        if 0 in start[:4]:  # MATLAB 4
+            return
+        order = "<" if start[126:] == b"IM" else ">"
+        while len(tag := stream.read(8)) == 8:
+            kind, size = struct.unpack(f"{order}II", tag)
+            after = stream.tell() + size
+            head = stream.read(min(size, MATLAB_HEAD))
+            if kind == MATLAB_COMPRESSED:
+                head = zlib.decompressobj().decompress(head, MATLAB_HEAD)[8:]
+            at, parts = 16, list[tuple[int, bytes]]()  # the shape, name and numbers
+            while at + 8 <= len(head) and len(parts) < 3:
+                kind, size = struct.unpack_from(f"{order}II", head, at)
+                short = kind >> 16  # the bytes of a part that is in its tag
+                begin = at + (4 if short else 8)
+                parts.append((kind & 0xFFFF, head[begin : begin + (short or size)]))
+                at += 8 if short else 8 + size + -size % 8
+            if parts[1][1].decode("latin-1") == name:
+                kind = parts[2][0] if len(parts) > 2 else 0
+                if kind not in MATLAB_NUMBERS:
+                    raise ValueError(f"{name} has numbers of an unknown type {kind}")
+            stream.seek(after)
+
+
+def _parquet(file: Path) -> tuple[Any, list[int]]:
     """Return a .parquet file, and the number of rows up to each row group."""
     require("pyarrow", "it", "tables", ShardError)
     from pyarrow import parquet

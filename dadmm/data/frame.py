@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date, time, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Array
 
-if TYPE_CHECKING:
-    from pyarrow import ChunkedArray
-    from scipy.sparse import csr_array
-
+Sparse = Any  # a csr_array of scipy, and
+Arrow = Any  # a ChunkedArray of pyarrow: both are slow to import
 MOST_NAMES = 5  # in an error
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
@@ -35,8 +33,7 @@ class Frame(NamedTuple):
     columns : dict of str to ndarray
         By name, in the order of the file.
     named : bool
-        Whether the table has names of its own. Otherwise they are ``x0``, ``x1`` and so
-        on, by position.
+        Whether the table has names of its own. Otherwise they are ``x0``, ``x1``, ...
     sparse : scipy.sparse.csr_array or None
         A sparse table, without names, in place of the columns.
     first : int
@@ -54,7 +51,7 @@ class Frame(NamedTuple):
 
     columns: dict[str, Array]
     named: bool = True
-    sparse: csr_array | None = None
+    sparse: Sparse | None = None
     first: int = 0
 
     @classmethod
@@ -164,10 +161,7 @@ class Frame(NamedTuple):
         return Frame(columns, self.named, sparse)
 
     def find(self, word: str, purpose: str) -> str:
-        """Return the name of a column that is given by its name or number.
-
-        Numbers count from 0; negative ones count from the end.
-        """
+        """Return the name of a column, given its name, or its number from 0 or -1."""
         names = self.names
         if word in names:
             return word
@@ -193,7 +187,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise if the name of a column is empty or occurs twice."""
     if len({*names, ""}) <= len(names):
         k = next(k for k, name in enumerate(names) if name in ("", *names[:k]))
         raise ShardError(
@@ -203,7 +196,6 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]:
-    """Return columns by name; raise if names are not valid, or lengths differ."""
     check_names(names)
     found = dict(zip(names, columns, strict=True))
     for name, values in found.items():
@@ -215,10 +207,7 @@ def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]
 
 
 def as_column(values: object) -> Array:
-    """Return values as a column of numbers or of texts.
-
-    Truth values are the texts ``False`` and ``True``.
-    """
+    """Return a column of numbers or texts; truth values become False and True."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise ShardError(f"a column of shape {array.shape} is not a list of entries")
@@ -228,9 +217,12 @@ def as_column(values: object) -> Array:
         return as_texts(array.astype(str).tolist())
     if array.dtype.kind != "O":
         return _odd(len(array), str(array.dtype))
-    items = [None if _is_missing(item) else item for item in array.tolist()]
-    for item in items:
-        if isinstance(item, ODD):
+    items = array.tolist()
+    for k, item in enumerate(items):
+        is_nan = isinstance(item, float) and item != item
+        if is_nan or type(item).__name__ in NO_VALUE:
+            items[k] = None
+        elif isinstance(item, ODD):
             return _odd(len(array), type(item).__name__)
     if all(item is None or _is_number(item) for item in items):
         return np.array(items, dtype=np.float64)  # None becomes NaN
@@ -238,21 +230,17 @@ def as_column(values: object) -> Array:
 
 
 def as_texts(items: Iterable[object]) -> Array:
-    """Return a column of texts, or of numbers (NaN) if all entries are missing.
-
-    None, the empty text and NaT are missing entries.
-    """
+    """Return a column of texts, or of numbers (NaN) if all entries are missing."""
     texts = [None if item in (None, "", "NaT") else str(item) for item in items]
     return np.array(texts, dtype=object if any(texts) else np.float64)
 
 
-def is_plain(column: ChunkedArray) -> bool:
+def is_plain(column: Arrow) -> bool:
     """Return whether a column of pyarrow has numbers."""
     return str(column.type).startswith(NUMBERS)
 
 
-def from_arrow(column: ChunkedArray) -> Array:
-    """Return a column of pyarrow as a column of numbers or of texts."""
+def from_arrow(column: Arrow) -> Array:
     if is_plain(column):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
@@ -293,11 +281,6 @@ def is_numeral(word: str) -> bool:
     except ValueError:
         return False
     return word.isascii() and "_" not in word
-
-
-def _is_missing(item: object) -> bool:
-    nan = isinstance(item, float) and item != item
-    return item is None or nan or type(item).__name__ in NO_VALUE
 
 
 def _is_number(item: object) -> TypeGuard[float]:

@@ -28,19 +28,17 @@ class Compressed(NamedTuple):
     """Few rows with the same moments as the samples, in B blocks of one pattern each.
 
     The first row of a pattern's first block is the mean of its samples times the root
-    of their number. ``R' R`` of its other rows R is the scatter of the samples. Further
-    blocks of a pattern have a count of zero.
+    of their number. ``R' R`` of its other rows R is the scatter of the samples.
     """
 
     rows: Matrix  # (R, D) zero where nothing is observed
     entries: Matrix  # (R, D) 1 where the row's pattern observes the column, else 0
     mask: Matrix  # (B, D) the same for each block
-    counts: Matrix  # (B, 1) samples of the pattern, in its first block
+    counts: Matrix  # (B, 1) samples of the pattern in its first block, 0 in others
     roots: Matrix  # (B, 1) square roots of the counts
 
     @property
     def height(self) -> int:
-        """Rows of a block."""
         return int(self.rows.shape[-2] // self.mask.shape[-2])
 
 
@@ -81,23 +79,11 @@ def blocks(lengths: Integers) -> Blocks:
 
 
 def compress(centred: Matrix, found: Patterns) -> Compressed:
-    """Return few rows with the same moments as the samples (n, D), minus some point."""
-    rows, lengths = _triangular(_rotated(centred, found), found)
-    cut, D = blocks(lengths), centred.shape[1]
-    B = -len(cut.owner) // BLOCK_MULTIPLE * -BLOCK_MULTIPLE  # rounded up
-    mask = found.mask[np.resize(cut.owner, B)]
-    placed, counts = np.zeros((B * cut.height, D)), np.zeros((B, 1))
-    placed[cut.place], counts[cut.first, 0] = rows, found.counts
-    entries = np.repeat(mask, cut.height, axis=0)
-    return Compressed(placed, entries, mask, counts, np.sqrt(counts))
+    """Return few rows with the same moments as the samples (n, D), minus some point.
 
-
-def _rotated(centred: Matrix, found: Patterns) -> Matrix:
-    """Return the samples sorted by pattern (n, D), reflected within each pattern.
-
-    Let a pattern have ``r^2`` samples with mean m. The Householder reflection that maps
-    the vector of entries ``1 / r`` to the first axis makes the first row ``r m`` and
-    the others ``x_j - m + (x_1 - m) / (r - 1)``.
+    Samples are reflected within each pattern. Let it have ``r^2`` samples with mean m.
+    The Householder reflection that maps the vector of entries ``1 / r`` to the first
+    axis makes the first row ``r m``, and the others ``x_j - m + (x_1 - m) / (r - 1)``.
     """
     rows = np.where(np.isnan(centred), 0.0, centred)[found.order]
     heads, which = np.cumsum(found.counts) - found.counts, found.which[found.order]
@@ -106,7 +92,14 @@ def _rotated(centred: Matrix, found: Patterns) -> Matrix:
     rows -= means[which]
     rows += (rows[heads] / np.where(root > 1.0, root - 1.0, 1.0))[which]
     rows[heads] = root * means
-    return rows
+    rows, lengths = _triangular(rows, found)
+    cut, D = blocks(lengths), centred.shape[1]
+    B = -len(cut.owner) // BLOCK_MULTIPLE * -BLOCK_MULTIPLE  # rounded up
+    mask = found.mask[np.resize(cut.owner, B)]
+    placed, counts = np.zeros((B * cut.height, D)), np.zeros((B, 1))
+    placed[cut.place], counts[cut.first, 0] = rows, found.counts
+    entries = np.repeat(mask, cut.height, axis=0)
+    return Compressed(placed, entries, mask, counts, np.sqrt(counts))
 
 
 def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
@@ -175,10 +168,7 @@ def observed_means(samples: Matrix, axis: int) -> Matrix:
 def remove_entries(
     samples: Matrix, fraction: float, seed: int, together: int = 1
 ) -> Matrix:
-    """Return samples with a fraction of the entries replaced by NaN at random.
-
-    ``together`` consecutive rows lose the same entries; 2 for frames.
-    """
+    """Return samples with NaN at random; ``together`` rows lose the same entries."""
     rng = np.random.default_rng([seed, 1])
     lost = rng.random((len(samples) // together, samples.shape[1])) < fraction
     return np.where(np.repeat(lost, together, axis=0), np.nan, samples)

@@ -1,9 +1,4 @@
-"""Division of samples among nodes; each process loads only its own.
-
->>> import dadmm, numpy as np
->>> [len(rows) for rows in dadmm.shard.split(np.eye(10), 4)]
-[3, 3, 2, 2]
-"""
+"""Division of samples among nodes; each process loads only its own."""
 
 from __future__ import annotations
 
@@ -30,14 +25,6 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
 
     Shares are contiguous and differ by at most one sample; the larger come first.
 
-    Parameters
-    ----------
-    n_samples, n_nodes, i : int
-
-    Returns
-    -------
-    start, stop : int
-
     Examples
     --------
     >>> import dadmm
@@ -54,13 +41,8 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     Parameters
     ----------
     samples : ndarray of shape (n_samples, dimension), or Frame
-    n_nodes : int
     labels : array_like of int, shape (n_samples,), optional
         Node of each sample. Every node needs at least one.
-
-    Returns
-    -------
-    parts : list of ndarray, or of Frame
 
     Examples
     --------
@@ -81,13 +63,11 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
 
 
 def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slice]:
-    """Return the rows of some nodes: even contiguous shares."""
     _check_enough(n_samples, n_nodes, "samples")
     return {i: slice(*bounds(n_samples, n_nodes, i)) for i in nodes}
 
 
 def _shares_by_label(n_samples: int, n_nodes: int, labels: ArrayLike) -> list[Integers]:
-    """Return the rows of each node."""
     numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
     if numbers.shape != (n_samples,):
         wrong = f"labels have shape {numbers.shape} for {n_samples} samples"
@@ -117,11 +97,6 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     ----------
     tracks : ndarray of shape (2 F, N)
         The rows are x and y of one frame after the other.
-    n_nodes : int
-
-    Returns
-    -------
-    parts : list of ndarray
 
     Examples
     --------
@@ -143,12 +118,11 @@ def is_local(source: str) -> bool:
 
 
 def has_node(source: str) -> bool:
-    """Return whether there is a source for each node, named after it."""
+    """Return whether the name of a source has the number of a node."""
     return "{node}" in source or "{rank}" in source
 
 
 def source_of(source: str, node: int) -> str:
-    """Return the source of a node, given one with ``{node}`` or ``{rank}``."""
     return source.replace("{node}", str(node)).replace("{rank}", str(node))
 
 

@@ -8,17 +8,13 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array
-from dadmm.data.frame import Frame, as_texts, check_names, is_numeral, positions
-
-if TYPE_CHECKING:
-    from pyarrow import ChunkedArray
-    from pyarrow.csv import InvalidRow
+from dadmm.data.frame import Arrow, Frame, as_texts, check_names, is_numeral, positions
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # cells without an entry
 MOST_COLUMNS = 100_000
@@ -49,10 +45,7 @@ class Head(NamedTuple):
 
 
 def read_text(file: Path, how: Format, spaces: bool) -> Frame:
-    """Return the table in a text file; cells are separated by a mark or by spaces.
-
-    A column is text if any of its cells is not a number.
-    """
+    """Return the table in a text file; a column with a word is text."""
     try:
         head = _head(file, how, spaces)
         if head is None:
@@ -161,7 +154,7 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
     except ImportError:
         return None
 
-    def judge(row: InvalidRow) -> str:
+    def judge(row: Any) -> str:
         is_empty = not row.text.strip() or row.text.startswith("#")
         return "skip" if is_empty else "error"
 
@@ -184,7 +177,7 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
     return [_parse_arrow(column, how.decimal) for column in table.columns]
 
 
-def _parse_arrow(column: ChunkedArray, decimal: str) -> Array:
+def _parse_arrow(column: Arrow, decimal: str) -> Array:
     """Return the same as `_parse`."""
     import pyarrow
     from pyarrow import compute

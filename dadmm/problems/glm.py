@@ -269,8 +269,7 @@ class LogisticRegression(GeneralisedLinear):
     --------
     >>> import dadmm
     >>> X, y, _ = dadmm.datasets.classification(80, 2, noise_variance=2.0)
-    >>> kind = dadmm.problems.LogisticRegression
-    >>> problems = [kind(X[i::4], y[i::4], alpha=0.25) for i in range(4)]
+    >>> problems = [LogisticRegression(X[i::4], y[i::4], 0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.status, result.solution.round(2)
     ('certified', array([ 0.05, -0.09, -0.39]))
@@ -361,14 +360,6 @@ class PoissonRegression(GeneralisedLinear):
         return forces, unit * np.exp(off)
 
 
-class Chances(NamedTuple):
-    """The probability of each class, for each row of m problems at s points."""
-
-    loss: Matrix  # (m, s, n) minus the log probability of the row's own class
-    chance: Matrix  # (m, s, K, n)
-    rest: Matrix  # (m, s, K, n) 1 - chance, also accurate where it is tiny
-
-
 @dataclass(eq=False, repr=False)
 class MultinomialLogistic(GeneralisedLinear):
     """Logistic regression of several classes (softmax).
@@ -392,8 +383,7 @@ class MultinomialLogistic(GeneralisedLinear):
     >>> import dadmm, numpy as np
     >>> rng, y = np.random.default_rng(0), np.arange(90) % 3
     >>> X = rng.normal(size=(90, 2)) + 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    >>> kind = dadmm.problems.MultinomialLogistic
-    >>> problems = [kind(X[i::4], y[i::4], 3, alpha=0.25) for i in range(4)]
+    >>> problems = [MultinomialLogistic(X[i::4], y[i::4], 3, 0.25) for i in range(4)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
     >>> result.parts(0).coef.round(1)  # a row for each class; they sum to zero
     array([[-0.5, -0.3],
@@ -446,9 +436,9 @@ class MultinomialLogistic(GeneralisedLinear):
         (e_j - e_k) (e_j - e_k)'``, is at least that with q instead of p.
         """
         K, n = self._is_own.shape[2:]
-        found = self._chances(self._fits(theta[None, None]))
+        _, chances, _ = self._chances(self._fits(theta[None, None]))
         moves = radius * self._lengths.reshape(K, n)
-        chance = found.chance[0, 0] * np.exp(-moves - moves.max(axis=0))  # (K, n)
+        chance = chances[0, 0] * np.exp(-moves - moves.max(axis=0))  # (K, n)
         total = np.maximum(chance.sum(axis=0), TINY)
         unit = np.sqrt(chance / total).T  # (n, K)
         # G'G = total diag(chance) - chance chance'
@@ -470,7 +460,8 @@ class MultinomialLogistic(GeneralisedLinear):
         fits = (self._free @ theta).reshape(len(own), -1) @ self._basis[0].T  # (K, n)
         return np.asarray(((fits * own).sum(axis=0) - fits)[~own])
 
-    def _chances(self, fits: Matrix) -> Chances:
+    def _chances(self, fits: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        """Return losses (m, s, n), and p_k and 1 - p_k (m, s, K, n), also if tiny."""
         own = self._is_own
         u = fits.reshape(*fits.shape[:2], *own.shape[2:])
         u = u - (u * own).sum(axis=2, keepdims=True)
@@ -481,10 +472,10 @@ class MultinomialLogistic(GeneralisedLinear):
         others = np.where(is_top, 0.0, sizes).sum(axis=2, keepdims=True)
         rest = np.where(is_top, others, (1.0 + others) - sizes)
         loss = (peak + np.log1p(others))[:, :, 0]
-        return Chances(loss, sizes / (1.0 + others), rest / (1.0 + others))
+        return loss, sizes / (1.0 + others), rest / (1.0 + others)
 
     def _losses(self, fits: Matrix) -> Matrix:
-        return np.asarray((self._weights * self._chances(fits).loss).sum(axis=2))
+        return np.asarray((self._weights * self._chances(fits)[0]).sum(axis=2))
 
     def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
         _, chance, rest = self._chances(fits)
@@ -505,7 +496,7 @@ class MultinomialLogistic(GeneralisedLinear):
         return np.asarray(pulls @ self._maps)
 
     def _hessian(self, model: LocalModel) -> Matrix:
-        chance = self._chances(model.fits).chance[:, 0]  # (m, K, n)
+        chance = self._chances(model.fits)[1][:, 0]  # (m, K, n)
         basis, (m, K, n), q = self._basis, chance.shape, self._basis.shape[2]
         curvature = model.curvature.reshape(m, K, n)
         inner = np.empty((m, K, q, K, q))

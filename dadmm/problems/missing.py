@@ -176,11 +176,10 @@ class IncompletePPCA(PPCA):
         slope = (stats.spread @ H[..., None])[..., 0] - stats.cross
         slope -= shift[:, None] * stats.z_mean
         misfit = self._misfit(W[None], mu[None], stats)[0]
-        return self.layout.pack(
-            W=precision * slope[:, : self.n_components],
-            mu=0.0 if self.zero_mean else -precision * shift,
-            a=0.5 * (misfit - self._entry_count / precision),
-        )
+        of_W = precision * slope[:, : self.n_components]
+        of_mu = 0.0 if self.zero_mean else -precision * shift
+        of_a = 0.5 * (misfit - self._entry_count / precision)
+        return self.layout.pack(W=of_W, mu=of_mu, a=of_a)
 
     def moment(self, theta: Vector) -> Matrix:
         """Return the mean over the columns of ``E sum z z'`` at ``theta``, (M, M)."""
@@ -214,7 +213,7 @@ class IncompletePPCA(PPCA):
         spread += shared
         spread -= (self._observed * shift)[..., None] * shift[..., None, :]
         cross = data.rows.mT @ z
-        best = _solve(spread + self._unobserved_eye, cross)
+        best = np.linalg.solve(spread + self._unobserved_eye, cross[..., None])[..., 0]
         misfit = z @ best.mT
         misfit[first_rows] -= data.roots * np.vecdot(shift, best)[..., None, :]
         np.subtract(data.rows, misfit, out=misfit)
@@ -253,7 +252,8 @@ class IncompletePPCA(PPCA):
             moment = moment[..., :M] - total[..., :M, M]
             total = total[..., :M, :M]
         total = total + pull[..., None] * self._eye
-        W_new[...] = _solve(total, moment + pull * held_W)
+        moment = (moment + pull * held_W)[..., None]
+        W_new[...] = np.linalg.solve(total, moment)[..., 0]
 
         if self.zero_mean:
             mu_new[...] = 0.0
@@ -313,8 +313,7 @@ class IncompletePPCA(PPCA):
         shift = self.mean[..., None, :] - mu
         shift -= np.vecdot(H, stats.z_mean[..., None, :, :])
         between = ((shift * shift) @ self._observed)[..., 0]
-        found: Vector = with_axes(stats.floor, 1) + drift + between
-        return found
+        return np.asarray(with_axes(stats.floor, 1) + drift + between)
 
 
 def _weighted_sums(weights: Matrix, matrices: Matrix) -> Matrix:
@@ -322,11 +321,6 @@ def _weighted_sums(weights: Matrix, matrices: Matrix) -> Matrix:
     *lead, B, k, _ = matrices.shape
     flat = weights @ matrices.reshape(*lead, B, k * k)
     return np.asarray(flat.reshape(*lead, -1, k, k))
-
-
-def _solve(A: Matrix, b: Matrix) -> Matrix:
-    """Return the solutions of systems (..., k, k), one for each row of b (..., k)."""
-    return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
 
 
 PPCA.with_gaps = IncompletePPCA

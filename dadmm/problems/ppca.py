@@ -146,8 +146,7 @@ class PPCA:
     @property
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
-        shape = self.factor.shape
-        return shape, self.n_components, self.zero_mean, self._log_unit
+        return self.factor.shape, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
@@ -203,11 +202,9 @@ class PPCA:
         shift = self.mean - mu - W @ stats.z_mean
         slope = W @ stats.spread - stats.cross.T - n * np.outer(shift, stats.z_mean)
         misfit = self._misfit(W[None], mu[None], stats)[0]
-        return self.layout.pack(
-            W=precision * slope,
-            mu=0.0 if self.zero_mean else -precision * n * shift,
-            a=0.5 * (misfit - self._entry_count / precision),
-        )
+        of_mu = 0.0 if self.zero_mean else -precision * n * shift
+        of_a = 0.5 * (misfit - self._entry_count / precision)
+        return self.layout.pack(W=precision * slope, mu=of_mu, a=of_a)
 
     def moment(self, theta: Vector) -> Matrix:
         """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
@@ -279,9 +276,7 @@ class PPCA:
         for count, squares, w, c, most in cases:
             b = 0.5 * squares - w * c
             root = math.sqrt(b * b + 2.0 * w * count)
-            a = (
-                count / (b + root) if b > 0.0 else (root - b) / (2.0 * w)
-            )  # no cancelling
+            a = count / (b + root) if b > 0.0 else (root - b) / (2.0 * w)
             if a > most:  # the noise is as small as the rounding errors of the samples
                 raise ZeroDivisionError("the noise variance is zero")
             found.append(a)
@@ -297,8 +292,9 @@ class PPCA:
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = with_axes(0.5 * self._entry_count, 1)
         constant = LOG_2PI + 2.0 * self._log_unit
-        found: Vector = fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
-        return found
+        return np.asarray(
+            fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
+        )
 
     def neg_log_likelihood(self, theta: Vector) -> Scalars:
         """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14)."""
@@ -306,7 +302,6 @@ class PPCA:
         return expected - self._entropy(theta)
 
     def _entropy(self, theta: Vector) -> Scalars:
-        """Return the entropy of the latent variables of all samples at ``theta``."""
         W, _, a = self.layout.views(theta)
         M, a = self.n_components, as_scalar(a)
         inner = W.mT @ W + self._eye / with_axes(a, 2)
@@ -325,8 +320,7 @@ class PPCA:
         off = W - stats.best.mT[..., None, :, :]
         drift = inner_product(off @ stats.spread[..., None, :, :], off)
         between = with_axes(self.count, 1) * np.vecdot(shift, shift)
-        found: Vector = with_axes(stats.floor, 1) + drift + between
-        return found
+        return np.asarray(with_axes(stats.floor, 1) + drift + between)
 
 
 class Axes(NamedTuple):
@@ -350,22 +344,17 @@ class LogLengthPPCA:
     turn the component out of the column space of W, but of about 2 N / l^2 along those
     that change its length. With one penalty for both, lengths are found slowly. The
     coordinates are ``V = U g(l) R'``, where ``W = U l R'`` is the singular value
-    decomposition, with
+    decomposition, and g(l) is l up to the knee k, and ``k + sqrt(2) log(l / k)``
+    beyond. If k is near the lengths, both curvatures are about N. A rotation of the
+    columns of W is the same rotation of the columns of V.
 
-        g(l) = l for l <= k,    g(l) = k + sqrt(2) log(l / k) for l > k
-
-    for the knee k, at least sqrt(2). If k is near the lengths, both curvatures are
-    about N. A rotation of the columns of W is the same rotation of the columns of V.
-
-    No step makes a component longer than ``longest``, at least the knee. ``a_scale`` is
-    the layout's scale of the part a, and ``plain`` a PPCA with zero mean.
+    ``plain`` has zero mean, ``knee`` is at least sqrt(2), ``longest``, at least the
+    knee, is the most that a step reaches, and ``a_scale`` the layout's scale of a.
     """
 
-    def __init__(
-        self, plain: PPCA, knee: float, longest: float, a_scale: float
-    ) -> None:
-        self.plain, self.knee, self.longest = plain, knee, longest
-        self.a_scale = a_scale
+    def __init__(self, plain: PPCA, knee: float, longest: float, a_scale: float):
+        self.plain, self.knee = plain, knee
+        self.longest, self.a_scale = longest, a_scale
         self._most = knee + ROOT * math.log(longest / knee)  # of the lengths of V
         self.layout = Layout(plain.layout.shapes, scales={"a": a_scale})
 
@@ -424,8 +413,7 @@ class LogLengthPPCA:
         power = 1.0 if out else -1.0
         even, odd = 0.5 * (within + within.mT), 0.5 * (within - within.mT)
         found = even * quotient**power + odd * turning**power
-        mapped: Matrix = (axes.left @ found + beyond * leaving**power) @ axes.right
-        return mapped
+        return np.asarray((axes.left @ found + beyond * leaving**power) @ axes.right)
 
     def gradient(self, theta: Vector) -> Vector:
         found: Vector = self.plain.gradient(self.outside(theta))
@@ -437,8 +425,7 @@ class LogLengthPPCA:
         return self.plain.expect(self.outside(theta))
 
     def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
-        found: Vector = self.plain.objectives(self.outside(thetas), stats)
-        return found
+        return self.plain.objectives(self.outside(thetas), stats)
 
     def neg_log_likelihood(self, theta: Vector) -> Scalars:
         return self.plain.neg_log_likelihood(self.outside(theta))

@@ -71,13 +71,11 @@ class StructureFromMotion(PPCA):
     def init(self, rng: np.random.Generator) -> Vector:
         if self.start == "random":
             return super().init(rng)
-        x, y, third = self._first_frame()
-        W = np.column_stack([x + 0.1, y + 0.1, third])
+        x, y = _first_seen(self.rows[0::2]) + 0.1, _first_seen(self.rows[1::2]) + 0.1
+        lost = self.free_offsets and len(self.rows) > 2
+        third = _first_seen(self.rows[-2::-2]) if lost else np.ones(len(x))
+        W = np.column_stack([x, y, third])
         return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
-
-    def _first_frame(self) -> tuple[Vector, Vector, Vector]:
-        x, y = self.rows[:2]
-        return x, y, np.ones_like(x)
 
     def _moved(self, mean: Vector | float, unit: float) -> Self:
         found = super()._moved(mean, unit)
@@ -112,11 +110,6 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
     free_offsets = True
     standardised = IncompletePPCA.standardised
-
-    def _first_frame(self) -> tuple[Vector, Vector, Vector]:
-        x, y = _first_seen(self.rows[0::2]), _first_seen(self.rows[1::2])
-        third = _first_seen(self.rows[-2::-2]) if len(self.rows) > 2 else 1.0 + 0.0 * x
-        return x, y, third
 
 
 def _first_seen(rows: Matrix) -> Vector:

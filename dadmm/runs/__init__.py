@@ -1,6 +1,4 @@
-"""Runs on disk: their settings, and the files of a run's folder.
+"""Runs on disk: their settings, flags and TOML keys, and the files of their folders.
 
-It holds the settings with their flags and TOML keys, writes and merges the files of all
-processes, locks a folder, and reads runs back. It may import `core`, `graphs`, `data`,
-`problems`, `penalty`, `comm`, `admm` and `solver`.
+It may import `core`, `graphs`, `data`, `problems`, `penalty`, `comm`, `admm`, `solver`.
 """

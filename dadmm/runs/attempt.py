@@ -11,22 +11,20 @@ from typing import NamedTuple
 from dadmm.core import files
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig
-from dadmm.runs.folder import LOCK, RunFolder
+from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig, flag
+from dadmm.runs.folder import FAILURE, LOCK, RunFolder
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.checkpoint import complete
 
-FAILURE = "failure.txt"  # a sentence about a failed run; the next start removes it
-FAILED = "failed with code"  # the first words of that sentence
+FAILED = "failed with code"  # the first words of `FAILURE`
 ENDED = ("converged", "no_minimum", "max_iter")  # of a run that was not interrupted
 LABELS = {"max_iter": "not converged", "no_minimum": "no minimum"}
 
 
 class Progress(NamedTuple):
-    """How far a run is: its status, iterations, and summary if it has results.
+    """How far a run is; "converged" is any result that is not "not converged".
 
     The status is one of `ENDED`, "missing", "unfinished", "interrupted" or "failed".
-    "converged" is any status of a result but "not converged" and "max_iter".
     """
 
     status: str
@@ -58,16 +56,15 @@ class Progress(NamedTuple):
 
 def read_progress(folder: Path) -> Progress:
     """Return how far the run in a folder is; there may be none."""
-    if has_failed(folder):
-        return Progress("failed", last_checkpoint(folder))
-    if files.kind(folder / "summary.json") != "none":
+    failed = has_failed(folder)
+    if not failed and files.kind(folder / "summary.json") != "none":
         run = StoredRun.read(folder)
         reason = "converged" if run.summary.get("converged") else run.entry("reason")
         status = reason if reason in ENDED else "interrupted"
         return Progress(status, run.entry("iterations"), run.summary)
-    if not has_begun(folder):
+    if not failed and not has_begun(folder):
         return Progress("missing")
-    return Progress("unfinished", last_checkpoint(folder))
+    return Progress("failed" if failed else "unfinished", last_checkpoint(folder))
 
 
 def has_begun(folder: Path) -> bool:
@@ -114,16 +111,12 @@ def check_same_settings(wanted: RunConfig, folder: Path, ranks: int) -> None:
 
 def plan_attempt(
     given: CommandLine,
-    arguments: list[str],
-    folder: Path,
+    arguments: list[str],  # of ``dadmm run``, whose content is `given`
+    folder: Path,  # of the run
     ranks: int,
-    requeued: bool = False,
+    requeued: bool = False,  # whether ``--overwrite`` was applied at an earlier start
 ) -> list[str] | None:
-    """Return the arguments that start or resume a run; None if it is done.
-
-    `arguments` are for ``dadmm run``, `given` is their content, and `folder` is the
-    run's. A `requeued` job has applied ``--overwrite`` at an earlier start.
-    """
+    """Return the arguments that start or resume a run; None if it is done."""
     wanted = given.config
     if RunFolder.is_live(folder):
         raise ConfigError(
@@ -145,11 +138,8 @@ def plan_attempt(
     if ":" in wanted.problem:
         again += ["--problem", wanted.problem]
     for name, value in wanted.applied().items():
-        flag = name.replace("_", "-")
-        if name not in FREE - UNCHANGED or value is None:
-            continue
-        if isinstance(value, bool):
-            again.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            again.append(f"--{flag}={value}")
+        if name in FREE - UNCHANGED and isinstance(value, bool):
+            again.append(flag(name if value else f"no_{name}"))
+        elif name in FREE - UNCHANGED:
+            again.append(f"{flag(name)}={value}")
     return again

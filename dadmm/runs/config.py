@@ -1,11 +1,14 @@
-"""A checked configuration of a run, read from a command line or a TOML file."""
+"""A checked configuration of a run, read from flags and TOML files."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,14 +16,18 @@ from typing import Any, NamedTuple
 from dadmm import penalty
 from dadmm.comm.sending import check_drop
 from dadmm.core import files
+from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
 from dadmm.core.documents import Table, read_toml, toml_value
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.schema import check_fields
+from dadmm.core.schema import check_fields, from_text, from_toml
+from dadmm.core.version import __version__
 from dadmm.data.shard import has_node
+from dadmm.graphs import topology
+from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PROBLEMS, builder
-from dadmm.runs import flags, settings
-from dadmm.runs.settings import Settings, column_names, takes
+from dadmm.runs import settings
+from dadmm.runs.settings import PROBLEM, Settings, column_names, takes
 from dadmm.solver.options import Record, grouped
 from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
 
@@ -30,6 +37,11 @@ UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked 
 PER_RANK = settings.names("per_rank")  # settings in which ranks may differ
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
 MOST_SHOWN = 50  # nodes up to which a demonstration records edges
+COMMON = "most used"  # the first topic of --help
+OF_TABLES = ("weight", "on_missing")  # that the short help has, too
+PRESETS = {  # settings that have a name
+    file.stem: file for file in sorted(Path(__file__).parent.glob("presets/*.toml"))
+}
 
 
 class CommandLine(NamedTuple):
@@ -69,35 +81,34 @@ class RunConfig(Settings):
                     f"{item.name} cannot be used with {self.problem} and these data; "
                     f"it is for {suited}"
                 )
-        keeps = self.is_plugin or self.has_subspace
-        if self.on_missing == "keep" and not keeps:
-            raise ConfigError(
-                f"on_missing keep cannot be used with {self.problem}, which needs all "
-                "entries; choose error, drop or mean"
+        tracks, M = self.traits.tracks, self.traits.components
+        wrong = ""
+        if self.on_missing == "keep" and not self._keeps_gaps:
+            wrong = f"on_missing keep cannot be used with {self.problem}, which needs "
+            wrong += "all entries; choose error, drop or mean"
+        elif self.labels and (tracks or has_node(str(self.data))):
+            wrong = "labels cannot be used with one file per node, nor with sfm; leave "
+            wrong += "out --labels"
+        elif tracks and self.n_components not in (None, M):
+            wrong = (
+                f"n_components must be {M} for {self.problem}, got {self.n_components}"
             )
-        if self.labels and (self.traits.tracks or has_node(str(self.data))):
-            raise ConfigError(
-                "labels cannot be used with one file per node, nor with sfm; leave out "
-                "--labels"
+        elif not self.summaries and self.coordinates in ("metric", "units"):
+            wrong = (
+                f"coordinates must be raw with --no-summaries, got {self.coordinates}"
             )
-        M = self.traits.components
-        if self.traits.tracks and self.n_components not in (None, M):
-            raise ConfigError(
-                f"n_components must be {M} for {self.problem}, got "
-                f"{self.n_components!r}"
-            )
-        if not self.summaries:
-            if self.coordinates in ("metric", "units"):
-                raise ConfigError(
-                    f"coordinates must be raw with --no-summaries, got "
-                    f"{self.coordinates}"
-                )
-            self.coordinates = "raw"
-        if self.init == "merged" and self.coordinates == "raw":
-            raise ConfigError(
-                "init merged cannot be used with --coordinates raw or --no-summaries; "
-                "leave out one of them"
-            )
+        elif self.init == "merged" and (
+            self.coordinates == "raw" or not self.summaries
+        ):
+            wrong = "init merged cannot be used with --coordinates raw or "
+            wrong += "--no-summaries; leave out one of them"
+        if wrong:
+            raise ConfigError(wrong)
+
+    @property
+    def _keeps_gaps(self) -> bool:
+        """Whether the problem can have missing entries; one of yours may."""
+        return self.is_plugin or self.has_subspace
 
     def _set_defaults(self) -> None:
         """Set defaults that depend on the problem, the data and the scheme."""
@@ -109,14 +120,14 @@ class RunConfig(Settings):
             # a node's file may exist only on the host of its rank
             "placement": "blocks" if has_node(self.data or "") else "hosts",
         }
+        if not self.summaries:
+            self.coordinates = "raw"
         if drawn and self.has_subspace and not self.missing_fraction:
             usual["init"] = "independent"  # as in the paper's synthetic experiment
         if not synthetic and not self.traits.tracks:
-            keeps = self.is_plugin or self.has_subspace
-            usual["on_missing"] = "keep" if keeps else "error"
-        for name in penalty.schemes.BUDGET:
-            if name in scheme.uses:
-                usual[name] = getattr(scheme, name)
+            usual["on_missing"] = "keep" if self._keeps_gaps else "error"
+        for name in set(penalty.schemes.BUDGET).intersection(scheme.uses):
+            usual[name] = getattr(scheme, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
             if takes(self.problem, "n_components"):
@@ -134,7 +145,6 @@ class RunConfig(Settings):
         self._set({"n_samples": n_samples, "record_edges": shows})
 
     def _set(self, defaults: Table) -> None:
-        """Set the settings that are None."""
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -147,6 +157,30 @@ class RunConfig(Settings):
     def records(self, n_nodes: int) -> bool:
         """Return whether history.csv has the rows of so many nodes."""
         return Record(self.record).records_nodes(n_nodes)
+
+    @property
+    def names_graphs(self) -> bool:
+        """Whether all graphs are known by name, and none is a file."""
+        no_file = topology.GRAPHS.keys() >= set(self.topology.split(","))
+        return no_file and not self.schedule.endswith(".csv")
+
+    def build_graph(
+        self, n_nodes: int | None
+    ) -> tuple[topology.Topology, Schedule | None]:
+        """Return the graph, and the schedule of its edges unless all are used."""
+        names, seed = self.topology.split(","), self.topology_seed
+        if n_nodes is None and not topology.GRAPHS.keys().isdisjoint(names):
+            n_nodes = self.traits.nodes
+        if len(names) == 1:
+            graph = topology.build(names[0], n_nodes, seed)
+            return graph, Schedule.named(graph, self.schedule, seed)
+        if self.schedule != "static":
+            raise ConfigError(
+                f"schedule {self.schedule} cannot be used with several graphs, "
+                f"{self.topology}, which take turns; leave out --schedule"
+            )
+        schedule = Schedule.build(names, n_nodes, seed)
+        return schedule.union, schedule
 
     def plan(self, able: Abilities | None = None) -> Plan:
         """Return the plan of a run of problems with these abilities.
@@ -207,16 +241,16 @@ class RunConfig(Settings):
     def from_toml(cls, path: str | Path) -> Table:
         """Return the settings of a TOML file, of the right types."""
         table = read_toml(path)
-        return {k: flags.typed(k, v, str(path)) for k, v in table.items()}
+        return {k: typed(k, v, str(path)) for k, v in table.items()}
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> CommandLine:
         """Return the checked content of a command line."""
-        given = flags.parse(argv)
-        config, dry = given.pop("config", None), given.pop("dry_run", False)
-        resume, trust = given.pop("resume", None), given.pop("trust", False)
+        given = parse(argv)
+        config, resume = given.pop("config", None), given.pop("resume", None)
+        dry, trust = given.pop("dry_run", False), given.pop("trust", False)
         run = None if resume is None else Path(resume)
-        file = None if config is None else flags.find_settings(config)
+        file = None if config is None else find_settings(config)
         if run is not None:
             barred = "--config" if file else "--overwrite" * given.get("overwrite", 0)
             if barred:
@@ -295,3 +329,149 @@ def check_harmless(table: Table, given: Table, file: str) -> None:
             f"{file} asks for overwrite, and a file may not ask to remove results; "
             "give --overwrite on the command line, or add --trust"
         )
+
+
+def find_settings(name: str) -> Path:
+    """Return the TOML file that ``--config`` means.
+
+    A name without a folder is a preset, unless the current folder has this file.
+    """
+    given = Path(name)
+    if given.name != name or os.path.exists(given):
+        return given
+    if name not in PRESETS:
+        raise ConfigError(
+            f"--config {name!r} is neither a file in this folder nor a preset; give "
+            f"the path of a TOML file, or one of {', '.join(PRESETS)}"
+        )
+    return PRESETS[name]
+
+
+def typed(name: str, value: Any, source: str) -> Any:
+    """Return a TOML value as its setting's type."""
+    types = {item.name: str(item.type) for item in fields(Settings)}
+    if name not in types:
+        hint = _closest(name, types, "TOML keys are the flags, with underscores")
+        raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
+    if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
+        return json.dumps(value, default=str)
+    return from_toml(f"{source}: {name}", value, types[name])
+
+
+def _closest(word: str, known: Iterable[str], otherwise: str) -> str:
+    import difflib  # only where something is wrong
+
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {close[0]}?" if close else otherwise
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def in_flags(error: object) -> str:
+    """Return an error of a command; a setting at its start is written as its flag."""
+    said = r"must|cannot|is|needs|merged|matchings|keep|=|'"  # after the name
+    first = re.match(rf"(\w+)(?= ({said}))", str(error))
+    if first is None or first[1] not in Settings.__dataclass_fields__:
+        return str(error)
+    return flag(first[1]) + str(error)[first.end() :]
+
+
+def parse(argv: Sequence[str]) -> Table:
+    """Return the values of a command line by name, ``config`` and others included."""
+    parser = _parser()
+    if {"-h", "--help"} & {*argv}:
+        _shorten(parser, argv)
+    given, unknown = parser.parse_known_args(argv)
+    if unknown:
+        first = unknown[0].partition("=")[0]
+        known = [name for action in parser._actions for name in action.option_strings]
+        otherwise = "--help lists what is allowed"
+        if not first.startswith("-"):
+            otherwise += "; quote a value that has * or spaces"
+        hint = _closest(first, known, otherwise)
+        raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
+    return vars(given)
+
+
+def _parser() -> Parser:
+    """Return the parser, with common flags first and the others by topic."""
+    parser = Parser(
+        "run",
+        "Fit one model over a network of nodes. A rank of MPI has one node, or several "
+        "with --nodes.",
+        usage="%(prog)s [options]",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    groups: Table = {}
+    for item in sorted(fields(Settings), key=lambda item: not item.metadata["common"]):
+        topic = COMMON if item.metadata["common"] else item.metadata["group"]
+        if topic not in groups:
+            groups[topic] = parser.add_argument_group(topic)
+        _add(groups[topic], item)
+    free = [flag(item.name) for item in fields(Settings) if item.name in FREE]
+    known = ", ".join(PRESETS)
+    groups[COMMON].add_argument(
+        "--config", metavar="FILE", help=f"settings as TOML, or a preset: {known}"
+    )
+    add = parser.add_argument_group("other").add_argument
+    add("--resume", metavar="RUN", help="resume the run in this folder, with its "
+        f"settings; these may change: {', '.join(free)}; the next resume keeps them",
+    )  # fmt: skip
+    add("--dry-run", action="store_true", help="print the settings as TOML and the "
+        "data that would leave a node; then exit")  # fmt: skip
+    add("--trust", action="store_true", help="trust the settings file (of --config, or "
+        "of the run to resume): it may name a problem or a scheme as "
+        "package.module:Class, whose code is then run, and set overwrite")  # fmt: skip
+    add("--version", action="version", version=f"dadmm {__version__}")
+    add("-h", "--help", action="help", help="print the settings that matter for the "
+        "given --problem and --data; then exit")  # fmt: skip
+    add("--help-all", action="help", help="print all settings; then exit")
+    return parser
+
+
+def _add(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
+    """Add the flag of a setting."""
+    text, types = item.metadata["help"].replace("%", "%%"), str(item.type)
+    if item.default not in (None, False, True) or item.name.endswith("seed"):
+        text += f" (default: {item.default})"
+    if types.startswith("bool"):
+        action = argparse.BooleanOptionalAction
+        group.add_argument(flag(item.name), action=action, help=text)
+        return
+    choices = item.metadata["choices"]
+    metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
+
+    def read(text: str) -> int | float | str:
+        try:
+            return from_text(text, types)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    group.add_argument(flag(item.name), type=read, metavar=metavar, help=text)
+
+
+def _shorten(parser: Parser, argv: Sequence[str]) -> None:
+    """Leave out of the help what does not fit the problem and data of a command."""
+    words = dict(zip(argv, [*argv[1:], ""], strict=True))
+    words |= dict(word.split("=", 1) for word in argv if "=" in word)
+    run = Settings(problem=words.get("--problem", "ppca"), data=words.get("--data"))
+    shown = {"config", "help", "help_all"}
+    for item in fields(Settings):
+        facts = item.metadata
+        usual = facts["common"] or facts["group"] == PROBLEM or item.name in OF_TABLES
+        fits = not facts["argument"] or takes(run.problem, facts["argument"])
+        if item.name == "problem_settings":
+            fits = run.is_plugin
+        elif facts["argument"] in ("y", "sample_weight"):
+            fits = fits and run.data is not None
+        if usual and fits and facts["applies"](run):
+            shown.add(item.name)
+    for action in parser._actions:
+        if action.dest not in shown:
+            action.help = argparse.SUPPRESS
+    parser.epilog = f"--help-all has all {len(fields(Settings))} settings."

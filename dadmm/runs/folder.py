@@ -2,8 +2,7 @@
 
 A run removes and replaces the files that ``manifest.json`` lists, and no others. In a
 listed name, ``*`` is the number of an iteration, and ``#`` the number of a node or a
-rank, both below the number of nodes. A file is written as a draft first,
-``.name.draft``, which belongs to the run too.
+rank, both below the number of nodes. A file's draft, ``.name.draft``, is the run's too.
 """
 
 from __future__ import annotations
@@ -30,16 +29,8 @@ from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import COUNT, OBJECT, TEXT, check_entries, choice, list_of
 from dadmm.graphs.topology import Integers
-from dadmm.runs.row_files import (
-    EDGES,
-    PARTS,
-    RowFiles,
-    history_header,
-    iteration,
-    merged,
-    thinned,
-    write_rows,
-)
+from dadmm.runs import row_files
+from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, thinned
 from dadmm.solver.rows import Observe
 
 MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", "checkpoints"
@@ -67,6 +58,7 @@ ENTRIES = {  # of the manifest
 NUMBER = re.compile(r"(?<=-)[0-9]{5,9}(?=\.)")
 ITERATION = re.compile(r"[0-9]{8,18}")
 COMPONENT = re.compile(r"part-[0-9]{5,9}")
+REWRITTEN = (f"{PARTS}/", "summary.json", "model.json", "imputed-")  # at a resume
 KEEP = "a run is resumed in its own folder, so make it writable"
 NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
@@ -78,6 +70,15 @@ def names_of_nodes(nodes: Sequence[int]) -> str:
     return " ".join(
         "-".join(map(str, sorted({int(part[0]), int(part[-1])}))) for part in parts
     )
+
+
+class Entry(NamedTuple):
+    """A file or folder in the folder of a run."""
+
+    path: str  # relative to it
+    name: str  # in the manifest
+    kind: str  # see `files.kind`
+    is_place: bool  # whether a run has a folder there
 
 
 class RunFolder:
@@ -129,7 +130,7 @@ class RunFolder:
                 self.earlier.clear_components()
                 self.earlier.clear()
             self.add(OF_RUN)
-            self._make_parts()
+            (self.path / PARTS).mkdir(exist_ok=True)
 
     @classmethod
     def _find_earlier(
@@ -162,7 +163,6 @@ class RunFolder:
             ) from None
         try:
             found = json.loads(text if len(text) <= LARGEST else "")
-            OBJECT.check("it", found)
             check_entries(found, ENTRIES)
         except (ValueError, RecursionError) as error:
             raise OutputError(
@@ -192,19 +192,34 @@ class RunFolder:
     def check(self, names: Collection[str], n_nodes: int) -> None:
         """Raise if a name of a run of so many nodes exists and is not of this run."""
         own = {entry.path for entry in self._entries() if entry.name in self.names}
-        for path, name, kind, is_place in _entries(self.path, n_nodes):
-            if name not in names:
-                continue
-            is_own = path in own or is_place
-            if not is_own or kind != ("folder" if is_place else "file"):
+        for path, name, kind, is_place in self._entries(n_nodes):
+            fits = kind == "folder" if is_place else kind == "file" and path in own
+            if name in names and not fits:
                 raise OutputError(
                     f"{self.path / path} is a {kind} that is not of the run in "
                     f"{self.path}, which would write there; move it away, or choose "
                     "another folder"
                 )
 
-    def _entries(self) -> Iterator[Entry]:
-        return _entries(self.path, self.n_nodes)
+    def _entries(self, n_nodes: int = -1, place: str = "") -> Iterator[Entry]:
+        """Yield what is in the folder, as a run of so many nodes would name it."""
+        in_states = place == f"{CHECKPOINTS}/"
+        n_nodes = self.n_nodes if n_nodes < 0 else n_nodes
+        with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
+            for entry in entries:
+                path, kind = place + entry.name, files.kind(entry.path)
+                if path in (PARTS, CHECKPOINTS) or (
+                    in_states and ITERATION.fullmatch(entry.name)
+                ):
+                    yield Entry(path, place if in_states else f"{path}/", kind, True)
+                    if kind == "folder":
+                        yield from self._entries(n_nodes, f"{path}/")
+                    continue
+                own = re.sub(r"\.(.+)\.draft", r"\1", entry.name)
+                if (number := NUMBER.search(own)) and int(number[0]) < n_nodes:
+                    own = NUMBER.sub("#", own)
+                above = re.sub(r"(?<=/)[0-9]+(?=/)", "*", place)
+                yield Entry(path, above + own, kind, False)
 
     def clear(self, chosen: Callable[[str], bool] = lambda path: True) -> None:
         """Remove the listed files and folders whose paths are chosen."""
@@ -265,7 +280,7 @@ class RunFolder:
 
     @staticmethod
     def is_live(path: Path) -> bool | None:
-        """Return whether a run is at work in a folder; None if that is not known."""
+        """Return whether a run is at work in a folder; None if it is not known."""
         try:
             handle = files.open_plain(path / LOCK, flags=os.O_RDWR)
         except OSError:
@@ -282,18 +297,18 @@ class RunFolder:
     ) -> None:
         """Prepare the folder for a run that continues after iteration ``start``.
 
-        Rows up to then are merged into one file, those of multiples of ``step``. Later
-        ones are removed: the run computes them again. ``n_edges`` is None if edges are
-        not recorded.
+        Rows up to then are merged, those of multiples of ``step``. Later ones are
+        removed: the run computes them again. Without rows of edges ``n_edges`` is None.
         """
         with writing(self.path, KEEP):
             self._check_rows()
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
-            self._make_parts()
-            self._merge_up_to(start, "history", history_header(observe), n_rows, step)
+            (self.path / PARTS).mkdir(exist_ok=True)
+            header = row_files.history_header(observe)
+            self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:
-                self._merge_up_to(start, "edges", EDGES, n_edges, step)
+                self._merge_up_to(start, "edges", row_files.EDGES, n_edges, step)
             self.save()
             self.clear_components()
             self.clear(lambda path: path.startswith(REWRITTEN))
@@ -302,17 +317,13 @@ class RunFolder:
         """Raise if merged rows are not as they were written."""
         for name, checksum in self.checksums.items():
             whole = self.path / name
-            if files.kind(whole) != "none" and checksum != (
-                f"{zlib.crc32(files.read(whole)):08x}"
-            ):
+            if files.kind(whole) == "none":
+                continue
+            if checksum != f"{zlib.crc32(files.read(whole)):08x}":
                 raise OutputError(
                     f"the rows in {whole} are damaged, or were changed since the run "
                     "wrote them; restore the file, or start a new run"
                 )
-
-    def _make_parts(self) -> None:
-        with suppress(FileExistsError):
-            (self.path / PARTS).mkdir()
 
     def _merge_up_to(
         self, start: int, kind: str, header: Sequence[str], n_rows: int, step: int
@@ -334,7 +345,8 @@ class RunFolder:
             if found == n_rows:
                 with files.replacing(whole) as draft:
                     kept = thinned(early(parts), header, step, {start})
-                    self.checksums[whole.name] = write_rows(draft, header, kept)
+                    code = row_files.write_rows(draft, header, kept)
+                self.checksums[whole.name] = code
                 return
         raise OutputError(
             f"some rows of {self.path} up to iteration {start} are missing; restore "
@@ -356,8 +368,7 @@ class RunFolder:
         """Write ranks.csv, by which the launch command identifies failed ranks.
 
         Also tell it the folder's path. ``processes`` has the host and process number of
-        each rank, and ``hosts`` the rank of each node; None for a run without MPI,
-        which has no file.
+        each rank, and ``hosts`` the rank of each node, None without MPI and the file.
         """
         if hosts is not None:
             lines = ["rank,nodes,host,pid"]
@@ -415,8 +426,10 @@ class RunFolder:
                 if nodes is not None:
                     parts = [self.path / part(i) for i in sorted(ranks)]
                 with files.replacing(whole) as draft:
-                    lines = rows.thinned(merged(parts, whole), header)
-                    sums[whole.name] = write_rows(draft, header, lines, nodes)
+                    lines = thinned(
+                        merged(parts, whole), header, rows.step, {rows.last}
+                    )
+                    sums[whole.name] = row_files.write_rows(draft, header, lines, nodes)
                 done |= {f"{PARTS}/{path.name}" for path in parts}
                 done |= set(map(part, lost if home == self.path else ()))
             old = CHECKPOINTS if is_over else None
@@ -424,10 +437,6 @@ class RunFolder:
             there = {entry.name for entry in own._entries()} | {FAILURE}
             own.names, own.checksums = own.names & there, sums
             own.save()
-
-
-# what a resumed run writes again
-REWRITTEN = (f"{PARTS}/", "summary.json", "model.json", "imputed-")
 
 
 def write_results(
@@ -474,32 +483,3 @@ def _fresh(stem: Path) -> Path:
         f"{stem} exists, and so do {stem}-2 to {stem}-9999; remove some of them, or "
         "choose another --out"
     )
-
-
-class Entry(NamedTuple):
-    """A file or folder in the folder of a run."""
-
-    path: str  # relative to it
-    name: str  # in the manifest
-    kind: str  # see `files.kind`
-    is_place: bool  # whether a run has a folder there
-
-
-def _entries(folder: Path, n_nodes: int, place: str = "") -> Iterator[Entry]:
-    """Yield what is in the folder of a run of so many nodes, and below a ``place``."""
-    in_states = place == f"{CHECKPOINTS}/"
-    with suppress(FileNotFoundError), os.scandir(folder / place) as entries:
-        for entry in entries:
-            path, kind = place + entry.name, files.kind(entry.path)
-            if path in (PARTS, CHECKPOINTS) or (
-                in_states and ITERATION.fullmatch(entry.name)
-            ):
-                yield Entry(path, place if in_states else f"{path}/", kind, True)
-                if kind == "folder":
-                    yield from _entries(folder, n_nodes, f"{path}/")
-                continue
-            own = re.sub(r"\.(.+)\.draft", r"\1", entry.name)
-            if (number := NUMBER.search(own)) and int(number[0]) < n_nodes:
-                own = NUMBER.sub("#", own)
-            above = re.sub(r"(?<=/)[0-9]+(?=/)", "*", place)
-            yield Entry(path, above + own, kind, False)

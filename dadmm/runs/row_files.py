@@ -1,8 +1,7 @@
 """Files of rows: each process appends to a part, and the parts are merged.
 
-A part has its rows in order of iteration. A line has the iteration, the key of the row
-(a node, or the two nodes of an edge), the columns, and a checksum. A merged file has
-one checksum, in the manifest.
+A line of a part has the iteration, the key of the row (a node, or the two nodes of an
+edge), the columns, and a checksum. A merged file has one checksum, in the manifest.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, compress, takewhile
+from itertools import chain, compress, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -25,14 +24,7 @@ from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.rows import (
-    EDGE_COLUMNS,
-    NODE_COLUMNS,
-    EdgeRows,
-    Mask,
-    NodeRows,
-    Observe,
-)  # fmt: skip
+from dadmm.solver.rows import EDGE_COLUMNS, NODE_COLUMNS, EdgeRows, NodeRows, Observe
 
 if TYPE_CHECKING:
     from dadmm.runs.folder import RunFolder
@@ -41,13 +33,13 @@ PARTS = "parts"  # the folder of the part files
 MOST_BYTES = 50_000_000  # of history.csv, and of edges.csv; then rows are thinned
 NODE_BYTES, EDGE_BYTES = 280, 80  # of a row, about
 ADDED = ("messages", "bytes", *(name for name in NODE_COLUMNS if "_seconds" in name))
-NODE_KEYS, EDGE_KEYS = ("iteration", "node"), ("iteration", "i", "j")
-EDGES = (*EDGE_KEYS, *EDGE_COLUMNS)  # columns of edges.csv
+KEYS = {"history": ("iteration", "node"), "edges": ("iteration", "i", "j")}
+EDGES = (*KEYS["edges"], *EDGE_COLUMNS)  # columns of edges.csv
 
 
 def history_header(observe: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of ``history.csv``."""
-    return (*NODE_KEYS, *NODE_COLUMNS, *observe)
+    return (*KEYS["history"], *NODE_COLUMNS, *observe)
 
 
 def iteration(line: bytes) -> int:
@@ -55,10 +47,9 @@ def iteration(line: bytes) -> int:
     return int(line.partition(b",")[0])
 
 
-def _place(line: bytes) -> tuple[int, int]:
+def _place(line: bytes) -> list[int]:
     """Return the iteration of a row, and its node or the first of its two nodes."""
-    t, node, _ = line.split(b",", 2)
-    return int(t), int(node)
+    return [*map(int, line.split(b",", 2)[:2])]
 
 
 def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
@@ -95,27 +86,22 @@ def part_rows(part: Path, until: float = math.inf) -> Iterator[bytes]:
 def merged(
     parts: Sequence[Path], before: Path, until: float = math.inf
 ) -> Iterator[bytes]:
-    """Return the rows of all parts, by iteration and then by node.
+    """Return the rows of all parts up to an iteration, by iteration and then by node.
 
     The rows of ``before``, a merged file that may not exist, come first, as far as
-    their iterations are before the parts. The parts are in a subfolder of the
-    run's folder; their rows after ``until`` are left out.
+    their iterations are before the parts.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # soft is often 1024
     if soft < (wanted := len(parts) + 64):
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    opened = [part_rows(part, until) for part in parts]
-    rows = heapq.merge(*opened, key=_place)
-    first = next(rows, None)
-    end = math.inf if first is None else iteration(first)
+    rows = heapq.merge(*(part_rows(part, until) for part in parts), key=_place)
+    first = [*islice(rows, 1)]
+    end = iteration(first[0]) if first else math.inf
     if files.kind(before) != "none":
-        earlier = complete_lines(before)
-        next(earlier, b"")  # the header
+        earlier = islice(complete_lines(before), 1, None)  # without the header
         yield from takewhile(lambda line: iteration(line) < end, earlier)
-    if first is not None:
-        yield first
-        yield from rows
+    yield from chain(first, rows)
 
 
 class Stride(NamedTuple):
@@ -192,15 +178,14 @@ def write_rows(
 class PartFile:
     """A sink, see `rows.Sink`, that appends lines to a new file of one process.
 
-    ``keys`` are the keys of an iteration's rows: ``(node,)`` or ``(i, j)``. The
-    ``stride`` decides which iterations have rows; the last one has when the file is
-    closed, and so have the last two at which it was synced.
+    The last iteration, when the file is closed, has rows whatever the stride, and so
+    have the last two at which it was synced.
     """
 
     def __init__(
         self,
         path: Path,
-        keys: Sequence[tuple[int, ...]],
+        keys: Sequence[tuple[int, ...]],  # of an iteration's rows: (node,) or (i, j)
         header: Sequence[str],
         stride: Stride,
         start: int = 0,
@@ -250,14 +235,13 @@ class PartFile:
             self._waiting = None
         self._file.flush()
 
-    def rewind(self, t: int, kept: Mask | None) -> None:
+    def rewind(self, t: int, kept: Iterable[bool]) -> None:
         """Drop iterations after ``t``; leave out rows not ``kept`` from now on.
 
         Their earlier rows stay, for a resume from an earlier checkpoint.
         """
         self._waiting = None
-        if kept is not None:
-            self._keys = list(compress(self._keys, kept))
+        self._keys = list(compress(self._keys, kept))
         self._file.seek(0)
         size = 0
         while (line := self._file.readline()).endswith(b"\n"):
@@ -298,9 +282,8 @@ class RowFiles:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.home = folder.path  # of the results; after a failure, of a component
         self.headers = {"history": history_header(observe)}  # of the kinds of rows
-        self._stride, self._last = stride, start
-        self._folder, self.rank = folder, rank
-        self._nodes = nodes
+        self._stride, self.last = stride, start
+        self._folder, self.rank, self._nodes = folder, rank, nodes
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
         with writing(folder.path):
@@ -316,21 +299,17 @@ class RowFiles:
     def _open(self, kind: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
         path = self._folder.path / PARTS / f"{kind}-{self.rank:05d}.csv"
         header = self.headers[kind]
-        self._files.append(PartFile(path, keys, header, self._stride, self._last))
+        self._files.append(PartFile(path, keys, header, self._stride, self.last))
         return self._files[-1]
 
     @property
     def step(self) -> int:
         """The distance between two iterations that have rows."""
-        return self._stride.step(self._last)
-
-    def thinned(self, rows: Iterator[bytes], header: Sequence[str]) -> Iterator[bytes]:
-        """Return the merged rows of all processes that the run keeps at its end."""
-        return thinned(rows, header, self.step, {self._last})
+        return self._stride.step(self.last)
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Record an iteration; request a stop, "output", if that is impossible."""
-        self._last = t
+        self.last = t
         for rows in self._rows:
             if self.failure is None:
                 self._try(rows, t, run)
@@ -368,7 +347,7 @@ class RowFiles:
             for rows in self._rows:
                 self._try(rows.flush)
             for file in self._files:
-                self._try(action, file, self._last)
+                self._try(action, file, self.last)
         if self.failure is not None:
             raise self.failure
 

@@ -1,8 +1,4 @@
-"""The settings of a run: one field each, with its default, help and properties.
-
-Flags, TOML keys, defaults, ``--help`` and the rules of ``--resume`` follow from these
-fields. To add a setting, add a field.
-"""
+"""The settings of a run: one field each, from which flags and TOML keys follow."""
 
 from __future__ import annotations
 
@@ -70,31 +66,32 @@ def setting(
     return entry(facts.pop("default"), **facts)
 
 
-def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
-    """Return the field of an option of `dadmm.solve`, with its default and rules."""
+def solver_setting(
+    name: str, group: str, help: str, *choices: Iterable[str], **facts: Any
+) -> Any:
+    """Return the field of an option of `dadmm.solve`, with its default and rules.
+
+    A number that a scheme names in `uses` is for such schemes, and schemes of yours.
+    """
+    known = penalty.SCHEMES
+    if users := [key for key, kind in known.items() if name in kind.uses]:
+        facts["applies"] = lambda run: run.scheme in users or run.scheme not in known
+        help = help.format(schemes=", ".join(users))
     facts |= {"solver": True, "resume": name in MAY_CHANGE}
-    return setting(group, DEFAULTS[name], *help, **facts)
+    return setting(group, DEFAULTS[name], help, *choices, **facts)
 
 
 def _is_random(run: Settings) -> bool:
-    """Return whether the data are random; the data of sfm are computed."""
-    return run.data is None and not run.traits.tracks
+    return run.data is None and not run.traits.tracks  # the data of sfm are computed
 
 
 def _has_table(run: Settings) -> bool:
-    """Return whether the data are a table in files; the data of sfm are tracks."""
     return run.data not in (None, IN_MEMORY) and not run.traits.tracks
 
 
-def _of_scheme(name: str) -> Callable[[Settings], bool]:
-    """Return whether the scheme has a setting; one of yours may have any."""
-    known = penalty.SCHEMES
-    return lambda run: run.scheme not in known or name in known[run.scheme].uses
-
-
-def _schemes(name: str) -> str:
-    """Return the schemes that have a setting."""
-    return ", ".join(key for key, kind in penalty.SCHEMES.items() if name in kind.uses)
+def _draws_edges(run: Settings) -> bool:
+    is_random = not RANDOM.isdisjoint(run.topology.split(","))
+    return is_random or run.schedule.startswith(schedules.RANDOM)
 
 
 def takes(problem: str, argument: str) -> bool:
@@ -108,7 +105,7 @@ def _of_problem(name: str) -> Callable[[Settings], bool]:
 
 
 def column_names(text: str) -> list[str]:
-    """Return the names in a text, between which there are commas."""
+    """Return the names of columns in a text, between which there are commas."""
     import csv  # of few runs
 
     words = next(csv.reader([text], skipinitialspace=True), [])
@@ -139,270 +136,214 @@ ENCODING = TEXT.also(
 class Settings:
     """All settings of a run. Without data, it is the paper's synthetic experiment."""
 
-    problem: str = setting(
-        PROBLEM, "ppca", "the local problem, or your own as package.module:Class",
-        PROBLEMS, common=True, kind=TEXT)
-    problem_settings: str | None = setting(
-        PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
-    data: str | None = setting(  # a checkpoint compares the content
-        DATA, None, f"a table ({', '.join(READERS)}), or one file per node as "
-        "part-{node}.csv; without it, synthetic data", common=True, resume=True)
-    features: str | None = setting(
-        DATA, None, "columns of X, by names or numbers with commas between (default: "
-        "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
-        common=True)
-    leave_out: str | None = setting(
-        DATA, None, "columns that are not used, such as an id, by names or numbers",
-        kind=COLUMNS, applies=_has_table, only=TABLES)
-    target: str | None = setting(
-        DATA, None, "column of the data that holds y, by number or name (default: the "
-        "last), or its array in a .npz or .mat file (default: y, beside X)",
-        argument="y", common=True)
-    weight: str | None = setting(
-        DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
-        argument="sample_weight", applies=_has_table, only=TABLES)
-    categories: str | None = setting(
-        DATA, None, "columns to use as categories, by names or numbers; only columns "
-        "of numbers, or of text that looks like numbers, dates or identifiers, need it",
-        kind=COLUMNS, applies=_has_table, only=TABLES)
-    max_categories: int = setting(
-        DATA, 50, "largest number of categories of a column, and of classes",
-        applies=_has_table, kind=integer(2))
-    on_missing: str | None = setting(
-        DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
-        "over all nodes, or keep them (default: error; ppca and problems of your own: "
-        "keep)", ON_MISSING, applies=_has_table, only=TABLES)
-    unknown: str = setting(
-        DATA, "error", "what dadmm predict does with a category that no node had: "
-        "refuse or ignore it", UNKNOWN, applies=_has_table)
-    standardise: bool = setting(
-        DATA, False, "divide each column of X by its standard deviation over all "
-        "nodes, after subtracting its mean if there is an intercept; coefficients are "
-        "reported in the units of the table", applies=_has_table, only=TABLES)
-    separator: str | None = setting(
-        DATA, None, "character between cells of .csv files (default: a tab, a "
-        "semicolon or a comma, by the first line)", kind=ASCII, applies=_has_table,
+    problem: str = setting(PROBLEM, "ppca", "the local problem, or your own as "
+        "package.module:Class", PROBLEMS, common=True, kind=TEXT)
+    problem_settings: str | None = setting(PROBLEM, None, "arguments of the problem's "
+        "class as JSON: '{\"name\": value}'")
+    # data and labels may change at a resume: a checkpoint compares the rows of nodes
+    data: str | None = setting(DATA, None, f"a table ({', '.join(READERS)}), or one "
+        "file per node as part-{node}.csv; without it, synthetic data", common=True,
+        resume=True)
+    features: str | None = setting(DATA, None, "columns of X, by names or numbers with "
+        "commas between (default: all but target and weight)", kind=COLUMNS,
+        applies=_has_table, only=TABLES, common=True)
+    leave_out: str | None = setting(DATA, None, "columns that are not used, such as an "
+        "id, by names or numbers", kind=COLUMNS, applies=_has_table, only=TABLES)
+    target: str | None = setting(DATA, None, "column of the data that holds y, by "
+        "number or name (default: the last), or its array in a .npz or .mat file "
+        "(default: y, beside X)", argument="y", common=True)
+    weight: str | None = setting(DATA, None, "column, or array, of sample weights "
+        "(default: all rows weigh 1)", argument="sample_weight", applies=_has_table,
         only=TABLES)
-    decimal: str = setting(
-        DATA, ".", "decimal mark of .csv files, a point or a comma", (".", ","),
-        applies=_has_table)
-    encoding: str = setting(
-        DATA, "utf-8", "encoding of .csv and .txt files", kind=ENCODING,
-        applies=_has_table)
-    labels: str | None = setting(  # a checkpoint compares the rows of each node
-        DATA, None, "node of each sample: a file of integers, or the name or number of "
-        "a column", resume=True)
-    n_samples: int | None = setting(
-        DATA, None, "synthetic data: number of samples (default: 500, or 25 per node "
-        "if that is more)", applies=_is_random, kind=integer(1))
-    dimension: int = setting(
-        DATA, 20, "synthetic data: dimension of a sample", applies=_is_random,
-        kind=integer(2))
-    noise_variance: float = setting(
-        DATA, 0.2, "synthetic data: variance of the noise", applies=_is_random,
-        kind=FINITE)
-    missing_fraction: float = setting(
-        DATA, 0.0, "synthetic data: fraction of the entries to remove",
-        applies=lambda run: run.data is None and run.has_subspace, kind=SHARE,
-        only=f"synthetic data of {SUBSPACES}; in yours, NaN is a missing entry")
-    data_seed: int = setting(
-        DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None,
-        kind=SEED)
-    n_components: int = setting(
-        PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
-        applies=lambda run: takes(run.problem, "n_components"), kind=integer(1),
-        only=SUBSPACES)
-    zero_mean: bool = setting(
-        PROBLEM, False, "fix the mean at zero (sfm: always)",
+    categories: str | None = setting(DATA, None, "columns to use as categories, by "
+        "names or numbers; only columns of numbers, or of text that looks like "
+        "numbers, dates or identifiers, need it", kind=COLUMNS, applies=_has_table,
+        only=TABLES)
+    max_categories: int = setting(DATA, 50, "largest number of categories of a column, "
+        "and of classes", applies=_has_table, kind=integer(2))
+    on_missing: str | None = setting(DATA, None, "missing entries: refuse them, drop "
+        "their rows, fill in the mean over all nodes, or keep them (default: error; "
+        "ppca and problems of your own: keep)", ON_MISSING, applies=_has_table,
+        only=TABLES)
+    unknown: str = setting(DATA, "error", "what dadmm predict does with a category "
+        "that no node had: refuse or ignore it", UNKNOWN, applies=_has_table)
+    standardise: bool = setting(DATA, False, "divide each column of X by its standard "
+        "deviation over all nodes, after subtracting its mean if there is an "
+        "intercept; coefficients are reported in the units of the table",
+        applies=_has_table, only=TABLES)
+    separator: str | None = setting(DATA, None, "character between cells of .csv files "
+        "(default: a tab, a semicolon or a comma, by the first line)", kind=ASCII,
+        applies=_has_table, only=TABLES)
+    decimal: str = setting(DATA, ".", "decimal mark of .csv files, a point or a comma",
+        (".", ","), applies=_has_table)
+    encoding: str = setting(DATA, "utf-8", "encoding of .csv and .txt files",
+        kind=ENCODING, applies=_has_table)
+    labels: str | None = setting(DATA, None, "node of each sample: a file of integers, "
+        "or the name or number of a column", resume=True)
+    n_samples: int | None = setting(DATA, None, "synthetic data: number of samples "
+        "(default: 500, or 25 per node if that is more)", applies=_is_random,
+        kind=integer(1))
+    dimension: int = setting(DATA, 20, "synthetic data: dimension of a sample",
+        applies=_is_random, kind=integer(2))
+    noise_variance: float = setting(DATA, 0.2, "synthetic data: variance of the noise",
+        applies=_is_random, kind=FINITE)
+    missing_fraction: float = setting(DATA, 0.0, "synthetic data: fraction of the "
+        "entries to remove", applies=lambda run: run.data is None and run.has_subspace,
+        kind=SHARE, only=f"synthetic data of {SUBSPACES}; in yours, NaN is a missing "
+        "entry")
+    data_seed: int = setting(DATA, 0, "synthetic data: seed",
+        applies=lambda run: run.data is None, kind=SEED)
+    n_components: int = setting(PROBLEM, None, "dimension of the subspace (default: 5; "
+        "sfm: always 3)", applies=lambda run: takes(run.problem, "n_components"),
+        kind=integer(1), only=SUBSPACES)
+    zero_mean: bool = setting(PROBLEM, False, "fix the mean at zero (sfm: always)",
         applies=_of_problem("zero_mean"))
-    sfm_start: str = setting(
-        PROBLEM, "frame", "sfm: start from each camera's first frame, or from random "
-        "parameters (not with --init merged)", STARTS,
+    sfm_start: str = setting(PROBLEM, "frame", "sfm: start from each camera's first "
+        "frame, or from random parameters (not with --init merged)", STARTS,
         applies=_of_problem("start"))
-    alpha: float | None = setting(
-        PROBLEM, None, "regularisation of the whole problem; each node has an equal "
-        "share (default: 1.0; huber: 0.0)", argument="alpha")
-    l1_ratio: float | None = setting(
-        PROBLEM, None, "elastic_net: weight of the l1 norm in the regularisation, from "
-        "0 to 1 (default: 0.5)", argument="l1_ratio")
-    delta: float | None = setting(
-        PROBLEM, None, "huber: threshold above which errors count linearly, in the "
-        "unit of y (default: 1.35)", argument="delta")
-    fit_intercept: bool | None = setting(
-        PROBLEM, None, "linear problems: fit an intercept, without regularisation "
-        "(default: yes)", argument="fit_intercept")
+    alpha: float | None = setting(PROBLEM, None, "regularisation of the whole problem; "
+        "each node has an equal share (default: 1.0; huber: 0.0)", argument="alpha")
+    l1_ratio: float | None = setting(PROBLEM, None, "elastic_net: weight of the l1 "
+        "norm in the regularisation, from 0 to 1 (default: 0.5)", argument="l1_ratio")
+    delta: float | None = setting(PROBLEM, None, "huber: threshold above which errors "
+        "count linearly, in the unit of y (default: 1.35)", argument="delta")
+    fit_intercept: bool | None = setting(PROBLEM, None, "linear problems: fit an "
+        "intercept, without regularisation (default: yes)", argument="fit_intercept")
 
-    topology: str = setting(
-        GRAPH, None,
-        f"{', '.join(GRAPHS)}, or a file ({', '.join(graphfiles.READERS)}); "
-        "several, with commas between, take turns (default: complete; without "
-        "--data cluster, except for sfm)", common=True)
-    schedule: str = setting(
-        GRAPH, "static", "edges of an iteration: static, all of them; matchings, in "
-        "turn, at most one of each node; random:P, each with probability P; or a .csv "
-        "file of times with columns t, source, target",
+    topology: str = setting(GRAPH, None, f"{', '.join(GRAPHS)}, or a file "
+        f"({', '.join(graphfiles.READERS)}); several, with commas between, take turns "
+        "(default: complete; without --data cluster, except for sfm)", common=True)
+    schedule: str = setting(GRAPH, "static", "edges of an iteration: static, all of "
+        "them; matchings, in turn, at most one of each node; random:P, each with "
+        "probability P; or a .csv file of times with columns t, source, target",
         kind=schedules.NAMED)
-    topology_seed: int = setting(
-        GRAPH, 0, "seed of random graphs and schedules",
-        applies=lambda run: (
-            not RANDOM.isdisjoint(run.topology.split(","))
-            or run.schedule.startswith(schedules.RANDOM)
-        ), kind=SEED)
-    nodes: int | None = setting(
-        GRAPH, None, "number of nodes; a rank has one or more (default: one per rank; "
-        "without mpiexec 20, for sfm 5)", common=True, kind=integer(1))
-    placement: str = setting(
-        GRAPH, None, "which rank has which nodes: hosts, with few edges between "
-        "hosts and ranks; blocks, in the order of their numbers; or a table with the "
-        "columns node and rank (default: hosts; blocks if each node has its own file)",
-        decides=False, resume=True)
+    topology_seed: int = setting(GRAPH, 0, "seed of random graphs and schedules",
+        applies=_draws_edges, kind=SEED)
+    nodes: int | None = setting(GRAPH, None, "number of nodes; a rank has one or more "
+        "(default: one per rank; without mpiexec 20, for sfm 5)", common=True,
+        kind=integer(1))
+    placement: str = setting(GRAPH, None, "which rank has which nodes: hosts, with few "
+        "edges between hosts and ranks; blocks, in the order of their numbers; or a "
+        "table with the columns node and rank (default: hosts; blocks if each node has "
+        "its own file)", decides=False, resume=True)
 
-    scheme: str = solver_setting(
-        "scheme", PENALTIES, "how penalties adapt, or your own as package.module:Class",
-        penalty.SCHEMES, common=True, kind=TEXT)
-    relaxation: float | None = solver_setting(
-        "relaxation", PENALTIES, "over-relaxation: between 0 and 2 (default: 1.6; in "
-        "raw coordinates 1, except for snap)")
-    eta0: float | str | None = solver_setting(
-        "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
-        "and graph (default: auto; in raw coordinates 10, except for "
-        "snap)")
-    t_max: int = solver_setting(
-        "t_max", PENALTIES, f"{_schemes('t_max')}: adapt while t < t_max",
-        applies=_of_scheme("t_max"))
-    residual_ratio: float = solver_setting(
-        "residual_ratio", PENALTIES, f"{_schemes('residual_ratio')}: adapt if one "
-        "residual exceeds the other by this factor",
-        applies=_of_scheme("residual_ratio"))
-    budget0: float | None = solver_setting(
-        "budget0", PENALTIES, f"{_schemes('budget0')}: first budget of an edge "
-        "(default: 32 bits for snap, else 5)", applies=_of_scheme("budget0"))
-    budget_decay: float | None = solver_setting(
-        "budget_decay", PENALTIES, f"{_schemes('budget_decay')}: each raise of a "
-        "budget is this factor times the raise before (default: 0.5)",
-        applies=_of_scheme("budget_decay"))
-    budget_trigger: float | None = solver_setting(
-        "budget_trigger", PENALTIES, "raise a budget that is spent if a change exceeds "
-        "this; nap, vp_nap: the change of the objective (default: 0.1); snap: the "
-        "change of the edge, relative to its largest change (default: 0.01)",
-        applies=_of_scheme("budget_trigger"))
-    probe: str = solver_setting(
-        "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
-        "the midpoint, or at the neighbour's parameters", PROBES,
-        applies=lambda run: run.scheme_class.probes)
-    coupling: str = solver_setting(
-        "coupling", PENALTIES, "one penalty per edge, or one per end of an edge (as "
-        "the paper prints it)", COUPLINGS)
+    scheme: str = solver_setting("scheme", PENALTIES, "how penalties adapt, or your "
+        "own as package.module:Class", penalty.SCHEMES, common=True, kind=TEXT)
+    relaxation: float | None = solver_setting("relaxation", PENALTIES,
+        "over-relaxation: between 0 and 2 (default: 1.6; in raw coordinates 1, except "
+        "for snap)")
+    eta0: float | str | None = solver_setting("eta0", PENALTIES,
+        "first penalty: a number, or auto, by edge from curvature and graph (default: "
+        "auto; in raw coordinates 10, except for snap)")
+    t_max: int = solver_setting("t_max", PENALTIES, "{schemes}: adapt while t < t_max")
+    residual_ratio: float = solver_setting("residual_ratio", PENALTIES,
+        "{schemes}: adapt if one residual exceeds the other by this factor")
+    budget0: float | None = solver_setting("budget0", PENALTIES,
+        "{schemes}: first budget of an edge (default: 32 bits for snap, else 5)")
+    budget_decay: float | None = solver_setting("budget_decay", PENALTIES,
+        "{schemes}: each raise of a budget is this factor times the raise before "
+        "(default: 0.5)")
+    budget_trigger: float | None = solver_setting("budget_trigger", PENALTIES,
+        "raise a budget that is spent if a change exceeds this; nap, vp_nap: the "
+        "change of the objective (default: 0.1); snap: the change of the edge, "
+        "relative to its largest change (default: 0.01)")
+    probe: str = solver_setting("probe", PENALTIES, "where a node evaluates its "
+        "objective for a neighbour: at the midpoint, or at the neighbour's parameters",
+        PROBES, applies=lambda run: run.scheme_class.probes)
+    coupling: str = solver_setting("coupling", PENALTIES, "one penalty per edge, or "
+        "one per end of an edge (as the paper prints it)", COUPLINGS)
 
-    init: str | None = solver_setting(
-        "init", STOPPING, "where nodes start: at merged principal axes of all rows, at "
-        "the same random parameters, or at random parameters of their own (default: "
-        "independent for sfm and for ppca without --data; merged for ppca, except with "
-        "fixed; else shared)",
-        INITS)
-    seed: int = solver_setting(
-        "seed", STOPPING, "seed of the initial parameters", kind=SEED)
-    coordinates: str = solver_setting(
-        "coordinates", STOPPING, "metric (linear problems) and units (ppca) suit data "
-        "in any units, and need sums over the network; raw is as in the paper, without "
-        "these sums; auto: metric or units where possible", COORDINATES)
-    bound_angle: bool | None = solver_setting(
-        "bound_angle", STOPPING, "ppca in units: bound the angle to the principal axes "
-        "of all rows, by sums at the end (default: yes; without --data no)",
+    init: str | None = solver_setting("init", STOPPING, "where nodes start: at merged "
+        "principal axes of all rows, at the same random parameters, or at random "
+        "parameters of their own (default: independent for sfm and for ppca without "
+        "--data; merged for ppca, except with fixed; else shared)", INITS)
+    seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters",
+        kind=SEED)
+    coordinates: str = solver_setting("coordinates", STOPPING, "metric (linear "
+        "problems) and units (ppca) suit data in any units, and need sums over the "
+        "network; raw is as in the paper, without these sums; auto: metric or units "
+        "where possible", COORDINATES)
+    bound_angle: bool | None = solver_setting("bound_angle", STOPPING,
+        "ppca in units: bound the angle to the principal axes of all rows, by sums at "
+        "the end (default: yes; without --data no)",
         applies=lambda run: run.has_subspace, decides=False)
-    summaries: bool = setting(
-        STOPPING, True, "--no-summaries sends no factor or axes of a node's rows, and "
-        "bounds no error; it is the same as --coordinates raw (ppca, sfm: at checks "
-        "nodes add up an M x M matrix of second moments)", applies=lambda run: False,
-        decides=False)
-    stopping: str = solver_setting(
-        "stopping", STOPPING, "what must be small to stop: optimality, disagreement "
-        "and residual; residuals, the paper's primal and dual residual; objective, "
-        "its change, which the other two need, too", RULES)
-    agreement: str = solver_setting(
-        "agreement", STOPPING, "how nodes decide to stop: by messages to neighbours, "
-        "or by a collective", AGREEMENTS)
-    tolerance: float = solver_setting(
-        "tolerance", STOPPING, "relative tolerance of the result (docs/accuracy.md); "
-        "with 0 a run does max_iter iterations", common=True)
-    absolute_tolerance: float = solver_setting(
-        "absolute_tolerance", STOPPING, "with --coordinates raw and --stopping "
-        "optimality: absolute tolerance per entry",
-        applies=lambda run: run.stopping == "optimality")
-    max_iter: int = solver_setting(
-        "max_iter", STOPPING, "maximum number of iterations", common=True)
-    max_seconds: float | None = solver_setting(
-        "max_seconds", STOPPING, "ask all nodes to stop after this time, and write the "
-        "results; the delay is at most twice the diameter of the graph, in iterations")
-    strict: bool = setting(
-        STOPPING, False, "exit with code 3 if the status is \"not converged\"",
-        decides=False, resume=True)
+    summaries: bool = setting(STOPPING, True, "--no-summaries sends no factor or axes "
+        "of a node's rows, and bounds no error; it is the same as --coordinates raw "
+        "(ppca, sfm: at checks nodes add up an M x M matrix of second moments)",
+        applies=lambda run: False, decides=False)
+    stopping: str = solver_setting("stopping", STOPPING, "what must be small to stop: "
+        "optimality, disagreement and residual; residuals, the paper's primal and dual "
+        "residual; objective, its change, which the other two need, too", RULES)
+    agreement: str = solver_setting("agreement", STOPPING, "how nodes decide to stop: "
+        "by messages to neighbours, or by a collective", AGREEMENTS)
+    tolerance: float = solver_setting("tolerance", STOPPING, "relative tolerance of "
+        "the result (docs/accuracy.md); with 0 a run does max_iter iterations",
+        common=True)
+    absolute_tolerance: float = solver_setting("absolute_tolerance", STOPPING,
+        "with --coordinates raw and --stopping optimality: absolute tolerance per "
+        "entry", applies=lambda run: run.stopping == "optimality")
+    max_iter: int = solver_setting("max_iter", STOPPING, "maximum number of iterations",
+        common=True)
+    max_seconds: float | None = solver_setting("max_seconds", STOPPING,
+        "ask all nodes to stop after this time, and write the results; the delay is at "
+        "most twice the diameter of the graph, in iterations")
+    strict: bool = setting(STOPPING, False, "exit with code 3 if the status is \"not "
+        "converged\"", decides=False, resume=True)
 
-    payload: str = solver_setting(
-        "payload", MESSAGES, f"how parameters are encoded: {KNOWN}")
-    censor: float = solver_setting(
-        "censor", MESSAGES, "send parameters only if they have changed by more than "
-        "this fraction; the fraction shrinks by --censor-decay")
-    censor_decay: float = solver_setting(
-        "censor_decay", MESSAGES, "censor: factor by which the fraction shrinks in "
-        "each iteration", applies=lambda run: run.censor > 0)
-    send_every: int = solver_setting(
-        "send_every", MESSAGES, "send payloads every N iterations")
-    edge_sleep: float = solver_setting(
-        "edge_sleep", MESSAGES, "send no payload over edges whose influence is below "
-        "this fraction of the node's largest")
-    drop_probability: float = solver_setting(
-        "drop_probability", MESSAGES, "simulate losses (scheme fixed): probability "
-        "that a payload is lost")
-    drop_seed: int = solver_setting(
-        "drop_seed", MESSAGES, "seed of the lost payloads",
+    payload: str = solver_setting("payload", MESSAGES, "how parameters are encoded: "
+        f"{KNOWN}")
+    censor: float = solver_setting("censor", MESSAGES, "send parameters only if they "
+        "have changed by more than this fraction; the fraction shrinks by "
+        "--censor-decay")
+    censor_decay: float = solver_setting("censor_decay", MESSAGES,
+        "censor: factor by which the fraction shrinks in each iteration",
+        applies=lambda run: run.censor > 0)
+    send_every: int = solver_setting("send_every", MESSAGES, "send payloads every N "
+        "iterations")
+    edge_sleep: float = solver_setting("edge_sleep", MESSAGES, "send no payload over "
+        "edges whose influence is below this fraction of the node's largest")
+    drop_probability: float = solver_setting("drop_probability", MESSAGES,
+        "simulate losses (scheme fixed): probability that a payload is lost")
+    drop_seed: int = solver_setting("drop_seed", MESSAGES, "seed of the lost payloads",
         applies=lambda run: run.drop_probability > 0)
 
-    checkpoint: bool = setting(
-        CHECKPOINTS, True, "save the state of the run, for --resume", decides=False,
-        resume=True)
-    checkpoint_seconds: float = setting(
-        CHECKPOINTS, 60.0, "seconds between two saves, about (0: no saves by time); a "
-        "run that ends as \"not converged\" or \"max_iter\" saves, too",
-        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
-    checkpoint_every: int = setting(
-        CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
-        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=integer())
-    on_failure: str = solver_setting(
-        "on_failure", CHECKPOINTS, "if a rank fails, abort the run, or continue "
-        "without it (Open MPI with ULFM)", FAILURES)
-    wait: str = solver_setting(
-        "wait", MESSAGES, "how ranks wait for messages: block, test all the time; "
-        "poll, test and sleep in turns; auto, poll if a host has more ranks than cores",
-        WAITS, decides=False)
+    checkpoint: bool = setting(CHECKPOINTS, True, "save the state of the run, for "
+        "--resume", decides=False, resume=True)
+    checkpoint_seconds: float = setting(CHECKPOINTS, 60.0, "seconds between two saves, "
+        "about (0: no saves by time); a run that ends as \"not converged\" or "
+        "\"max_iter\" saves, too", applies=lambda run: run.checkpoint, decides=False,
+        resume=True, kind=FINITE)
+    checkpoint_every: int = setting(CHECKPOINTS, 0, "save every N iterations (0: not "
+        "by iterations)", applies=lambda run: run.checkpoint, decides=False,
+        resume=True, kind=integer())
+    on_failure: str = solver_setting("on_failure", CHECKPOINTS, "if a rank fails, "
+        "abort the run, or continue without it (Open MPI with ULFM)", FAILURES)
+    wait: str = solver_setting("wait", MESSAGES, "how ranks wait for messages: block, "
+        "test all the time; poll, test and sleep in turns; auto, poll if a host has "
+        "more ranks than cores", WAITS, decides=False)
 
-    out: str | None = setting(
-        RESULTS, None, "folder of the results (default: a new one in runs/)",
-        common=True, decides=False)
-    overwrite: bool = setting(
-        RESULTS, False, "replace the results in --out", decides=False)
-    record: bool | None = setting(
-        RESULTS, None, "write history.csv, one row per iteration and node (default: up "
-        "to 1,000 nodes)", decides=False)
-    record_edges: bool | None = setting(
-        RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
-        "no; without --data up to 50 nodes)", decides=False)
-    record_every: int = setting(
-        RESULTS, 1, "write rows of every N-th iteration; when a file would exceed 50 "
-        "MB, N is doubled", kind=integer(1), decides=False)
-    record_angle: bool = setting(
-        RESULTS, False, "also record subspace angles in every iteration",
+    out: str | None = setting(RESULTS, None, "folder of the results (default: a new "
+        "one in runs/)", common=True, decides=False)
+    overwrite: bool = setting(RESULTS, False, "replace the results in --out",
+        decides=False)
+    record: bool | None = setting(RESULTS, None, "write history.csv, one row per "
+        "iteration and node (default: up to 1,000 nodes)", decides=False)
+    record_edges: bool | None = setting(RESULTS, None, "also write edges.csv, one row "
+        "per iteration and edge (default: no; without --data up to 50 nodes)",
+        decides=False)
+    record_every: int = setting(RESULTS, 1, "write rows of every N-th iteration; when "
+        "a file would exceed 50 MB, N is doubled", kind=integer(1), decides=False)
+    record_angle: bool = setting(RESULTS, False, "also record subspace angles in every "
+        "iteration", applies=lambda run: run.has_subspace, only=SUBSPACES,
+        decides=False)
+    compare_centralised: bool | None = setting(RESULTS, None, "ppca, sfm: compare with "
+        "the centralised solution; rank 0 gathers a summary of each node's rows for it "
+        "(default: only without --data, where each rank generates all rows)",
         applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
-    compare_centralised: bool | None = setting(
-        RESULTS, None, "ppca, sfm: compare with the centralised solution; rank 0 "
-        "gathers a summary of each node's rows for it (default: only without --data, "
-        "where each rank generates all rows)", applies=lambda run: run.has_subspace,
-        only=SUBSPACES, decides=False)
-    report: bool = setting(
-        RESULTS, False, "at the end write report.html, a page for a browser (needs "
-        "plotly)", common=True, decides=False, resume=True)
-    quiet: bool = setting(
-        RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
+    report: bool = setting(RESULTS, False, "at the end write report.html, a page for a "
+        "browser (needs plotly)", common=True, decides=False, resume=True)
+    quiet: bool = setting(RESULTS, False, "print only errors", decides=False,
+        resume=True, per_rank=True)
     # fmt: on
 
     @property

@@ -26,15 +26,7 @@ from dadmm.core.schema import COUNT, FLAG, NULL, NUMBER, OBJECT, TEXT, any_of, l
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
-from dadmm.runs.graph import build_graph
-from dadmm.runs.row_files import (
-    EDGE_KEYS,
-    EDGES,
-    NODE_KEYS,
-    history_header,
-    iteration,
-    merged,
-)
+from dadmm.runs.row_files import EDGES, KEYS, history_header, iteration, merged
 from dadmm.runs.summary import ANGLES, SCORES
 
 # allowed numbers of a column
@@ -44,9 +36,8 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
-KEYS = {"history": NODE_KEYS, "edges": EDGE_KEYS}
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
-GIVE = "give the folder that dadmm run names in its last lines"
+CUT_SHORT = "it was cut short or belongs to another run"
 
 REAL = schema.number("finite", math.isfinite)
 AMOUNT = schema.number("not negative", lambda x: not x < 0)
@@ -107,12 +98,10 @@ def read_summary(file: Path) -> Table:
     for kind, names in ENTRIES:
         for name in names.split():
             top, _, inner = name.partition(".")
-            place = found
-            if inner:
-                place = found.get(top, {})
-                if place is None and top in NULLABLE:
-                    continue
-                OBJECT.check(f"{file} is damaged: {top}", place)
+            place = found.get(top, {}) if inner else found
+            if place is None and top in NULLABLE:
+                continue
+            OBJECT.check(f"{file} is damaged: {top}", place)
             if (inner or top) in place:
                 kind.check(f"{file} is damaged: {name}", place[inner or top])
     return found
@@ -141,25 +130,27 @@ class StoredRun:
     def read(cls, folder: str | Path) -> Self:
         """Return the run in a folder."""
         home = Path(folder)
-        if not _exists(home / "summary.json"):
-            if _exists(home / "config.toml"):
-                raise ConfigError(
-                    f"the run in {home} has not finished: it has no summary.json; wait "
-                    f"for it, or repeat it with --config {home / 'config.toml'}"
-                )
+        if _exists(home / "summary.json"):
+            return cls(home, read_summary(home / "summary.json"))
+        if _exists(home / "config.toml"):
             raise ConfigError(
-                f"{home} is not the folder of a run: it has no summary.json and no "
-                f"config.toml; {GIVE}"
+                f"the run in {home} has not finished: it has no summary.json; wait "
+                f"for it, or repeat it with --config {home / 'config.toml'}"
             )
-        return cls(home, read_summary(home / "summary.json"))
+        raise ConfigError(
+            f"{home} is not the folder of a run: it has no summary.json and no "
+            "config.toml; give the folder that dadmm run names in its last lines"
+        )
+
+    def _error(self, name: str, why: str) -> ConfigError:
+        """Return an error that names a file of the run."""
+        return ConfigError(f"{self.folder / name} {why}")
 
     def entry(self, name: str) -> Any:
         """Return an entry of the summary; raise if it is missing."""
         if name not in self.summary:
-            raise ConfigError(
-                f"{self.folder / 'summary.json'} has no {name!r}; it is damaged, or "
-                "another version made it"
-            )
+            why = f"has no {name!r}; it is damaged, or another version made it"
+            raise self._error("summary.json", why)
         return self.summary[name]
 
     @cached_property
@@ -167,10 +158,8 @@ class StoredRun:
         """The settings of the run."""
         found, count = read_config(self.folder), self.entry("n_nodes")
         if found.nodes != count and not self.summary.get("lost_nodes"):
-            raise ConfigError(
-                f"{self.folder / 'config.toml'} is of a run of {found.nodes} nodes, "
-                f"but summary.json in the same folder is of {count}"
-            )
+            why = f"is of a run of {found.nodes} nodes, but summary.json in the same "
+            raise self._error("config.toml", f"{why}folder is of {count}")
         return found
 
     @cached_property
@@ -185,10 +174,8 @@ class StoredRun:
         for n, wanted in zip(found.shape, shape, strict=False):
             fits = fits and (n > 0 if wanted is None else n == wanted)
         if not fits or not np.isfinite(found).all():
-            raise ConfigError(
-                f"{self.folder / 'result.npz'} is damaged: {name!r} must hold finite "
-                f"numbers of shape {str(shape).replace('None', 'n')}"
-            )
+            why = f"is damaged: {name!r} must hold finite numbers of shape "
+            raise self._error("result.npz", why + str(shape).replace("None", "n"))
         return found
 
     @cached_property
@@ -204,9 +191,7 @@ class StoredRun:
             if self.summary.get("lost_nodes"):
                 _, numbers = np.unique(edges, return_inverse=True)
                 edges = numbers.reshape(edges.shape)
-            names, places = (
-                self.arrays.get(f"node_{what}") for what in ("names", "positions")
-            )
+            names, places = map(self.arrays.get, ("node_names", "node_positions"))
             words = () if names is None else tuple(map(str, names.tolist()))
             graph = Topology.from_edges(count, edges, words, places)
             if not np.array_equal(graph.edges, edges):
@@ -235,8 +220,7 @@ class StoredRun:
             end = self.summary.get("iterations", math.inf)
             if parts and (not rows or iteration(rows[-1]) < end):
                 rows = [*merged(parts, file)]
-            lines = [row.decode("ascii") for row in rows]
-            table = np.empty((0, 1))
+            lines, table = [row.decode("ascii") for row in rows], np.empty((0, 1))
             if lines:
                 table = np.loadtxt(lines, delimiter=",", ndmin=2)
         except DadmmError:
@@ -251,50 +235,38 @@ class StoredRun:
             header += angles[: max(table.shape[1] - len(header), 0)]
         return header, table
 
-    def _columns(
-        self, kind: str, header: list[str], table: Matrix, n_rows: int
-    ) -> Columns:
-        """Return the columns of a table, each (iterations, n_rows).
+    def _columns(self, kind: str, n_rows: int) -> Columns:
+        """Return the columns of a file, each (iterations, n_rows).
 
         All iterations must have the keys of the first. Iterations may be left out.
         """
-        file, keys = self.folder / f"{kind}.csv", KEYS[kind]
+        (header, table), keys, file = self._table(kind), KEYS[kind], f"{kind}.csv"
         width = len(keys)
         if tuple(header[:width]) != keys or len(header) == width:
-            raise ConfigError(
-                f"{file} is damaged: its columns must be {', '.join(keys)} and others, "
-                f"got {', '.join(header):.100}"
-            )
+            why = f"is damaged: its columns must be {', '.join(keys)} and others, got "
+            raise self._error(file, f"{why}{', '.join(header):.100}")
         if not len(table):
-            raise ConfigError(
-                f"{file} has no rows; run it again with --record, which more than "
-                "1,000 nodes need"
-            )
-        whole = not len(table) % n_rows and table.shape[1] == len(header)
-        if whole:
+            why = "has no rows; run it again with --record, which more than 1,000 nodes"
+            raise self._error(file, f"{why} need")
+        fits = not len(table) % n_rows and table.shape[1] == len(header)
+        if fits:
             cube = table.reshape(-1, n_rows, len(header))
             t, numbers = cube[:, :1, 0], cube[:, :, 1:width]
             rising = (np.diff(t, axis=0, prepend=0.0) >= 1).all() and not (t % 1).any()
             alike = (cube[:, :, 0] == t).all() and (numbers == numbers[:1]).all()
-            whole = rising and alike
-        if not whole:
-            raise ConfigError(
-                f"{file} has {len(table)} rows, not {n_rows} for each iteration; it "
-                "was cut short or belongs to another run"
-            )
+        if not (fits and rising and alike):
+            why = f"has {len(table)} rows, not {n_rows} for each iteration; {CUT_SHORT}"
+            raise self._error(file, why)
         return {k: cube[:, :, at] for at, k in enumerate(header) if not 0 < at < width}
 
     @cached_property
     def history(self) -> Columns:
         """The columns of history.csv, each (iterations, n_nodes)."""
-        found = self._columns("history", *self._table("history"), len(self.topology))
+        found = self._columns("history", len(self.topology))
         last = int(found["iteration"][-1, 0])
-        if self.summary.get("iterations", last) != last:
-            raise ConfigError(
-                f"{self.folder / 'history.csv'} ends at iteration {last}, but "
-                f"summary.json beside it reports {self.summary['iterations']}; it was "
-                "cut short or belongs to another run"
-            )
+        if (end := self.summary.get("iterations", last)) != last:
+            why = f"ends at iteration {last}, but summary.json beside it reports {end}"
+            raise self._error("history.csv", f"{why}; {CUT_SHORT}")
         return found
 
     @property
@@ -305,20 +277,19 @@ class StoredRun:
     @cached_property
     def edge_history(self) -> Columns:
         """The columns of edges.csv, each (iterations, E)."""
-        n_edges = len(self.topology.edges)
+        n_edges, run = len(self.topology.edges), f"the run in {self.folder}"
         if not n_edges:
-            raise ConfigError(f"the run in {self.folder} has one node and no edges")
+            raise ConfigError(f"{run} has one node and no edges")
         if not self.by_edge:
             raise ConfigError(
-                f"the run in {self.folder} has no edges.csv; run it again with "
-                "--record-edges"
+                f"{run} has no edges.csv; run it again with --record-edges"
             )
-        found = self._columns("edges", *self._table("edges"), n_edges)
+        found = self._columns("edges", n_edges)
         if not np.array_equal(found["iteration"][:, 0], self.iterations):
-            raise ConfigError(
-                f"{self.folder / 'edges.csv'} has other iterations than history.csv "
-                "beside it; one of them was cut short or belongs to another run"
+            why = (
+                "has other iterations than history.csv beside it; one of them was cut "
             )
+            raise self._error("edges.csv", f"{why}short or belongs to another run")
         return found
 
     @property
@@ -327,26 +298,23 @@ class StoredRun:
         there = _exists(self.folder / "edges.csv") and len(self.topology.edges) > 0
         return there and self.has_rows
 
-    def column(self, name: str, allowed: str = ANY) -> Matrix:
-        """Return a column of history.csv, (iterations, n_nodes)."""
-        return self._column("history", self.history, name, allowed)
+    def column(self, name: str, allowed: str = ANY, by_edge: bool = False) -> Matrix:
+        """Return a column of history.csv, (iterations, n_nodes), or of edges.csv."""
+        file, rows = "history.csv", self.history
+        if by_edge:
+            file, rows = "edges.csv", self.edge_history
+        if name not in rows:
+            why = f"has no column {name!r}; it has {', '.join(rows):.300}; if another "
+            raise self._error(file, f"{why}version made it, run it again")
+        wrong = ~ALLOWED[allowed](rows[name])
+        if wrong.any():
+            why = f"is damaged: {name} must be {allowed}, got "
+            raise self._error(file, f"{why}{rows[name][wrong][0]:g}")
+        return rows[name]
 
     def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
         """Return a column of edges.csv, (iterations, E)."""
-        return self._column("edges", self.edge_history, name, allowed)
-
-    def _column(self, kind: str, rows: Columns, name: str, allowed: str) -> Matrix:
-        file = self.folder / f"{kind}.csv"
-        if name not in rows:
-            raise ConfigError(
-                f"{file} has no column {name!r}; it has {', '.join(rows):.300}; if "
-                "another version made it, run it again"
-            )
-        wrong = ~ALLOWED[allowed](rows[name])
-        if wrong.any():
-            got = f"{rows[name][wrong][0]:g}"
-            raise ConfigError(f"{file} is damaged: {name} must be {allowed}, got {got}")
-        return rows[name]
+        return self.column(name, allowed, by_edge=True)
 
     @property
     def eta(self) -> Matrix:
@@ -422,7 +390,7 @@ class GoingRun(StoredRun):
     def topology(self) -> Topology:
         """The graph, from the settings."""
         try:
-            return build_graph(self.config, self.config.nodes)[0]
+            return self.config.build_graph(self.config.nodes)[0]
         except DadmmError as error:
             raise ConfigError(
                 f"the run in {self.folder} has not finished, and its graph cannot be "
@@ -441,7 +409,7 @@ class GoingRun(StoredRun):
         counts = {"history": len(self.topology)}
         if self.config.record_edges and len(self.topology.edges):
             counts["edges"] = len(self.topology.edges)
-        found = {kind: self._table(kind) for kind in counts}
+        found = {kind: super(GoingRun, self)._table(kind) for kind in counts}
         complete: list[NDArray[np.float64]] = []
         for kind, (_, table) in found.items():
             t, n = np.unique(table[:, 0], return_counts=True)
@@ -452,6 +420,9 @@ class GoingRun(StoredRun):
             for kind, (header, table) in found.items()
         }
 
+    def _table(self, kind: str) -> tuple[list[str], Matrix]:
+        return self._rows[kind]
+
     @property
     def has_rows(self) -> bool:
         return len(self._rows["history"][1]) > 0
@@ -460,23 +431,14 @@ class GoingRun(StoredRun):
     def by_edge(self) -> bool:
         return self.has_rows and "edges" in self._rows
 
-    @cached_property
-    def history(self) -> Columns:
-        return self._columns("history", *self._rows["history"], len(self.topology))
-
-    @cached_property
-    def edge_history(self) -> Columns:
-        return self._columns("edges", *self._rows["edges"], len(self.topology.edges))
-
 
 def read_run(folder: Path) -> StoredRun:
     """Return the run in a folder, whether it has finished or not."""
-    with_settings = files.kind(folder / "config.toml") == "file"
-    if not with_settings or files.kind(folder / "summary.json") != "none":
+    file = folder / "config.toml"
+    if files.kind(file) != "file" or files.kind(folder / "summary.json") != "none":
         return StoredRun.read(folder)
     config = read_config(folder)
     if config.nodes is None:
-        file = folder / "config.toml"
         raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
     over_mpi = files.kind(folder / "ranks.csv") == "file"
     summary: Table = {

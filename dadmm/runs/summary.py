@@ -183,13 +183,12 @@ class Summary(dict[str, Any]):
         if 1 < ranks < self["n_nodes"]:
             nodes += f" on {_many(ranks, 'rank')}"
         name = self["coordinates"]
-        where = {"metric": "in the metric", "units": "in units"}
-        yield (
-            "problem",
-            f"{config.problem} by {config.scheme} "
-            f"{where.get(name, f'in {name} coordinates')} on {config.topology}, "
-            f"{nodes}; MPI: {self['mpi_library']}",
+        where = {"metric": "in the metric", "units": "in units"}.get(name)
+        text = (
+            f"{config.problem} by {config.scheme} {where or f'in {name} coordinates'}"
         )
+        text += f" on {config.topology}, {nodes}; MPI: {self['mpi_library']}"
+        yield "problem", text
         if counts := [*self.get("rows_by_node", {}).values()]:
             shown = ", ".join(f"{n:,}" for n in counts) + " by node"
             if len(counts) > 1 and len(set(counts)) == 1:
@@ -200,8 +199,7 @@ class Summary(dict[str, Any]):
         if by_class := self.get("rows_by_class"):
             yield "classes", ", ".join(f"{k}: {n:,.6g}" for k, n in by_class.items())
         for k, what in ((1, "dropped"), (2, "filled with the mean over all nodes")):
-            gaps = [row for row in self.get("gaps", {}).get("nodes", []) if row[k]]
-            if gaps:
+            if gaps := [row for row in self.get("gaps", {}).get("nodes", []) if row[k]]:
                 total = _many(sum(row[k] for row in gaps), "row")
                 words = ", ".join(f"{row[k]} of node {row[0]}" for row in gaps[:SHOWN])
                 more = ", ..." if len(gaps) > SHOWN else ""
@@ -214,11 +212,9 @@ class Summary(dict[str, Any]):
             if (angle := measured.get(f"{key}_degrees")) is not None:
                 yield "angle", f"{angle:.3f} degrees to {what}, at most"
         if "missing" in measured:
-            yield (
-                "missing",
-                f"{measured['missing']:.1%} of the entries; imputed-*.npz have the "
-                "imputed samples of each node; there is no centralised solution",
-            )
+            text = f"{measured['missing']:.1%} of the entries; imputed-*.npz have the "
+            text += "imputed samples of each node; there is no centralised solution"
+            yield "missing", text
         rows = "the remaining rows" if self["lost_nodes"] else "all rows"
         if found is not None and found["why_not"]:
             what = f"no bound on the angle to the subspace of {rows}"
@@ -229,17 +225,16 @@ class Summary(dict[str, Any]):
             yield "angle", f"{angle} degrees to {what}, at most of any node"
         if start["init"] != "merged":
             return
-        angle, rounds = start["angle_to_result_degrees"], start["rounds"]
-        completed = f"; {_many(rounds, 'round')} completed missing entries"
-        words = f"the merged axes are {angle:.2g} degrees from the result"
-        yield "axes", words + completed * bool(rounds)
+        text = f"the merged axes are {start['angle_to_result_degrees']:.2g} degrees "
+        text += "from the result"
+        if start["rounds"]:
+            text += f"; {_many(start['rounds'], 'round')} completed missing entries"
+        yield "axes", text
         if start["gap"] < LITTLE:
             M = config.n_components
-            yield (
-                "axes",
-                f"components {M} and {M + 1} differ by {start['gap']:.1%} in variance, "
-                "so the data hardly determine the subspace",
-            )
+            text = f"components {M} and {M + 1} differ by {start['gap']:.1%} in "
+            text += "variance, so the data hardly determine the subspace"
+            yield "axes", text
 
     def _accuracy(self) -> Lines:
         """Yield the objective and the bound on its error, scores, and agreement."""
@@ -255,10 +250,10 @@ class Summary(dict[str, Any]):
                 text += f"solution is lower by more than {gap}"
             yield "objective", text
             if n_open := found.get("open_directions"):
+                text = f"the data leave {_many(n_open, 'direction')} open; coefficients"
                 yield (
                     "open",
-                    f"the data leave {_many(n_open, 'direction')} open; coefficients "
-                    f"in {'it' if n_open == 1 else 'them'} have no bound",
+                    f"{text} in {'it' if n_open == 1 else 'them'} have no bound",
                 )
             if found.get("assumed"):
                 yield "assumed", "; ".join(found["assumed"])
@@ -269,11 +264,8 @@ class Summary(dict[str, Any]):
             what = "the size of any coefficient"
             if self["status"] == "certified":
                 what += ", or of its bound if that is larger"
-        yield (
-            "agreement",
-            f"nodes differ by at most {at_most(agreement['error'])} of {what} "
-            f"(worst: {agreement['where']})",
-        )
+        text = f"nodes differ by at most {at_most(agreement['error'])} of {what}"
+        yield "agreement", f"{text} (worst: {agreement['where']})"
 
     def _coefficients(self, config: RunConfig) -> Lines:
         """Yield a line per coefficient; of many, only the largest and the intercept.
@@ -311,8 +303,7 @@ class Summary(dict[str, Any]):
         first, second, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
         for name, text, last in rows:
             yield "", f"{name:<{first}}  {text:<{second}}  {last}"
-        known_bounds = {name: x for name, x in bounds.items() if x is not None}
-        if known_bounds:
+        if known_bounds := {name: x for name, x in bounds.items() if x is not None}:
             error, of = worst_error(values, known_bounds, errors)
             relation = "below" if error.endswith("%") else "at most"
             how = "certified" if is_certified else "by its bound"
@@ -342,25 +333,17 @@ class Summary(dict[str, Any]):
             yield "penalties", self._eta()
         yield "messages", self._traffic()
         if self["start"]["init"] == "merged":
-            yield (
-                "set-up",
-                f"merged summaries of rows over a tree ({self['tree_bytes']:,} bytes "
-                "of sums in set-up and at the end)",
-            )
+            text = f"merged summaries of rows over a tree ({self['tree_bytes']:,} bytes"
+            yield "set-up", f"{text} of sums in set-up and at the end)"
         found = self["seconds"]
         phases = ", ".join(f"{phase} {found[phase]:.2f}" for phase in PHASES)
         later = max(found["total"] - found["set_up"], 0.0)
-        yield (
-            "seconds",
-            f"set-up {found['set_up']:.2f}, then {later:.2f}; of it a node in the "
-            f"loop: {phases}",
-        )
+        text = f"set-up {found['set_up']:.2f}, then {later:.2f}"
+        yield "seconds", f"{text}; of it a node in the loop: {phases}"
         if (step := self["record_every"]) > config.record_every:
-            yield (
-                "history",
-                f"history.csv would have more than 50 MB, so it has every {step}th "
-                "iteration, with the bytes and seconds of those between",
-            )
+            text = f"history.csv would have more than 50 MB, so it has every {step}th "
+            text += "iteration, with the bytes and seconds of those between"
+            yield "history", text
 
     def _eta(self) -> str:
         found, seconds = self["penalties"], self["seconds"]["curvature"]
@@ -372,11 +355,9 @@ class Summary(dict[str, Any]):
         text = f"eta of {found['edges']:,} edge ends: {span('eta0')} at the start, "
         text += f"{span('eta')} at the end"
         if "raised" in found:
-            text += (
-                f"; {found['changed']:,} changed; spent {span('spent')} of their "
-                f"budgets, {_many(found['raised'], 'budget')} raised, "
-                f"{found['used_up']:,} used up"
-            )
+            text += f"; {found['changed']:,} changed; spent {span('spent')} of their "
+            text += f"budgets, {_many(found['raised'], 'budget')} raised, "
+            text += f"{found['used_up']:,} used up"
         if found["guessed"]:
             text += f"; no curvature was found for {found['guessed']:,} of them, whose "
             text += "eta starts at 10"

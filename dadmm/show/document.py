@@ -23,7 +23,7 @@ from dadmm.show.figure import MOST_POINTS, Curve, Panel, said, thinned
 from dadmm.show.page import NONE, Page, Table, details, facts, number, paragraph, table
 from dadmm.show.to_plotly import Json, packed, text
 from dadmm.timing import waiting
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Trace
 
 SCRIPTS = ("plots.js", "network.js", "cursor.js")
 VERDICTS = {

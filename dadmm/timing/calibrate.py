@@ -1,9 +1,7 @@
 """Fit a network to measurements: ``python -m dadmm.calibrate ROWS.csv --out my.toml``.
 
-The rows are ping-pong messages on an idle network: ``class`` (socket, host, lan or
-wan), ``bytes`` of the payload, and ``seconds`` of half a round trip. The output is for
-``dadmm.replay --network my.toml``. It has no headers: the bandwidth is for the
-payload. Exit codes: 0 success, 2 invalid input.
+The rows are ping-pong messages on an idle network. The network is for ``dadmm replay``;
+it has no headers: the bandwidth is for the payload. Exit code 2: invalid input.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
     """Return latency and bandwidth of ``seconds = latency + size / bandwidth``.
 
     The line is fitted to the median of each size, which a few slow messages do not
-    change. It minimises relative errors, because sizes span decades. Neither number is
-    negative. If seconds do not grow with the size, the bandwidth is infinite.
+    change, by relative errors, because sizes span decades. Neither number is negative;
+    the bandwidth may be infinite.
     """
     sizes, seconds = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
     points = np.unique(sizes)
@@ -47,12 +45,11 @@ def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
 
 def calibrated(rows: Iterable[Mapping[str, str]], name: str = "network") -> Network:
     """Return the network of rows with class, bytes, seconds."""
-    table = [(row["class"], float(row["bytes"]), float(row["seconds"])) for row in rows]
-    links = {}
-    for kind in CLASSES:
-        own = [(size, time) for its, size, time in table if its == kind]
-        if own:
-            links[kind] = Link(*fit(*zip(*own, strict=True)))
+    own: dict[str, list[tuple[float, float]]] = {kind: [] for kind in CLASSES}
+    for row in rows:
+        if row["class"] in own:
+            own[row["class"]].append((float(row["bytes"]), float(row["seconds"])))
+    links = {k: Link(*fit(*zip(*rows, strict=True))) for k, rows in own.items() if rows}
     if not links:
         raise ConfigError(f"no row has a class of {', '.join(CLASSES)}")
     return Network(links, name=name)
@@ -85,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
     parser = Parser("calibrate", "Fit latency and bandwidth to measured messages.")
     add = parser.add_argument
-    add("rows", metavar="ROWS.csv", help="columns: class (socket, host, lan, "
-        "wan), bytes, seconds of half a round trip")  # fmt: skip
+    columns = "class (socket, host, lan, wan), bytes, seconds of half a round trip"
+    add("rows", metavar="ROWS.csv", help=f"columns: {columns}")
     add("--out", metavar="FILE", help="file for the network (default: print)")
     given = parser.parse_args(argv)
     path = Path(given.out or given.rows)

@@ -1,13 +1,10 @@
 """A model of a network: latency and bandwidth of links, and places of nodes.
 
 A message of b bytes takes ``latency + wire(b) / bandwidth`` on an idle link. The class
-of a link is `socket`, `host`, `lan` or `wan`: the smallest unit that contains both
-nodes. Messages that leave a host also pass its interface, in the order in which they
-are posted, and have on the wire
+of a link is the smallest unit that contains both nodes. If that is not a host, the
+message also passes its host's interface, and has headers of its own and of packets:
 
     wire(b) = b + message + packet * ceil((b + message) / payload)
-
-bytes: a header per message, and a header per packet of ``payload`` bytes.
 """
 
 from __future__ import annotations
@@ -18,13 +15,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import documents, schema
-from dadmm.core.documents import toml_value
+from dadmm.core.documents import Table, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import as_float
@@ -122,45 +119,21 @@ class Wires(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """Latency and bandwidth of links, and the places of nodes.
+    """Latency and bandwidth of links, and the places of nodes."""
 
-    Parameters
-    ----------
-    links : dict of str to Link
-        By class. If `socket` is missing, `host` is used.
-    hosts : "recorded", "each", int or tuple of int
-        Hosts of the nodes: as in the run, one host per node, equal blocks on this
-        number of hosts, or the host of every node.
-    sockets : int or tuple of int
-        Sockets per host, filled in blocks, or the socket of every node in its host.
-    sites : "each", int or tuple of int
-        Sites of the hosts, given as ``hosts`` is for nodes.
-    egress : float
-        Bytes/s of a host's interface, shared by the messages of all its nodes.
-    burst : float
-        Bytes that an idle interface sends at once, as a token bucket.
-    broadcast : bool
-        Whether a node sends a message that is the same for all neighbours once.
-    confirm_above : float
-        Messages to another host of more bytes are complete when the receiver has
-        confirmed them, so that their exchange takes two latencies.
-    overhead : Overhead
-        Overhead of messages that leave their host.
-    override : tuple of Override
-        The last one that matches an edge applies.
-    stragglers : Stragglers
-    """
-
-    links: Mapping[str, Link]
+    links: Mapping[str, Link]  # by class; `host` stands for a missing `socket`
+    # of the nodes: as in the run, "each" its own, equal blocks on a number, or a list
     hosts: Places = "recorded"
-    sockets: Places = 1
-    sites: Places = 1
-    egress: float = schema.entry(math.inf, POSITIVE)
-    burst: float = schema.entry(0.0, AMOUNT)
+    sockets: Places = 1  # per host, filled in blocks, or of each node in its host
+    sites: Places = 1  # of the hosts, as hosts of the nodes
+    egress: float = schema.entry(math.inf, POSITIVE)  # bytes/s of a host's interface
+    burst: float = schema.entry(0.0, AMOUNT)  # bytes that it sends at once after a rest
+    # whether a node sends a message that is the same for all neighbours once
     broadcast: bool = schema.entry(False, schema.FLAG)
+    # bytes above which messages to another host end when the receiver confirms them
     confirm_above: float = schema.entry(math.inf, schema.AT_LEAST_0)
-    overhead: Overhead = field(default_factory=Overhead)
-    override: tuple[Override, ...] = ()
+    overhead: Overhead = field(default_factory=Overhead)  # of what leaves a host
+    override: tuple[Override, ...] = ()  # the last one that matches an edge applies
     stragglers: Stragglers = field(default_factory=Stragglers)
     name: str = schema.entry("network", schema.TEXT)
 
@@ -186,27 +159,22 @@ class Network:
         if not str(name) or not os.path.exists(path):
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
-        given = documents.read_toml(path)
+        found: Table = {"name": path.stem, "links": {}, "override": []}
+        found |= documents.read_toml(path)
+        links, rules = found["links"], found["override"]
         try:
-            return cls.parse({"name": path.stem, **given})
+            TABLE.check("links", links)
+            schema.of_type("a list of tables", list).check("override", rules)
+            found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
+            found["override"] = tuple(
+                build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
+            )
+            for table, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
+                if table in found:
+                    found[table] = build(kind, found[table], table)
+            return build(cls, found, "a network")
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Network:
-        """Return the network of a TOML file's tables."""
-        links, rules = given.get("links", {}), given.get("override", [])
-        TABLE.check("links", links)
-        schema.of_type("a list of tables", list).check("override", rules)
-        found = dict(given)
-        found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
-        found["override"] = tuple(
-            build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
-        )
-        for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
-            if name in given:
-                found[name] = build(kind, given[name], name)
-        return build(cls, found, "a network")
 
     def to_toml(self) -> str:
         """Return the network as a TOML file for `read`."""
@@ -271,10 +239,9 @@ class Network:
                 pair, ends, size = rule.hosts, host[edges], int(host.max()) + 1
             _check_inside(pair, size, "override")
             fits = (np.sort(ends, axis=1) == np.sort(pair)).all(axis=1)
-            if rule.latency is not None:
-                latency[fits] = rule.latency
-            if rule.bandwidth is not None:
-                bandwidth[fits] = rule.bandwidth
+            for own, value in ((latency, rule.latency), (bandwidth, rule.bandwidth)):
+                if value is not None:
+                    own[fits] = value
         return Wires(kind.astype(np.int64), latency, bandwidth, leaves, host)
 
     @property
@@ -319,16 +286,12 @@ def _spread(rule: Places, count: int, name: str, of: str) -> Integers:
         return np.arange(count)
     if type(rule) is int and 0 < rule <= MOST_PLACES:  # blocks, as benchmarks/netem
         return np.arange(count) * rule // count
-    if (
-        isinstance(rule, tuple)
-        and len(rule) == count
-        and all(0 <= number < MOST_PLACES for number in rule)
-    ):
-        return np.array(rule, dtype=np.int64)
+    places = list(rule) if isinstance(rule, tuple) else []
+    if len(places) == count and all(0 <= number < MOST_PLACES for number in places):
+        return np.array(places, dtype=np.int64)
     raise ConfigError(
         f"{name} must be 'each', a positive number up to {MOST_PLACES} or a list with "
-        f"one for each of {count} {of}s, got "
-        f"{shown(list(rule) if isinstance(rule, tuple) else rule)}"
+        f"one for each of {count} {of}s, got {shown(places or rule)}"
     )
 
 

@@ -1,10 +1,9 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
 Computing times and message sizes come from the recorded run; its messages are
-simulated. Before a node posts the messages of iteration t, it does the update of t - 1
-and the solve of t, times its straggler factor. Callbacks are left out. When node i has
-done its work, it posts messages to all neighbours in their order. Its exchange ends
-when all messages of its neighbours have arrived:
+simulated. Before node i posts the messages of iteration t to all neighbours, it does
+the update of t - 1 and the solve of t, times its straggler factor. Callbacks are left
+out. Its exchange ends when all messages of its neighbours have arrived:
 
     post_i(t) = end_i(t - 1) + work_i(t)
     end_i(t)  = max(post_i(t), max_j arrival_ji(t))
@@ -21,8 +20,6 @@ sends messages to all neighbours once, if they are the same):
 are confirmed, an exchange also waits for the confirmations. The receiver confirms a
 message when it has arrived and the receiver's own exchange has begun. Sums over a tree,
 of set-up and end, go from level to level of the tree, up and down.
-
-Exit codes: 0 success, 2 invalid input.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ import heapq
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -41,20 +39,124 @@ import numpy as np
 from dadmm.comm.tree import spanning_tree
 from dadmm.core.arguments import Parser, reports_errors
 from dadmm.core.documents import write_text
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology
+from dadmm.runs.stored import NOT_NEGATIVE, StoredRun
 from dadmm.timing.network import CLASSES, Network
-from dadmm.timing.trace import Trace
 
 POST, CONFIRM = 0, 1  # kinds of events
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The timing of a recorded run: seconds, (iterations, n_nodes), and bytes."""
+
+    topology: Topology
+    solve: Matrix
+    exchange: Matrix
+    update: Matrix  # of multipliers and penalties
+    observe: Matrix  # callbacks of the iteration before; when they end, solve starts
+    bytes: Matrix  # (iterations, E) payload of i's message to j; 0 if none was sent
+    prime: Vector  # (E,) payload of the exchange before iteration 1
+    hosts: tuple[str, ...] = ()  # of each node, if known
+    collectives: int = 0  # calls inside the loop; their time is part of exchange
+    is_broadcast: bool = False  # a node's messages of an iteration have the same bytes
+    sums: Matrix | None = None  # (E, 2) messages and bytes of sums over a tree
+    alone: bool = False  # all nodes ran in one process, where none waits
+
+    @property
+    def edges(self) -> Integers:
+        return self.topology.edges
+
+    @property
+    def n_nodes(self) -> int:
+        return self.topology.n_nodes
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the loop, on the slowest node."""
+        spent = self.solve + self.exchange + self.update + self.observe
+        return float(spent.sum(axis=0).max())
+
+    def compute(self, observe: bool = False) -> Matrix:
+        """Return the work between an exchange and the next, (iterations, n_nodes).
+
+        Row t is the update of iteration t - 1 and the solve of t, and with ``observe``
+        the callbacks in between. The last update comes after the last exchange.
+        """
+        work = self.solve + (self.observe if observe else 0.0)
+        work[1:] += self.update[:-1]
+        return work
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Trace:
+        """Return the timing of the run in a folder."""
+        return cls.of(StoredRun.read(folder))
+
+    @classmethod
+    def of(cls, run: StoredRun) -> Trace:
+        """Return the timing of a run."""
+        hosts, graph = run.summary.get("node_hosts", []), run.topology
+        if len(hosts) not in (0, graph.n_nodes):
+            raise ConfigError(
+                f"{run.folder / 'summary.json'} is damaged: it names {len(hosts)} "
+                f"hosts for {graph.n_nodes} nodes"
+            )
+
+        def spread(rows: Matrix) -> Matrix:
+            """Return a row per iteration, of rows that add up those before them."""
+            if (run.spans == 1).all():
+                return rows
+            return np.repeat(rows / run.spans[:, None], run.spans, axis=0)
+
+        names = ("solve", "exchange", "update", "observe")
+        columns = {k: run.column(f"{k}_seconds", NOT_NEGATIVE) for k in names}
+        payload = spread(_payload(run))
+        missing = max(run.entry("bytes") - payload.sum(), 0.0)  # has no row
+        edges, sums = graph.indices.shape, None
+        if run.arrays.keys() >= {"tree_messages", "tree_bytes"}:
+            tree = [run.array(f"tree_{what}", edges) for what in ("messages", "bytes")]
+            sums = np.array(tree, dtype=float).T
+        return cls(
+            graph,
+            **{name: spread(seconds) for name, seconds in columns.items()},
+            bytes=payload,
+            prime=np.full(edges, missing / max(*edges, 1)),
+            hosts=tuple(hosts),
+            is_broadcast=run.summary.get("is_broadcast", False),
+            sums=sums,
+            collectives=run.summary.get("collectives", 0),
+            alone=not run.over_mpi,
+        )
+
+
+def _payload(run: StoredRun) -> Matrix:
+    """Return the payloads of the messages of each row, (rows, E).
+
+    Without edges.csv, the bytes of a node are divided evenly among its neighbours.
+    This needs a message with payload to every neighbour.
+    """
+    if run.by_edge:
+        return run.edge_column("bytes", NOT_NEGATIVE)
+    messages = run.column("messages", NOT_NEGATIVE)
+    sent, degrees = run.column("bytes", NOT_NEGATIVE), run.topology.degrees
+    uneven = (messages != run.spans[:, None] * degrees).any()
+    uneven |= (sent % np.maximum(messages, 1)).any()
+    if uneven or run.summary.get("silent_messages"):
+        raise ConfigError(
+            f"the messages of the run in {run.folder} differ from edge to edge, and it "
+            "has no edges.csv; run it again with --record-edges"
+        )
+    payload: Matrix = (sent / np.maximum(degrees, 1))[:, run.topology.edges[:, 0]]
+    return payload
 
 
 class Breakdown(NamedTuple):
     """Seconds of the critical path by cause. Their sum is the time of the run.
 
-    The critical path is traced from the last exchange to the first: from the end of an
-    exchange to the post of the message that arrived (or was confirmed) last, and from
-    there to the end of the sender's previous exchange.
+    The path goes back from the end of an exchange to the post of the message that
+    arrived or was confirmed last, and to the end of its sender's previous exchange.
     """
 
     compute: float  # mean over the nodes
@@ -123,10 +225,10 @@ class Replay:
     @cached_property
     def sum_seconds(self) -> float:
         """Time of sums over a tree, in set-up and at the end."""
-        sums = self.trace.sums
-        if sums is None or not sums.any():
+        sums, graph = self.trace.sums, self.trace.topology
+        if sums is None:
             return 0.0
-        return tree_seconds(self.trace.topology, self.network, sums, self.trace.hosts)
+        return tree_seconds(graph, self.network, sums, self.trace.hosts)
 
     @property
     def loop_seconds(self) -> float:
@@ -259,11 +361,11 @@ def tree_seconds(
 
     ``sent`` (E, 2) has messages and bytes by edge.
     """
-    parents, depth = spanning_tree(graph)
-    i, j = graph.edges.T
-    times = int(sent[:, 0].max())
+    times = int(sent[:, 0].max(initial=0))
     if not times:
         return 0.0
+    parents, depth = spanning_tree(graph)
+    i, j = graph.edges.T
     up, down = parents[i] == j, parents[j] == i
     levels = [up & (depth[i] == d) for d in range(int(depth.max()), 0, -1)]
     levels += [down & (depth[j] == d) for d in range(1, int(depth.max()) + 1)]
@@ -295,25 +397,10 @@ def table(replays: Sequence[Replay]) -> str:
     return "\n".join(lines)
 
 
-def as_dict(found: Replay) -> dict[str, object]:
-    """Return the numbers of a prediction, for JSON."""
-    return {
-        "network": found.network.name,
-        "seconds": found.seconds,
-        "loop_seconds": found.loop_seconds,
-        **found.breakdown._asdict(),
-        "bytes": found.bytes,
-        "wire_bytes": found.wire_bytes,
-        "slowest_link": found.slowest,
-        "iterations": len(found.trace.solve),
-    }
-
-
 @reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the predicted time of a run on each network; return the exit code."""
-    about = "Predict the time of a recorded run on other networks."
-    parser = Parser("replay", about)
+    parser = Parser("replay", "Predict the time of a recorded run on other networks.")
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run")
     add("--network", action="append", required=True, metavar="NAME", help="a preset "
@@ -324,7 +411,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     trace = Trace.read(given.run)
     found = [Replay(trace, network) for network in networks]
     if given.out:
-        rows = [as_dict(item) for item in found]
+        names = ("seconds", "loop_seconds", "bytes", "wire_bytes")
+        rows = [
+            {name: getattr(each, name) for name in names}
+            | {"network": each.network.name, "slowest_link": each.slowest}
+            | {"iterations": len(trace.solve), **each.breakdown._asdict()}
+            for each in found
+        ]
         write_text(Path(given.out), json.dumps(rows, indent=2) + "\n")
     if trace.collectives:
         print(

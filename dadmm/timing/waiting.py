@@ -33,7 +33,7 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.timing.network import SECONDS, quantity
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Trace
 
 WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift
 LOW = 0.05  # quantile of the gaps that measures their spread
@@ -63,17 +63,11 @@ class Waiting(NamedTuple):
 
 
 def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Waiting:
-    """Estimate how long nodes waited for each other in a run.
+    """Estimate how long nodes waited, with offsets constant in windows of iterations.
 
-    Parameters
-    ----------
-    trace : Trace
-    way : float, optional
-        Seconds from post to arrival of the fastest message. By default half the
-        smallest round trip, the largest possible value: if one node is always late, the
-        estimate may then be half of the true waiting time.
-    window : int
-        Number of iterations in which the offsets are assumed to be constant.
+    ``way`` is the seconds from post to arrival of the fastest message, by default half
+    the smallest round trip, the largest possible value: if one node is always late, the
+    estimate may then be half of the true waiting time.
     """
     if trace.alone:
         raise ConfigError(
@@ -101,10 +95,7 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
 
 
 class Clocks(NamedTuple):
-    """When nodes posted messages and ended exchanges, by their own clocks.
-
-    A clock starts with the node's first solve.
-    """
+    """When nodes posted and ended exchanges, on clocks that start with the solve."""
 
     trace: Trace
     posts: Matrix  # (iterations, n_nodes)
@@ -121,9 +112,9 @@ class Clocks(NamedTuple):
     def bounds(self) -> tuple[Vector, Vector]:
         """Return the bounds U_ij of ``o_j - o_i``, and the spread of the gaps, (E,).
 
-        The spread is the difference of a low quantile of the gaps and the smallest. If
-        j's message arrives last, the gap is its transfer time, which varies little;
-        else it varies as much as the computing times.
+        The spread is that of a low quantile to the smallest gap. If j's message arrives
+        last, a gap is its transfer time, which varies little; else it varies as much as
+        the computing times.
         """
         i, j = self.trace.edges.T
         gaps = np.where(self.heard, self.ends[:, i] - self.posts[:, j], np.inf)
@@ -135,12 +126,12 @@ class Clocks(NamedTuple):
     def offsets(self, way: float | None = None) -> Vector:
         """Return the offset of each node's clock, (n_nodes,), with mean 0.
 
-        Every edge gives a point in its interval. The offsets are their least-squares
-        fit, weighted by the inverse square of the round trip, which bounds the error of
-        an edge. If messages take equally long in both directions, the point is the
-        middle. The part of an interval beyond two ``way`` is assigned to the direction
-        whose gap varies, because its messages arrived early: if a node is always late,
-        the middle would hide half of the waiting time.
+        The offsets are the least-squares fit of a point in each edge's interval,
+        weighted by the inverse square of the round trip, which bounds its error. The
+        point is the middle if messages take equally long in both directions. The part
+        of an interval beyond two ``way`` goes to the direction whose gap varies, as its
+        messages arrived early: the middle would hide half of the waiting for a node
+        that is always late.
         """
         n, reverse = self.trace.n_nodes, self.trace.topology.reverse
         upper, spread = self.bounds()
@@ -183,9 +174,8 @@ class Clocks(NamedTuple):
 
 def table(found: Waiting, rows: int = 5) -> str:
     """Return the totals, and the edges with most waiting time, as text."""
-    total = found.seconds.mean()
-    low, high = found.least.mean(), found.most.mean()
-    of = found.topology.label
+    total, low, high = (x.mean() for x in (found.seconds, found.least, found.most))
+    of, by_edge = found.topology.label, found.by_edge
     lines = [
         f"a node's exchanges: {found.exchange.mean():.3f} s, of which waiting for "
         f"slower neighbours {total:.3f} s ({100 * found.share:.0f} %; between "
@@ -193,20 +183,18 @@ def table(found: Waiting, rows: int = 5) -> str:
         f"busiest node: {of(int(found.busy.argmax()))}, {found.imbalance:.2f} times "
         f"the mean of {found.busy.mean():.3f} s",
     ]
-    for e in np.argsort(-found.by_edge)[:rows]:
-        i, j = found.topology.edges[e]
-        if found.by_edge[e] > 0:
-            lines.append(
-                f"node {of(i)} waited for node {of(j)}: {found.by_edge[e]:.3f} s"
-            )
+    for e in np.argsort(-by_edge)[: min(rows, np.count_nonzero(by_edge > 0))]:
+        i, j = map(of, found.topology.edges[e])
+        lines.append(f"node {i} waited for node {j}: {by_edge[e]:.3f} s")
     return "\n".join(lines)
 
 
 @reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the waiting times of a run; return the exit code."""
-    about = "Estimate how long nodes waited for each other in a run."
-    parser = Parser("waiting", about)
+    parser = Parser(
+        "waiting", "Estimate how long nodes waited for each other in a run."
+    )
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run")
     add("--way", metavar="TIME", help="transfer time of the fastest message, if known, "

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dadmm.cli import sweep
-from dadmm.runs.attempt import FAILURE, read_progress
-from dadmm.runs.folder import RunFolder
+from dadmm.runs.attempt import read_progress
+from dadmm.runs.folder import FAILURE, RunFolder
 from tests.support.runs import contents, refused
 
 GRID = """

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from dadmm.runs.attempt import FAILURE, read_progress
+from dadmm.runs.attempt import read_progress
 from dadmm.runs.config import RunConfig
+from dadmm.runs.folder import FAILURE
 from launch import batch
 from launch.batch import Allocation
 from launch.console import UsageError

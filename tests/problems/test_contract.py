@@ -1,16 +1,24 @@
-"""`check_problem`: every problem of the package passes, and each fault is named."""
+"""Problems satisfy `check_problem`, which names each fault; bad input is named, too."""
 
 from functools import partial
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from dadmm import Layout
+from dadmm import Layout, problems
 from dadmm.core.errors import ProblemError
 from dadmm.data import datasets
 from dadmm.data.encoding import Rows
 from dadmm.data.patterns import remove_entries
-from dadmm.problems import PPCA, PROBLEMS, Smooth, StructureFromMotion, builder
+from dadmm.problems import (
+    PPCA,
+    PROBLEMS,
+    IncompletePPCA,
+    Smooth,
+    StructureFromMotion,
+    builder,
+)
 from dadmm.testing import check_problem
 from tests.support.problems import Quadratic, Varying
 
@@ -22,16 +30,12 @@ COUPLED = np.array([[2.0, 0.5, 0.3], [0.5, 1.0, -0.4], [0.3, -0.4, 1.5]])
 
 
 class Bowl(Quadratic):
-    """A good problem, which faults are made of."""
-
     def __init__(self):
         super().__init__(COUPLED, np.array([1.0, -2.0, 0.5]))
 
 
 class Sweep(Bowl):
-    """Its parts are optimal one after the other."""
-
-    order = "uvs"
+    order = "uvs"  # in which its parts become optimal
 
     def __init__(self):
         super().__init__()
@@ -45,9 +49,8 @@ class Sweep(Bowl):
 
     def move(self, k, new, seen, centre, weight):
         """Minimise over one entry, with the others as they are seen."""
-        bend = self.A[k, k]
         slope = self.A[k] @ (seen - self.b) + weight * (seen[k] - centre[k])
-        new[k] = seen[k] - slope / (bend + weight)
+        new[k] = seen[k] - slope / (self.A[k, k] + weight)
 
 
 class Shares(Varying):
@@ -75,7 +78,6 @@ class Plane(Bowl):
 
 
 def of_command_line(name):
-    """Return a problem as a run builds it."""
     rows = Rows(TRACKS if name == "sfm" else SAMPLES)
     if builder.arguments(PROBLEMS[name]).takes("y"):
         rows = Rows(*datasets.classification(40, 4)[:2])
@@ -88,7 +90,6 @@ def smooth(**more):
 
 
 def changed(base, **members):
-    """Return an object of a class with some other members."""
     return type("Faulty", (base,), members)()
 
 
@@ -105,7 +106,6 @@ GOOD |= {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_problems_pass(name):
-    """A new line of `PROBLEMS` is checked here by itself."""
     problem = GOOD[name]()
     fixed = ["mu"] if isinstance(problem, StructureFromMotion) else []
 
@@ -126,13 +126,11 @@ def of_value(new):
     return {"objectives": lambda p, x, s: new(p, partial(right, p, stats=s), x)}
 
 
-def noise(size=1.0):
-    """Return numbers that no seed decides."""
+def noise(size=1.0):  # that no seed decides
     return size * np.random.default_rng().standard_normal(3)
 
 
 def later(problem, value, thetas):
-    """Return values that change with the number of calls."""
     problem.calls = getattr(problem, "calls", 0) + (len(thetas) > 1)
     return value(thetas) + (problem.calls == 3)
 
@@ -199,9 +197,7 @@ def unlike(problem, k, new, seen, centre, weight):
 
 
 class Reckless(PROBLEMS["logistic"]):
-    """Its curvature at theta is claimed for points around it."""
-
-    def rows(self, theta, radius=0.0):
+    def rows(self, theta, radius=0.0):  # those at theta, also for points around it
         return 1.01 * super().rows(theta)
 
 
@@ -244,3 +240,89 @@ def test_parts_that_are_held_are_named_and_the_tolerance_is_the_callers():
             check_problem(PPCA(SAMPLES, 2), fixed=[fixed])
     sloppy = of_step(lambda f, x, s, c, w: f(x, s, c, 1.001 * w))  # see FAULTS
     check_problem(changed(Bowl, **sloppy), rtol=1e-2)
+
+
+ROWS, TARGETS, NAN = np.arange(6.0).reshape(3, 2), np.array([0.0, 1.0, 1.0]), np.nan
+HOLED = np.where(ROWS == 3, NAN, ROWS)
+WEIGHT = "sample_weight"
+# the class, what is at fault, further arguments, and by name
+LINEAR = [
+    ("Ridge", "X", (TARGETS, TARGETS)),
+    ("Ridge", "X", (sparse.csr_array((3, 0)), TARGETS)),
+    ("LeastSquares", "X", ([["a"]], [1.0])),
+    ("ElasticNet", "row 1, column 1", (HOLED, TARGETS)),
+    ("LeastSquares", "row 1, column 1", (sparse.csr_array(HOLED), TARGETS)),
+    ("LeastSquares", "y", (ROWS, TARGETS[:2])),
+    ("LogisticRegression", "row 2", (ROWS, [0, 1, np.inf])),
+    ("LogisticRegression", "labels", (ROWS, [-1, 0, 1])),
+    ("MultinomialLogistic", "labels", (ROWS, [0, 1, 3], 3)),
+    ("MultinomialLogistic", "labels", (ROWS, [0, 1, 0.5], 3)),
+    ("MultinomialLogistic", "labels", (ROWS, [-1, 0, 1], 3)),
+    ("PoissonRegression", "-2", (ROWS, [0, 1, -2])),
+    ("Ridge", "alpha", (ROWS, TARGETS, -1)),
+    ("Huber", "alpha", (ROWS, TARGETS, 1.0, np.inf)),
+    ("ElasticNet", "l1_ratio", (ROWS, TARGETS, 1.0, 1.5)),
+    ("Huber", "delta", (ROWS, TARGETS, 0)),
+    ("MultinomialLogistic", "n_classes", (ROWS, TARGETS, 1)),
+    ("Ridge", "fit_intercept", (ROWS, TARGETS), {"fit_intercept": "no"}),
+    ("Ridge", WEIGHT, (ROWS, TARGETS), {WEIGHT: [1, 1]}),
+    ("LogisticRegression", WEIGHT, (ROWS, TARGETS), {WEIGHT: ["a", "b", "c"]}),
+    ("LeastSquares", WEIGHT, (ROWS, TARGETS), {WEIGHT: np.zeros(3)}),
+    ("Huber", "row 1", (ROWS, TARGETS), {WEIGHT: [1, -1, 1]}),
+    ("Lasso", "row 2", (ROWS, TARGETS), {WEIGHT: [1, 1, np.inf]}),
+]
+
+
+def square(x):
+    return 0.5 * x @ x, x
+
+
+def fails(x):
+    raise KeyError("rate\nof")
+
+
+def bent(hessian, convex=True):
+    return partial(Smooth, square, 2, hessian=lambda x: hessian, convex=convex)
+
+
+SMOOTH = [
+    ("size", partial(Smooth, square, 0)),
+    ("convex", partial(Smooth, square, 2, convex="yes")),
+    ("start", partial(Smooth, square, 2, start=np.ones(3))),
+    ("float64", partial(Smooth, np.sum, 2)),
+    ("gradient", partial(Smooth, lambda x: (0.0, x[None]), 2)),
+    ("gradient", partial(Smooth, lambda x: (0.0, ["a", "b"]), 2)),
+    ("value", partial(Smooth, lambda x: (x, x), 2)),
+    ("value is inf", partial(Smooth, lambda x: (np.inf, x), 2)),
+    ("entry 1", partial(Smooth, lambda x: (0.0, np.array([0.0, NAN])), 2)),
+    ("KeyError", partial(Smooth, fails, 2)),
+    ("convex", bent(np.eye(2), convex=False)),
+    ("hessian", bent(np.ones(2))),
+    ("symmetric", bent(np.tri(2))),
+    ("eigenvalue", bent(-np.eye(2))),
+    ("hessian", bent(2 * np.eye(2))),
+]
+BAD_SAMPLES = [
+    ("n_components", np.ones((9, 1))),
+    ("samples", np.ones((0, 4))),
+    ("missing", np.full((3, 4), NAN)),
+    ("row 1, column 1", np.diag([NAN, np.inf])),
+    ("samples", np.full(4, NAN)),
+]
+CALLS = [
+    *((word, partial(getattr(problems, kind), *given, **dict(*named)))
+      for kind, word, given, *named in LINEAR),
+    *SMOOTH,
+    *((word, partial(kind, x, 1)) for word, x in BAD_SAMPLES
+      for kind in (PPCA, IncompletePPCA)),
+    *(("rows", partial(StructureFromMotion, np.ones(s))) for s in ((3, 5), 4, (0, 5))),
+    ("start", partial(StructureFromMotion, np.ones((4, 6)), start="middle")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("culprit", "call"), CALLS)
+def test_bad_input_is_named(culprit, call):
+    with pytest.raises(ProblemError, match=culprit) as caught:
+        call()
+
+    assert "\n" not in str(caught.value)

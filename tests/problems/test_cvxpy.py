@@ -32,7 +32,6 @@ def squares(shard, w):
 @pytest.mark.parametrize("weight", [0.0, 1e-6, 1.0, 1e6, 1e12])
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 def test_proximal_steps_are_those_of_the_closed_form(unit, weight):
-    """Whatever the units of the objective."""
     centre, w = np.array([3.0, -1.0, 0.0, 0.2]), cp.Variable(D)
     problem = minimise(unit * (squares(SHARDS[0], w) + 3 * cp.norm1(w)), variables=[w])
     exact = Lasso(*SHARDS[0], 3.0, fit_intercept=False)
@@ -70,7 +69,6 @@ def test_attributes_and_constraints_make_a_step_a_projection(kind, limit, best):
 
 
 def test_other_variables_are_private_and_a_constraint_of_one_node_holds_for_all():
-    """Each node has an offset of its own; the residuals are private, too."""
     problems = []
     for i, (rows, y) in enumerate(SHARDS):
         w, offset = cp.Variable(D, name="w"), cp.Variable(name="offset")
@@ -89,16 +87,15 @@ def test_other_variables_are_private_and_a_constraint_of_one_node_holds_for_all(
     best = lsq_linear(rows, targets, (least, np.inf), tol=1e-12).x
     parts = [found.parts(i) for i in range(NODES)]
     assert parts[0].w.min() >= -1e-8
-    assert_allclose(
-        [part.w for part in parts], np.tile(best[:D], (NODES, 1)), atol=2e-3
-    )
-    assert_allclose([part.offset for part in parts], best[D:], atol=2e-3)
+    for i, part in enumerate(parts):
+        assert_allclose(
+            np.append(part.w, part.offset), best[[*range(D), D + i]], atol=2e-3
+        )
 
 
 def test_a_node_alone_may_be_unbounded():
-    """The sum of |w - 1| and of linear terms that cancel has a minimum."""
     w = cp.Variable(1)
-    terms = [cp.abs(w[0] - 1), 3 * w[0], -3 * w[0]]
+    terms = [cp.abs(w[0] - 1), 3 * w[0], -3 * w[0]]  # the sum has a minimum
     problems = [minimise(term, variables=[w]) for term in terms]
 
     found = dadmm.solve(problems, dadmm.Topology.ring(3))
@@ -107,7 +104,6 @@ def test_a_node_alone_may_be_unbounded():
 
 
 def test_matrices_keep_their_order_and_parameters_their_values():
-    """Objectives leave constraints out and are infinite where they are not defined."""
     target, t = cp.Parameter((2, 3)), cp.Variable(name="t")
     target.value = value = np.arange(6.0).reshape(2, 3)
     w = cp.Variable((2, 3))
@@ -119,7 +115,7 @@ def test_matrices_keep_their_order_and_parameters_their_values():
     assert_allclose(found.x0, value, atol=1e-6)
     assert_allclose(found.t, 2.0, atol=1e-6)
     points = np.array([np.append(value, t) for t in (1.0, -1.0)])
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # without the constraints
         assert_array_equal(problem.objectives(points, None), [1.0, np.inf])
 
 

@@ -23,15 +23,11 @@ BARE = {"fit_intercept": False}
 
 
 def metric(case, x):
-    """Return F'F: the Hessian, or for some problems another metric.
-
-    Huber's is that of reweighted least squares. Poisson's has the mean of the counts
-    and the expected counts.
-    """
+    """Return F'F: the Hessian, or for some problems another metric."""
     X, fits = case.X.astype(float), (case.X @ x).astype(float)
-    if case.name == "huber":
+    if case.name == "huber":  # as in reweighted least squares
         weights = np.minimum(1.0, 0.7 / np.abs(fits - case.y.astype(float)))
-    elif case.name == "poisson":
+    elif case.name == "poisson":  # the mean of the counts and the expected counts
         weights = (np.exp(fits) + case.y.astype(float)) / 2
     else:
         return case.hessian(x)
@@ -41,7 +37,6 @@ def metric(case, x):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_curvatures_are_sums_over_the_rows(name, size):
-    """One half of squared errors, and the penalty as it was passed: no 1/n."""
     case, x = make(name, size)
     p, rng, problem = len(x), np.random.default_rng(0), case.problem
     k = p if problem.needs_inverse else p - 1
@@ -183,10 +178,10 @@ def test_the_proximal_step_is_exact_in_z(name, columns):
 @pytest.mark.parametrize("floor", [1e-12, 1e-6])
 @pytest.mark.parametrize("name", ["lasso", "lasso with intercept"])
 def test_a_subgradient_bounds_f_where_coordinates_are_almost_singular(name, floor):
-    """Indicators of classes, whose sum is the intercept, and two equal columns."""
     for seed in (0, 1, 2, 3, 265):  # with the last one, signs recur by rounding
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(25, 12))
+        # two equal columns, and indicators of classes, whose sum is the intercept
         X[:, 1], X[:, 6:] = X[:, 0], np.eye(6)[rng.integers(6, size=25)]
         y = X @ (np.arange(12.0) % 2) + 0.5 * rng.standard_t(2, size=25)
         problem = Case(name, X, y, 10.0 ** rng.uniform(-4, 0)).problem
@@ -253,15 +248,10 @@ def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept, 
     assert_allclose(again, found, rtol=1e-9, atol=1e-9)
 
 
-def rows_of(kind, n=24, d=3):
+def rows_of(kind, n=24):
     rng = np.random.default_rng(0)
-    X = np.round(rng.normal(size=(n, d))) * [1.0, 2.0, 0.5]
-    y = X[:, 0] + rng.standard_t(2, size=n)
-    if kind == "logistic":
-        y = (y > 0).astype(float)
-    if kind in ("multinomial", "poisson"):
-        y = rng.integers(3, size=n).astype(float)
-    return X, y, rng
+    X = np.round(rng.normal(size=(n, 3))) * [1.0, 2.0, 0.5]
+    return X, targets(kind, X[:, 0] + rng.standard_t(2, size=n), rng), rng
 
 
 def facts(problem):
@@ -278,17 +268,16 @@ def facts(problem):
 
 
 def compare(one, other, exact=False):
+    same = (
+        assert_array_equal if exact else partial(assert_allclose, rtol=1e-9, atol=1e-9)
+    )
     for found, wanted in zip(facts(one), facts(other), strict=True):
-        if exact:
-            assert_array_equal(found, wanted)
-        else:
-            assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+        same(found, wanted)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_counts_a_row_so_many_times(kind, fit_intercept):
-    """Problems keep copies: rows may be changed afterwards."""
     X, y, rng = rows_of(kind)
     build = partial(KINDS[kind], fit_intercept=fit_intercept)
     times = rng.integers(0, 4, size=len(y)).astype(float)
@@ -296,7 +285,7 @@ def test_a_weight_counts_a_row_so_many_times(kind, fit_intercept):
     weighted = build(X, y, sample_weight=times)
     again = times.astype(int)
     repeated = build(X.repeat(again, axis=0), y.repeat(again))
-    X[:], y[:], times[:] = 0.0, 0.0, 0.0
+    X[:], y[:], times[:] = 0.0, 0.0, 0.0  # problems keep copies
 
     compare(weighted, repeated)
     compare(ones, plain, exact=True)
@@ -305,7 +294,6 @@ def test_a_weight_counts_a_row_so_many_times(kind, fit_intercept):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sparse_matrix_is_the_same_problem(kind, fit_intercept, monkeypatch):
-    """Squares of it need no dense copy but of a few rows."""
     monkeypatch.setattr(linear, "BLOCK", 5)
     most, original = [], sparse.csr_array.toarray
 
@@ -321,12 +309,11 @@ def test_a_sparse_matrix_is_the_same_problem(kind, fit_intercept, monkeypatch):
         for form in (sparse.csr_matrix, sparse.coo_array, sparse.csc_array):
             compare(build(form(X), y), build(X, y), exact=kind not in SQUARES)
         build(sparse.csr_array(X), y)
-    assert (max(most) <= 5) == (kind in SQUARES)
+    assert (max(most) <= 5) == (kind in SQUARES)  # squares need few dense rows
 
 
 @pytest.mark.parametrize("shape", [(3, 6), (20, 5)])
 def test_a_singular_design_gives_the_shortest_solution(shape):
-    """The pseudo-inverse's; equal columns of several classes have equal parts."""
     X, y, centre = data(*shape)
     X[:, 1] = X[:, 0]
     for problem in (LeastSquares(X, y, **BARE), Lasso(X, y, 0.0, **BARE)):
@@ -370,10 +357,6 @@ def test_extreme_values_keep_their_digits_or_are_infinite():
 
 
 def test_labels_may_be_zero_and_one_or_plus_and_minus_one():
-    X, y, _ = rows_of("logistic")
+    (X, y, _), build = rows_of("logistic"), problems.LogisticRegression
     for labels in (2 * y - 1, y > 0, y.astype(int).tolist()):
-        compare(
-            problems.LogisticRegression(X, labels),
-            problems.LogisticRegression(X, y),
-            exact=True,
-        )
+        compare(build(X, labels), build(X, y), exact=True)

@@ -18,7 +18,6 @@ UNITS = (1.0, 1e-6, 1e6, MIXED)
 
 
 def function(units=1.0, alpha=0.0, kind=LogisticRegression):
-    """Return value and gradient of a regression, with columns in other units."""
     problem = kind(X * units, Y, alpha, fit_intercept=False)
     return lambda w: (problem.objectives(w[None], None)[0], problem.gradient(w))
 
@@ -40,9 +39,7 @@ def test_proximal_steps_are_accurate_in_any_unit(unit, weight):
 
 
 def test_a_step_leaves_points_where_f_is_not_finite():
-    """f is x - log x; the first trial is at a negative x."""
-
-    def barrier(x):
+    def barrier(x):  # the first trial is at a negative x
         inside = x.min() > 0.0
         return (np.sum(x - np.log(x)) if inside else np.nan), 1.0 - 1.0 / x
 
@@ -56,7 +53,6 @@ def test_a_step_leaves_points_where_f_is_not_finite():
 
 @pytest.mark.parametrize("scales", [np.ones(D), MIXED])
 def test_with_a_hessian_there_are_rows_and_coordinates(scales):
-    """In mixed units too; without it there are none."""
     exact = LogisticRegression(X * scales, Y, 0.0, fit_intercept=False)
 
     def hessian(w):
@@ -82,7 +78,6 @@ KINDS = list(product((LogisticRegression, PoissonRegression), UNITS))
 
 
 def test_right_gradients_are_accepted_in_any_unit_and_with_noise():
-    """Also of single precision, and beside a large constant."""
     for (kind, units), of_f in product(KINDS, (1e-6, 1.0, 1e6)):
         right = function(units, 0.0, kind)
         Smooth(lambda w: [of_f * part for part in right(w)], D)  # noqa: B023
@@ -91,21 +86,15 @@ def test_right_gradients_are_accepted_in_any_unit_and_with_noise():
     Smooth(lambda w: (right(w)[0] + 1e9, right(w)[1]), D)
 
 
-@pytest.mark.parametrize(
-    ("factors", "culprit"),
-    [
-        (-1.0, "gradient"),
-        (1.01, "gradient"),
-        (np.array([1, 1, -1, 1, 1]), "entry 2 "),
-        (np.array([1, 1, 1, 1, 2]), "entry 4 "),
-        (np.array([1, 0, 1, 1, 1]), "entry 1 "),
-    ],
-)
+WRONG = [(-1.0, "gradient"), (1.01, "gradient"), ([1, 1, -1, 1, 1], "entry 2 ")]
+WRONG += [([1, 1, 1, 1, 2], "entry 4 "), ([1, 0, 1, 1, 1], "entry 1 ")]
+
+
+@pytest.mark.parametrize(("factors", "culprit"), WRONG)
 def test_wrong_gradients_are_found(factors, culprit):
-    """Also of a term that vanishes at the start."""
     for kind, units in KINDS:
         right = function(units, 0.0, kind)
         with pytest.raises(ProblemError, match=culprit):
             Smooth(lambda w: (right(w)[0], factors * right(w)[1]), D)  # noqa: B023
-    with pytest.raises(ProblemError, match="gradient"):
+    with pytest.raises(ProblemError, match="gradient"):  # a term that is zero at first
         Smooth(lambda w: (function(alpha=1.0)(w)[0], function()(w)[1]), D)

@@ -7,9 +7,9 @@ import pytest
 
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
-from dadmm.runs.attempt import FAILURE, Progress, read_progress, write_failure
+from dadmm.runs.attempt import Progress, read_progress, write_failure
 from dadmm.runs.config import CommandLine, RunConfig
-from dadmm.runs.folder import RunFolder
+from dadmm.runs.folder import FAILURE, RunFolder
 from tests.support.run_folders import write_checkpoint
 
 WANTED = {"problem": "ppca", "topology": "ring", "max_iter": 100, "seed": 0}

@@ -16,7 +16,7 @@ from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs.stored import POSITIVE, StoredRun, read_summary
 from dadmm.show import document, outcome, panels
 from dadmm.show.page import Page
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Trace
 
 FILES = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
 

@@ -101,3 +101,11 @@ def distances(topology):
     paths = dict(nx.all_pairs_shortest_path_length(topology.to_graph()))
     nodes = range(len(topology))
     return np.array([[paths[i][j] for j in nodes] for i in nodes])
+
+
+def differences(value, theta, step=1e-5):
+    """Return the gradient of a function by central differences."""
+    ends = [
+        value(theta + own) - value(theta - own) for own in step * np.eye(len(theta))
+    ]
+    return np.array(ends) / (2 * step)

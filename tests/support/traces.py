@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from dadmm.timing.trace import Trace
+from dadmm.timing.replay import Trace
 
 
 def trace_of(topology, work, payload=1000.0, exchange=None, update=None, **more):

@@ -1,15 +1,18 @@
-"""Problems that are solved together: which ones, and with the same bits."""
+"""The bits of problems: the same in a stack, and with one BLAS thread."""
 
 from itertools import product
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from threadpoolctl import ThreadpoolController
 
+from dadmm import Topology
 from dadmm.data.patterns import remove_entries
-from dadmm.problems import PPCA, IncompletePPCA, LostTracks
+from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, LostTracks
 from tests.support.linear import OTHERS, SIZES, make
 from tests.support.problems import samples
+from tests.support.solving import solve
 
 LINEAR = ["least_squares", "ridge", "ridge with intercept", *OTHERS]
 WEIGHTS = np.array([0.0, 1e-6, 3.0, 1e6])
@@ -70,3 +73,34 @@ def test_only_problems_of_one_kind_are_stacked():
     assert kind("ridge", 9, 4) == kind("ridge", 30, 4) != kind("ridge", 9, 3)
     assert kind("ridge with intercept", 9, 4) != kind("ridge", 9, 5)
     assert kind(OTHERS[0], 9, 4) != kind(OTHERS[0], 30, 4)
+
+
+BLAS = ThreadpoolController().select(threading_layer=["pthreads", "openmp"])
+BLAS = BLAS.select(user_api="blas")  # those that can have several threads
+
+
+def n_threads():
+    return {library["num_threads"] for library in BLAS.info()}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_is_made_and_starts_with_one_thread(name, monkeypatch):
+    calls = []
+
+    def watched(function):
+        return lambda *on, **by: calls.append(n_threads()) or function(*on, **by)
+
+    for place, of in ((np.linalg, "qr"), (np.linalg, "svd"), (np.linalg, "eigh"),
+                      (np, "vecdot")):  # fmt: skip
+        monkeypatch.setattr(place, of, watched(getattr(place, of)))
+    X, kind = samples(30, 4), PROBLEMS[name]
+    targets = () if issubclass(kind, PPCA) else (X[:, 0] > 0,)
+    with BLAS.limit(limits=2):
+        if n_threads() != {2}:
+            pytest.skip("this BLAS has no threads")
+        made = kind(X, *targets, *{"ppca": (2,), "multinomial": (3,)}.get(name, ()))
+        assert n_threads() == {2}
+        solve([made] * 3, Topology.ring(3), max_iter=1)
+
+    assert calls
+    assert calls == [{1}] * len(calls)
