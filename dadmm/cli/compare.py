@@ -36,9 +36,8 @@ from dadmm.core.schema import from_text
 from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
 from dadmm.show.comparison import CURVES, TABLE, WHAT, Row, draw, groups, write_page
-from dadmm.solver.options import Stopping
 from dadmm.solver.plan import Kind
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line

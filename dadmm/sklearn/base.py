@@ -26,9 +26,8 @@ from dadmm.graphs.placement import assign
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.ending import advise
-from dadmm.solver.options import as_option, grouped
 from dadmm.solver.result import Result
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import as_option, grouped, solve
 
 T = TypeVar("T")
 NODES = 4
