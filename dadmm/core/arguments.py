@@ -69,7 +69,6 @@ def report_error(error: object) -> int:
 
 
 def reports_errors(main: Callable[P, int]) -> Callable[P, int]:
-    """Return the main function of a command that prints errors of its input."""
 
     @wraps(main)
     def reporting(*args: P.args, **named: P.kwargs) -> int:

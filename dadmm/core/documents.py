@@ -73,7 +73,6 @@ def reading(
 def parse(
     path: str | Path, parser: Callable[[str], T], language: str, most: int = MOST_TEXT
 ) -> T:
-    """Return the parsed contents of a text file of at most ``most`` bytes."""
     try:
         size = check_regular(path).st_size
         if size > most:

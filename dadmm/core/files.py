@@ -60,7 +60,6 @@ def kind(path: str | Path, handle: int | None = None) -> str:
 
 
 def _demand(wanted: str, name: str, handle: int) -> None:
-    """Raise if something else than a file or a folder is there."""
     found = kind(name, handle)
     if found not in (wanted, "none"):
         raise OSError(errno.EEXIST, f"{name} is a {found}, not a plain {wanted}")
@@ -126,7 +125,6 @@ def remove(path: Path, root: Path | None = None) -> None:
 
 
 def remove_folder(path: Path, root: Path | None = None) -> None:
-    """Remove a folder if it exists and is empty."""
     with suppress(OSError), within(path, root) as (handle, name):
         os.rmdir(name, dir_fd=handle)
 

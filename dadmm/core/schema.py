@@ -37,7 +37,6 @@ class Kind(NamedTuple):
         return all(holds(value) for _, holds in self.rules)
 
     def also(self, rule: str, holds: Test) -> Kind:
-        """Return this kind with one more rule."""
         return Kind((*self.rules, (rule, holds)))
 
 
@@ -134,7 +133,6 @@ def from_toml(name: str, value: Any, annotation: str) -> Any:
 
 
 def from_text(text: str, annotation: str) -> int | float | str:
-    """Return the text of a flag as a field of this annotation has it; raise if not."""
     for word, convert in (("int", int), ("float", float), ("str", str)):
         with suppress(ValueError):
             if word in annotation:

@@ -201,7 +201,6 @@ def _features(table: Uses) -> Sequence[str]:
 
 
 def _uses(table: Uses) -> set[str]:
-    """Return which columns a table uses, in words."""
     _, named, _, target, weight = table
     kind = "" if named else "unnamed "
     found = {f"the {kind}feature {name!r}" for name in _features(table)}

@@ -69,8 +69,6 @@ class RowBlocks:
 
 
 class Rows(NamedTuple):
-    """The rows of a node, as numbers."""
-
     X: Any
     """(n, p) ndarray, NaN where an entry is missing; sparse if the table is; or
     `RowBlocks`."""
@@ -199,7 +197,6 @@ class Encoding:
         )
 
     def _features(self, frame: Frame, names: Sequence[str]) -> Matrix | Sparse:
-        """Return X, with NaN where an entry is missing."""
         if frame.sparse is not None and not any(self.columns.values()):
             X = frame.sparse
             if tuple(names) != frame.names:

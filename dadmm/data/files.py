@@ -116,7 +116,6 @@ def read_frame(
 
 
 def extent(path: Place) -> Extent | None:
-    """Return the size of a table of which rows can be read without the others."""
     with _opened(path) as (reader, file, _):
         return reader.extent(file) if reader.extent else None
 
@@ -150,7 +149,6 @@ def open_blocks(
 
 
 def reader_of(path: Place) -> Reader | None:
-    """Return the reader of a file, by its name; None if there is none."""
     return READERS.get(Path(str(path).partition("::")[0]).suffix)
 
 
@@ -250,7 +248,6 @@ def _read(
 def _as_frame(
     X: Array | Sparse, reader: Reader, file: Path, key: str, beside: Sequence[str]
 ) -> Frame:
-    """Return a matrix, and the arrays that are further columns, as a table."""
     if not isinstance(X, np.ndarray):
         return Frame.of(X)
     names = _read_names(file) if file.suffix == ".npz" else None
@@ -269,7 +266,6 @@ def _as_frame(
 
 
 def _choose_array(key: str, names: Sequence[str]) -> str:
-    """Return the name of the array to read: the key, or the only array."""
     if key in names or (not key and len(names) == 1):
         return key or names[0]
     what = f"no matrix {key!r}" if key else "no single matrix"
@@ -310,7 +306,6 @@ def _read_npz(file: Path, key: str, how: Format, rows: slice) -> Array | Sparse:
 
 
 def _read_names(file: Path) -> Names:
-    """Return the names of columns in a .npz file, if it has them."""
     with np.load(file, allow_pickle=False) as arrays:
         if NAMES not in arrays.files:
             return None

@@ -165,12 +165,10 @@ class Frame(NamedTuple):
 
 
 def positions(width: int) -> tuple[str, ...]:
-    """Return the names of the columns of a table without names."""
     return tuple(f"x{k}" for k in range(width))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, for an error."""
     more = len(names) - MOST_NAMES
     others = f" and {more} others" if more > 0 else ""
     return f"{', '.join(map(repr, names[:MOST_NAMES]))}{others}"
@@ -226,7 +224,6 @@ def as_texts(items: Iterable[object]) -> Array:
 
 
 def is_plain(column: Arrow) -> bool:
-    """Return whether a column of pyarrow has numbers."""
     return str(column.type).startswith(NUMBERS)
 
 

@@ -52,7 +52,6 @@ class Blocks(NamedTuple):
 
 
 def patterns(samples: Matrix) -> Patterns:
-    """Return the patterns of missing entries of samples (n, D)."""
     observed = ~np.isnan(samples)
     words = np.packbits(observed, axis=1)
     keys = words.view(f"V{words.shape[1]}")[:, 0]  # as one item each, which sorts fast

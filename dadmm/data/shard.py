@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
@@ -16,7 +16,6 @@ from dadmm.data.frame import Frame
 
 __all__ = ["bounds", "split", "split_frames"]
 
-Integers = NDArray[np.int64]
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
 
 
@@ -55,7 +54,19 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     n = samples.n_rows if isinstance(samples, Frame) else len(samples)
     own: list[Any] = [*shares(n, n_nodes, range(n_nodes)).values()]
     if labels is not None:
-        own = _shares_by_label(n, n_nodes, labels)
+        numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
+        if numbers.shape != (n,):
+            wrong = f"labels have shape {numbers.shape} for {n} samples"
+        elif not (known := np.isin(numbers, nodes)).all():
+            wrong = f"the label of sample {known.argmin()} is {numbers[known.argmin()]}"
+        elif len(empty := np.setdiff1d(nodes, numbers)):
+            wrong = f"node {empty[0]} has no samples"
+        if wrong:
+            raise ShardError(
+                f"{wrong}; give each sample the number of its node, 0..{n_nodes - 1}, "
+                "and each node a sample"
+            )
+        own = [np.flatnonzero(numbers == i) for i in nodes]
     if isinstance(samples, Frame):
         return [samples.take(rows) for rows in own]
     # in C order, since the bits of results depend on the order
@@ -65,22 +76,6 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
 def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slice]:
     _check_enough(n_samples, n_nodes, "samples")
     return {i: slice(*bounds(n_samples, n_nodes, i)) for i in nodes}
-
-
-def _shares_by_label(n_samples: int, n_nodes: int, labels: ArrayLike) -> list[Integers]:
-    numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
-    if numbers.shape != (n_samples,):
-        wrong = f"labels have shape {numbers.shape} for {n_samples} samples"
-    elif not (known := np.isin(numbers, nodes)).all():
-        wrong = f"the label of sample {known.argmin()} is {numbers[known.argmin()]}"
-    elif len(empty := np.setdiff1d(nodes, numbers)):
-        wrong = f"node {empty[0]} has no samples"
-    if wrong:
-        raise ShardError(
-            f"{wrong}; give each sample the number of its node, 0..{n_nodes - 1}, and "
-            "each node a sample"
-        )
-    return [np.flatnonzero(numbers == i) for i in nodes]
 
 
 def _check_enough(n: int, n_nodes: int, what: str) -> None:
@@ -117,7 +112,6 @@ def is_local(source: str) -> bool:
 
 
 def has_node(source: str) -> bool:
-    """Return whether the name of a source has the number of a node."""
     return "{node}" in source or "{rank}" in source
 
 

@@ -22,8 +22,6 @@ BLOCK = 2**24  # bytes of a .csv file that are parsed at once; a row must fit
 
 
 class Format(NamedTuple):
-    """How a text file is written."""
-
     separator: str | None = None  # between cells; by default as in the first line
     decimal: str = "."
     encoding: str = "utf-8"
@@ -36,8 +34,6 @@ class Format(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the first lines of a text file tell."""
-
     separator: str | None  # None for white space
     names: tuple[str, ...] | None
     width: int  # columns
@@ -135,7 +131,6 @@ def _rows(lines: Iterable[str], head: Head) -> Iterator[list[str]]:
 
 
 def _parse(cells: Array, decimal: str) -> Array:
-    """Return the cells of a column as numbers, or as text if one is not a number."""
     known = np.where(np.isin(cells, MISSING), "", cells)
     numbers = np.where(known == "", "nan", known)
     if decimal != "." and not np.strings.count(numbers, ".").any():

@@ -76,7 +76,6 @@ class Incidence:
         )
 
     def reduce(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Rows:
-        """Reduce the edges of each node into ``out``, and return it."""
         self.reducer(ufunc, edges, out)()
         return out
 

@@ -52,12 +52,12 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
     )  # fmt: skip
 
 
-def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
+def place(graph: Topology, hosts: Sequence[str]) -> Integers:
     """Return the node of each rank, (n_ranks,), given its host, if each rank has one.
 
     Every host keeps its number of ranks. Rank 0 is always node 0, because it reads,
     writes and prints. If no other assignment has fewer edges between hosts, rank i is
-    node i. The seed is for shuffled starts.
+    node i.
     """
     names, n = list(dict.fromkeys(hosts)), len(hosts)  # the host of rank 0 is the first
     plain = np.array([names.index(name) for name in hosts])
@@ -68,7 +68,7 @@ def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
     starts = min(STARTS, 2 * WORK // len(graph.edges))
     edges = graph.to_graph() if starts else None  # imports networkx, which is slow
     for start in range(starts):
-        random = Random(seed * STARTS + start) if start else None
+        random = Random(start) if start else None
         homes = np.empty(n, dtype=np.int64)
         for host, nodes in enumerate(_split(edges, list(range(n)), counts, random)):
             homes[nodes] = host
@@ -147,7 +147,6 @@ def _check_enough(n_nodes: int, n_ranks: int) -> None:
 
 
 def count_crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:
-    """Return the number of edges between different hosts, given each node's host."""
     return int(crosses_hosts(graph, homes).sum()) // 2
 
 

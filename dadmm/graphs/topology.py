@@ -367,7 +367,6 @@ def _all_pairs(n: int) -> Integers:
 
 
 def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
-    """Return edges as an array of shape (n_edges, 2)."""
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
     except ValueError:
