@@ -77,7 +77,7 @@ def place(graph: Topology, hosts: Sequence[str]) -> Integers:
     # On each host, ranks and nodes are in ascending order, so rank 0 is node 0.
     placed = np.empty(n, dtype=np.int64)
     placed[np.argsort(plain, kind="stable")] = np.argsort(best, kind="stable")
-    return np.arange(n) if best is plain else placed
+    return placed
 
 
 def _split(

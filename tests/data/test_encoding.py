@@ -247,6 +247,7 @@ def test_frames_are_made_of_many_kinds_of_tables():
     ):  # fmt: skip
         found = Frame.of(table, names).columns.values()
         assert_equal([*map(list, found)], [n, ["a", "b"]])
+    assert [*Frame.of({"t": np.array(["a", NAN], object)}).column("t")] == ["a", None]
     assert_array_equal(Frame.of({"t": ["a", None]}).take(slice(1, 2)).numbers("t"), NAN)
     with pytest.raises(ShardError, match="'b'"):
         Frame.of({"a": [1, 2], "b": [1]})
