@@ -79,11 +79,8 @@ def predict(given: Namespace) -> str:
             columns = {name: frame.column(name) for name in kept} | found
             if not n_rows:
                 writer.writerow(map(_cell, columns))
-            writer.writerows(
-                zip(
-                    *(map(_cell, own.tolist()) for own in columns.values()), strict=True
-                )
-            )
+            cells = [map(_cell, own.tolist()) for own in columns.values()]
+            writer.writerows(zip(*cells, strict=True))
             first = next(iter(found.values())).tolist()
             n_rows += frame.n_rows
             n_empty += sum(value is None or value != value for value in first)
