@@ -7,9 +7,9 @@ converged does not move while others of its stack continue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,13 @@ class GeneralisedLinear(LinearProblem):
 
     stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")
+    # what a subclass has: the sum of losses (m, s), of fits (m, s, n); their first and
+    # second derivatives (m, 1, n), of fits; roots (n,) of their least curvatures within
+    # a radius; the margins of all rows, where penalised entries of theta count as zero
+    _losses: ClassVar[Callable[[Any, Matrix], Matrix]]
+    _derivatives: ClassVar[Callable[[Any, Matrix], tuple[Matrix, Matrix]]]
+    _bend_roots: ClassVar[Callable[[Any, Vector, float], Vector]]
+    _margins: ClassVar[Callable[[Any, Vector], Vector]]
 
     def _adopt(self, given: Design) -> None:
         self._rows = given.rows[None]  # (m, n, p)
@@ -71,22 +78,6 @@ class GeneralisedLinear(LinearProblem):
         if bad.any():
             found = f"{y[bad][0]:g}; choose another target or problem"
             raise ProblemError(f"{type(self).__name__} needs {what}, got {found}")
-
-    def _losses(self, fits: Matrix) -> Matrix:
-        """Return the sum of losses (m, s) of fits (m, s, n)."""
-        raise NotImplementedError
-
-    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
-        """Return first and second derivatives (m, 1, n) of losses by fits."""
-        raise NotImplementedError
-
-    def _bend_roots(self, theta: Vector, radius: float) -> Vector:
-        """Return roots (n,) of the least curvatures of the losses within a radius."""
-        raise NotImplementedError
-
-    def _margins(self, theta: Vector) -> Vector:
-        """Return the margins of all rows; penalised entries of theta count as zero."""
-        raise NotImplementedError
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (n + r, p), where F'F is at most the Hessian within the radius."""
@@ -167,8 +158,7 @@ class GeneralisedLinear(LinearProblem):
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = thetas.reshape(len(self._held), -1, self.layout.size)
         held = points @ self._held.mT
-        values: Vector = self._losses(self._fits(points))
-        values = values + 0.5 * np.vecdot(held, held)
+        values: Vector = self._losses(self._fits(points)) + 0.5 * np.vecdot(held, held)
         return values.reshape(thetas.shape[:-1])
 
     def gradient(self, theta: Vector) -> Vector:
@@ -234,8 +224,8 @@ class GeneralisedLinear(LinearProblem):
         off = here - anchor.centre
         held, pull = here @ self._penalty, anchor.weight * off
         gradient = (held + pull) + self._pull(forces)
-        value = self._losses(fits)
-        value = value + 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
+        near = 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
+        value = self._losses(fits) + near
         terms = np.vecdot(np.abs(forces), self._lengths) + row_lengths(held + pull)
         # the rounding of the fits times the curvature, and of the penalty
         bend = trace + self._penalty_trace

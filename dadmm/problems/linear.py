@@ -7,7 +7,7 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -88,6 +88,8 @@ class LinearProblem:
     compressible: ClassVar[bool] = False  # whether only squared errors of rows matter
     mapped: ClassVar[tuple[str, ...]] = ()  # arrays (..., p), in z times T
     traits = Traits("regression")
+    _adopt: ClassVar[Callable[[Any, Design], None]]
+    _prepare: ClassVar[Callable[[Any], None]]
 
     @with_one_blas_thread
     def __post_init__(
@@ -100,12 +102,6 @@ class LinearProblem:
         if self.fit_intercept:
             self.layout = Layout.of(**self.layout.shapes, intercept=())
         self._adopt(given)
-
-    def _adopt(self, given: Design) -> None:
-        raise NotImplementedError
-
-    def _prepare(self) -> None:
-        raise NotImplementedError
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return zeros (p,)."""
