@@ -87,8 +87,7 @@ class GeneralisedLinear(LinearProblem):
     def margins(self, theta: Vector) -> tuple[float, float]:
         """Return the least and the largest margin of the rows along ``theta``.
 
-        Penalised entries count as zero. If the least margin of all nodes is positive,
-        their sum falls along ``theta`` for ever.
+        If the least one of all nodes is positive, their sum falls for ever.
         """
         found = self._margins(theta)
         return float(found.min()), float(found.max())
@@ -167,15 +166,11 @@ class GeneralisedLinear(LinearProblem):
         return np.asarray((theta @ self._penalty + self._pull(forces))[0, 0])
 
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
-        """Return the minimum of the proximal objective, (m, 1, p).
-
-        The search starts from ``here``, or from zero if that is lower: Newton's method
-        is slow where losses are almost linear, or grow exponentially.
-        """
+        """Return the minimum of the proximal objective, (m, 1, p)."""
         here, model = here.copy(), self._evaluate(here, anchor)
         pull = 0.5 * np.vecdot(anchor.weight * anchor.centre, anchor.centre)
         high = ~(model.value <= self._at_zero + pull)
-        if high.any():
+        if high.any():  # Newton's method is slow where losses are linear or grow fast
             here[high] = 0.0
             model = self._evaluate(here, anchor)
         moving = model.far
@@ -389,10 +384,7 @@ class MultinomialLogistic(GeneralisedLinear):
     traits = Traits("classification", True, classification, "margins")
 
     def _adopt(self, given: Design) -> None:
-        """Take rows X = Q R, so that a change of coordinates concerns R only.
-
-        Q (n, q) is ``_basis``. A class has the logits ``Q (R_k theta)``.
-        """
+        # X = Q R, logits Q (R_k theta): a change of coordinates concerns R only
         y, K, p = given.y, int(self.n_classes), given.rows.shape[1]
         rule = f"integer labels from 0 to {K - 1}, because n_classes is {K}"
         self._check_targets(rule, y, (y != np.round(y)) | (y < 0.0) | (y >= K))

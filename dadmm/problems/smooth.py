@@ -103,9 +103,9 @@ class Smooth(WithStart):
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
 
         The unknown of L-BFGS is ``(x - theta) / length``, and its objective is divided
-        by ``length |g|``, with g the gradient at theta. So its first step has length 1
-        in any units. For a convex f the step to the minimum is at most ``|g| /
-        weight``, which is the length. It is reduced if f is not finite at a point.
+        by ``length |g|``, with g the gradient at theta: its first step has length 1 in
+        any units. The length is ``|g| / weight``, which a step of a convex f does not
+        exceed; it is reduced if f is not finite at a point.
         """
         from scipy.optimize import minimize
 
