@@ -12,20 +12,16 @@ import time
 from tests.support.processes import ROOT
 
 TEST, SLOW = f"{ROOT}/launch/test", {"DADMM_ALL": "1"}
-PROPERTIES = "tests.campaigns.properties.campaign"
-STATEMENTS = [sys.executable, "-m", PROPERTIES, "--jobs", "2"]
-FAULTS = [sys.executable, "-m", "tests.campaigns.faults"]
+CASES = [sys.executable, "-m", "tests.campaigns.faults", "--jobs", "2", "--cases"]
 STAGES: dict[str, tuple[list[str], dict[str, str]]] = {
     "suite, MPICH": ([TEST, "--mpi", "mpich", "--ignore", "tests/slurm"], SLOW),
     "MPI part, Open MPI": ([TEST, "--mpi", "openmpi"], SLOW),
     "MPI part, Intel MPI": ([TEST, "--mpi", "impi"], SLOW),
     "Slurm": ([TEST, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
-    "statements": ([*STATEMENTS, "--cases", "2000"], {}),
-    "statements, PPCA": ([*STATEMENTS, "--ppca", "--cases", "500"], {}),
-    "statements, hard": ([*STATEMENTS, "--hard", "--cases", "500"], {}),
-    "bad inputs": ([*FAULTS, "--inputs", "--cases", "3000", "--jobs", "2"], {}),
+    "statements": ([*CASES, "3000", "--statements"], {}),
+    "bad inputs": ([*CASES, "3000", "--inputs"], {}),
     "site": ([f"{ROOT}/launch/docs"], {}),
-    "fault campaign": ([*FAULTS, "--cases", "400", "--jobs", "2"], {}),
+    "fault campaign": ([*CASES, "400"], {}),
 }
 
 

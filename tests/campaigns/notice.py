@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 from tests.campaigns.faults import jobs
-from tests.campaigns.faults.cases import TABLE, Case
-from tests.campaigns.faults.play import Play
+from tests.campaigns.faults.cases import CUTS, Case
 
 PHASES = {
     "set-up": ("dadmm.cli.setup:problems", 1),
@@ -31,7 +30,10 @@ def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
     case = Case("cut" if cut else "error", 0, 4, 4, 100, 20, RUN)
     call = {"what": "pause" if cut else fault, "at": at, "count": count}
     with tempfile.TemporaryDirectory() as folder:
-        play, struck = Play(case, mpi, Path(folder), "notice"), Path(folder, "struck")
+        play, struck = (
+            jobs.Play(case, mpi, Path(folder), "notice"),
+            Path(folder, "struck"),
+        )
         with play.prepared():
             more = {"DADMM_FAULTS_STRUCK": str(struck)}
             job = play.start(play.arguments(), {"3": {"act": call}}, **more)
@@ -40,7 +42,7 @@ def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
                     raise SystemExit(f"the fault did not happen: {job.err()}")
                 began = float(struck.read_text())
                 if cut:
-                    play.on_host(*TABLE["cuts"]["partition"])
+                    play.on_host(*CUTS["partition"])
                     began = time.time()
                 job.comes_to(lambda: NAMED.search(job.err()))
                 named = NAMED.search(job.err())

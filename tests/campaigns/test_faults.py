@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.mpi import version_text
-from tests.campaigns.faults import fuzz, jobs, judge, rank, strikes
+from tests.campaigns.faults import cases, fuzz, jobs, judge, rank
 from tests.campaigns.faults.__main__ import SKIPPED, read
 from tests.support import openmpi
 from tests.support.processes import ROOT, find_mpiexec, python
@@ -50,6 +50,6 @@ def test_bad_inputs_get_one_sentence_and_touch_nothing(tmp_path):
 
 
 def test_faults_are_put_into_functions_that_exist():
-    points = [name for names in strikes.POINTS.values() for name in names]
-    for name in (*points, strikes.NUMBERS, rank.SWAP):
+    points = [name for names in cases.POINTS.values() for name in names]
+    for name in (*points, cases.NUMBERS, rank.SWAP):
         assert callable(getattr(*rank.find(name))), name

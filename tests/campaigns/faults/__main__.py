@@ -1,8 +1,9 @@
-"""Run real runs under faults, or commands on bad inputs, and judge every one of them.
+"""Run many cases and judge every one: faults, bad inputs, or statements of runs.
 
     python -m tests.campaigns.faults --cases 200 --seed 0 --out /tmp/faults
     python -m tests.campaigns.faults --only kill:17 --keep --out /tmp/again
     python -m tests.campaigns.faults --inputs --cases 3000 --jobs 2
+    python -m tests.campaigns.faults --statements --cases 4000 --jobs 2
     python -m tests.campaigns.faults --table /tmp/faults/results.csv
 
 Cases that are already in OUT/results.csv are passed over, so that a campaign that was
@@ -21,30 +22,29 @@ import time
 from collections import Counter
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
+from tests.campaigns import statements
 from tests.campaigns.faults import cases, fuzz, judge
-from tests.campaigns.faults.jobs import BANNERS, find_mpi, sweep
-from tests.campaigns.faults.play import MOUNTS, PRIVATE, Play
+from tests.campaigns.faults.jobs import BANNERS, MOUNTS, PRIVATE, Play, find_mpi, sweep
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
     "kind", "seed", "mpi", "ranks", "outcome", "struck", "starts", "seconds", "run",
     "story",
 )  # fmt: skip
-FAILURES = (*judge.FAILURES, *fuzz.FAILURES)
+KINDS = {judge: cases.KINDS, fuzz: fuzz.KINDS, statements: statements.KINDS}
+FAILURES = {outcome for family in KINDS for outcome in family.FAILURES}
 SKIPPED = "skipped"  # it cannot be tried here
-
-Row = dict[str, Any]
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--inputs", action="store_true", help="bad inputs, not faults")
+    for name, family in (("inputs", fuzz), ("statements", statements)):
+        add(f"--{name}", dest="family", action="store_const", const=family)
     add("--cases", type=int, default=200, help="how many, of all kinds in turn")
     add("--seed", type=int, default=0, help="of the whole campaign")
-    add("--kinds", help="which faults or inputs, in turn")
+    add("--kinds", help="which of the family, in turn")
     add("--only", help="these cases, as kind:seed, with commas")
     add("--mpi", choices=tuple(BANNERS), default="mpich")
     add("--jobs", type=int, default=1, help="cases at a time")
@@ -53,21 +53,22 @@ def parse_arguments() -> argparse.Namespace:
     add("--per-rank", type=int, default=1, help="nodes of each rank")
     add("--keep", action="store_true", help="keep the folders of all cases")
     add("--table", type=Path, help="print the table of this results.csv, and end")
+    parser.set_defaults(family=judge)
     chosen = parser.parse_args()
-    known = [*(fuzz.KINDS if chosen.inputs else cases.KINDS)]
+    known = [*KINDS[chosen.family]]
     kinds = chosen.kinds.split(",") if chosen.kinds else known
     seeds = [chosen.seed * 100_000 + k for k in range(chosen.cases)]
-    if chosen.inputs:
+    if chosen.family is not judge:
         seeds = [chosen.seed + k // len(kinds) for k in range(chosen.cases)]
     names = [f"{kinds[k % len(kinds)]}:{seed}" for k, seed in enumerate(seeds)]
     names = chosen.only.split(",") if chosen.only else names
     chosen.pairs = [tuple(name.split(":")) for name in names]
-    if unknown := {kind for kind, _ in chosen.pairs} - {*fuzz.KINDS, *cases.KINDS}:
+    if unknown := {kind for kind, _ in chosen.pairs}.difference(*KINDS.values()):
         parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(known)}")
     return chosen
 
 
-def play(work: tuple[str, int, argparse.Namespace]) -> Row:
+def play(work: tuple[str, int, argparse.Namespace]) -> dict:
     """Play a case; return its row."""
     kind, seed, chosen = work
     began, folder = time.monotonic(), chosen.out / "cases" / f"{kind}-{seed}"
@@ -75,6 +76,8 @@ def play(work: tuple[str, int, argparse.Namespace]) -> Row:
     folder.mkdir(parents=True)
     if kind in fuzz.KINDS:
         row = fuzz.play(kind, seed, folder, chosen.out / "templates")
+    elif kind in statements.KINDS:
+        row = statements.play(kind, seed)
     else:
         row = play_fault(cases.draw(kind, seed, chosen.per_rank), folder, chosen)
     if not chosen.keep and row["outcome"] not in FAILURES:
@@ -84,7 +87,7 @@ def play(work: tuple[str, int, argparse.Namespace]) -> Row:
     return row | {"kind": kind, "seed": seed, "seconds": seconds, "story": story}
 
 
-def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Row:
+def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> dict:
     name = "openmpi" if case.kind == "loss" else chosen.mpi  # which needs ULFM
     mpi, why = find_mpi(name), ""
     if mpi is None:
@@ -92,7 +95,7 @@ def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> Ro
         why = f"no {name} in {place} or in .venv-{name}"
     elif case.kind in MOUNTS and not os.environ.get(PRIVATE):
         why = "no mount namespace of our own: unshare --mount is not allowed"
-    row: Row = {"outcome": SKIPPED, "story": why}
+    row = {"outcome": SKIPPED, "story": why}
     if not why:
         row = judge.Judge(Play(case, mpi, folder, NAME, chosen.pace)).verdict()
     run = f"{case.nodes} nodes, {case.settings} {case.saving}"
@@ -105,7 +108,7 @@ def obey_the_pool() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[dict]:
     """Return the rows of a results file; none if there is no such file."""
     if not path.exists():
         return []
@@ -113,35 +116,28 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def append(path: Path, row: Row) -> None:
-    with open(path, "a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def report(row: Row, mpi: str) -> str:
-    """Return what is printed of a case; nothing of a good one of bad inputs."""
+def report(row: dict, chosen: argparse.Namespace) -> str:
+    """Return what is printed of a case; of faults always, of others if it is bad."""
     line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
     if row["outcome"] in FAILURES:
-        again = f"again: --mpi {mpi} --only {row['kind']}:{row['seed']} --keep"
+        again = f"again: --mpi {chosen.mpi} --only {row['kind']}:{row['seed']} --keep"
         return f"{line}: {row['run']}: {row['story']}\n    {again}"
-    if row["outcome"] == SKIPPED:
+    if row["outcome"] == SKIPPED or chosen.only:
         return f"{line}: {row['story']}"
-    return "" if row["kind"] in fuzz.KINDS else line
+    return line if row["kind"] in cases.KINDS else ""
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[dict]) -> str:
     """Return the table of a campaign in Markdown, one line per MPI and kind."""
     counts: dict[tuple[str, ...], Counter[str]] = {}
     for row in rows:
         counts.setdefault((row["mpi"], row["kind"]), Counter())[row["outcome"]] += 1
     total: Counter[str] = sum(counts.values(), Counter())
-    of_inputs = any(kind in fuzz.KINDS for _, kind in counts)
-    shown = fuzz.OUTCOMES if of_inputs else judge.OUTCOMES
+    family = next(f for f, kinds in KINDS.items() if {*kinds} & {k for _, k in counts})
+    shown = family.OUTCOMES
     right = ["---:"] * (1 + len(shown))
-    lines = [("MPI", "case", "tried", *shown), ("---", "---", *right)]
+    first = "status" if family is statements else "MPI"
+    lines = [(first, "case", "tried", *shown), ("---", "---", *right)]
     for (mpi, kind), found in [*counts.items(), (("", "all"), total)]:
         numbers = [found[outcome] for outcome in shown]
         cells = map(str, [sum(numbers), *numbers])
@@ -161,15 +157,22 @@ def main() -> int:
     results, broken = chosen.out / "results.csv", 0
     known = {(row["kind"], row["seed"]) for row in read(results)}
     pairs = [pair for pair in chosen.pairs if pair not in known]
+    chosen.family = None  # a module cannot be sent to the workers
     due = [(kind, int(seed), chosen) for kind, seed in pairs]
     if any(kind in fuzz.KINDS for kind, _ in pairs):
         fuzz.prepare(chosen.out)
     try:
-        with get_context("fork").Pool(chosen.jobs, obey_the_pool) as pool:
+        with (
+            get_context("fork").Pool(chosen.jobs, obey_the_pool) as pool,
+            open(results, "a", newline="", buffering=1) as file,
+        ):
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
             for k, row in enumerate(pool.imap_unordered(play, due), start=1):
-                append(results, row)
+                writer.writerow(row)
                 broken += row["outcome"] in FAILURES
-                if text := report(row, chosen.mpi):
+                if text := report(row, chosen):
                     print(f"{k}/{len(due)} {text}", flush=True)
             pool.close()  # a worker that is terminated may keep the lock of the queue
             pool.join()
@@ -198,7 +201,7 @@ def go_private() -> None:
 
 
 if __name__ == "__main__":
-    if "--inputs" not in sys.argv:
+    if not {"--inputs", "--statements"} & {*sys.argv}:
         go_private()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     sys.exit(main())

@@ -1,32 +1,38 @@
-"""The processes of a campaign: started, found, signalled, and swept away."""
+"""The processes of a campaign, and where a case is played: folder, disk and hosts."""
 
 import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from benchmarks.emulation.network import AGENT, EmulatedNetwork
 from launch.mpi import default_variables, version_text
 from tests.support import processes
+from tests.support.emulation import reached_by
 
 MARK = "DADMM_FAULTS_RUN"  # in the environment of all processes of a run
 LIMIT = float(os.environ.get("DADMM_FAULTS_LIMIT", "100"))  # seconds of one start
 GRACE = 20.0  # seconds that ranks may outlive their mpiexec
 RANKS = re.compile(rb"\0(?:PMI_RANK|OMPI_COMM_WORLD_RANK)=(\d+)\0")
 BANNERS = {"mpich": "HYDRA", "openmpi": "Open MPI", "impi": "Intel"}
+PRIVATE = "DADMM_FAULTS_PRIVATE"  # set in a mount namespace of our own
+MOUNTS = ("full_disk", "readonly")  # kinds that need one
+ROOM = 64 << 20  # bytes of a disk with room
+STALL = 14  # seconds after which launch/local names a hanging rank, in place of 60
+STOPPED = 12  # --stall-seconds
+RANK = str(Path(__file__).with_name("rank.py"))
 
 
 class MPI(NamedTuple):
-    """An MPI to run with: its mpiexec, and the variables that it needs."""
-
     mpiexec: str
-    variables: Mapping[str, str]
+    variables: dict[str, str]
 
 
 def find_mpi(name: str) -> MPI | None:
@@ -59,15 +65,9 @@ class Ended(NamedTuple):
 
 
 class Job(processes.Job):
-    """One start of a command; ``plan`` is for ``rank.py``.
+    """One start of a command; ``plan`` is for ``rank.py``, and ``name`` marks it."""
 
-    All processes of the campaign are found by ``name``.
-    """
-
-    def __init__(
-        self, mpi: MPI, command: list[str], folder: Path, name: str,
-        plan: Mapping[str, Any], more: Mapping[str, str],
-    ) -> None:  # fmt: skip
+    def __init__(self, mpi, command, folder, name, plan, more) -> None:
         self.mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
         given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan), **more}
         own = {k: v for k, v in mpi.variables.items() if k not in os.environ}
@@ -83,7 +83,7 @@ class Job(processes.Job):
         """Return what was printed so far."""
         return os.pread(self._err.fileno(), 1 << 20, 0).decode(errors="replace")
 
-    def comes_to(self, happens: Callable[[], Any]) -> bool:
+    def comes_to(self, happens) -> bool:
         """Return whether something happens while the job runs, and in time."""
         while self.process.poll() is None and time.monotonic() - self.began < LIMIT:
             if happens():
@@ -134,18 +134,114 @@ def sweep(mark: str) -> None:
         time.sleep(0.02)
 
 
-def catches_term(pid: int) -> bool:
-    """Return whether a process catches TERM, as a rank does once it has begun."""
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-        return bool(caught >> signal.SIGTERM - 1 & 1)
-    return False
-
-
 def send(pid: int, number: int) -> bool:
     """Send a signal; return whether there was anybody to take it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
         return True
     return False
+
+
+class Play:
+    """A case in its own folder, whose processes the campaign finds by ``name``.
+
+    Each exchange takes ``pace`` seconds more: on a fast machine a run is else over
+    before a signal from outside comes.
+    """
+
+    def __init__(self, case, mpi: MPI, folder: Path, name: str, pace=0.0) -> None:
+        self.case, self.mpi, self.folder, self.name = case, mpi, folder, name
+        self.pace = pace
+        self.disk, self.run = folder / "disk", folder / "disk" / "run"
+        self.network: EmulatedNetwork | None = None
+        self.early = False  # a signal came before the ranks listened
+        self.second: Ended | None = None  # job in the same folder
+
+    @contextlib.contextmanager
+    def prepared(self):
+        """Make the disk and the hosts of the case, until the end of a block."""
+        kind, room = self.case.kind, f"size={ROOM},nr_inodes=100k"
+        self.disk.mkdir()
+        try:
+            if kind in MOUNTS:
+                self._mount("-t", "tmpfs", "-o", room, "faults")
+            if kind in ("cut", "lag"):
+                delay = self.case.draw(2).uniform(2e-4, 5e-3) * (kind == "lag")
+                self.network = EmulatedNetwork(2, delay=delay)
+            yield
+        finally:
+            if self.network is not None:
+                self.network.close()
+            self._unmount(left=0)
+
+    def _mount(self, *words: str) -> None:
+        assert os.environ.get(PRIVATE), "mounts are made in a namespace of our own only"
+        subprocess.run(["mount", *words, str(self.disk)], check=True, timeout=60)
+
+    def _unmount(self, left: int) -> None:
+        """Take away what is mounted on the disk, but for the disk itself."""
+        text = Path("/proc/self/mounts").read_text()
+        for _ in range(text.count(f" {self.disk} ") - left):
+            command = ["umount", "-l", str(self.disk)]
+            subprocess.run(command, timeout=60, check=False)
+
+    def protect(self) -> bool:
+        """Make the disk read-only."""
+        self._mount("--bind", str(self.disk))
+        self._mount("-o", "remount,bind,ro", str(self.disk))
+        return True
+
+    def fill(self, spare: int) -> bool:
+        """Fill the disk up to some spare bytes; it is not yet known to hit."""
+        filler = self.disk / "filler"
+        with contextlib.suppress(OSError), open(filler, "ab", buffering=0) as file:
+            while (free := shutil.disk_usage(self.disk).free) > spare:
+                file.write(bytes(min(1 << 20, free - spare)))
+        return False
+
+    def on_host(self, host: int, command: str) -> None:
+        """Run a shell command on an emulated host."""
+        if self.network is not None:
+            words = self.network.command(host, ["sh", "-c", command])
+            subprocess.run(words, capture_output=True, timeout=60, check=False)
+
+    def join_hosts(self) -> None:
+        """Undo what cut the second host off."""
+        self.on_host(1, "ip link set eth0 up; ip route replace 10.77.0.0/16 dev eth0")
+        self.on_host(0, "ip route del blackhole 10.77.0.2/32")
+
+    def repair(self) -> None:
+        """Undo what befell the disk and the hosts, as a user does before a start."""
+        self.join_hosts()
+        self._unmount(left=1)
+        (self.disk / "filler").unlink(missing_ok=True)
+
+    def arguments(self, resume: bool = False) -> list[str]:
+        case, own = self.case, ["--resume", str(self.run)]
+        if not resume:
+            own = [*case.settings.split(), *case.saving.split(), "--overwrite"]
+            own += ["--nodes", str(case.nodes), "--out", str(self.run)]
+        return own + ["--on-failure", "continue"] * (case.kind == "loss")
+
+    def start(self, arguments: list[str], plan, ranks: int = 0, **more: str) -> Job:
+        """Start a job of the case, with more variables."""
+        n = ranks or self.case.ranks
+        if self.pace:
+            everyone = map(str, range(n))
+            plan = {k: {"pace": self.pace} | plan.get(k, {}) for k in everyone}
+        command, options = [self.mpi.mpiexec], ["-n", str(n)]
+        if self.network is not None:
+            hosts = self.folder / "hosts.txt"
+            hosts.write_text(f"host0:{n - n // 2}\nhost1:{n // 2}\n")
+            options, more = ["--hostfile", str(hosts)], more | reached_by(AGENT)
+        if self.case.watched:
+            command = [sys.executable, str(processes.PROGRAMS / "local.py"), *command]
+            options += ["--stall-seconds", str(STOPPED)]
+            more |= {"DADMM_LOCAL_STALL": str(STALL), "DADMM_LOCAL_RANK": RANK}
+        else:
+            command += ["--with-ft", "ulfm"] * (self.case.kind == "loss")
+            options += [sys.executable, *([RANK] if plan else ["-m", "dadmm.run"])]
+        command += [*options, *arguments, "--quiet"]
+        if self.network is not None:
+            command = self.network.command(0, command)
+        return Job(self.mpi, command, self.folder, self.name, plan, more)

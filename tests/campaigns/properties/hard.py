@@ -12,7 +12,7 @@ import numpy as np
 import dadmm
 from benchmarks.shared.pooled import LONG, NotProved, Pooled, rotate
 from dadmm import problems
-from tests.campaigns.properties.statements import STATUSES
+from tests.campaigns.properties.cases import STATUSES
 
 FAMILIES = (
     "powers", "ill conditioned", "nearly collinear", "collinear up to rounding",

@@ -12,11 +12,11 @@ from tests.campaigns.draw import Draw
 from tests.campaigns.properties.cases import (
     SCHEMES,
     SENDING,
+    STATUSES,
     Settings,
     draw_graph,
     draw_tolerance,
 )
-from tests.campaigns.properties.statements import STATUSES
 from tests.support import subspaces
 
 RIGHT_ANGLE, RIGHT_LENGTH = 1.0, 1e-2  # degrees; relative error of W W'
