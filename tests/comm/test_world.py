@@ -1,4 +1,4 @@
-"""Collectives: sums over a tree, checked steps, waits, and which ranks belong together."""
+"""Collectives: sums over a tree, checked steps, waits, which ranks belong together."""
 
 import io
 import os
