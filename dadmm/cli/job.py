@@ -76,6 +76,8 @@ def run_job(kind: type[Job], argv: Sequence[str] | None) -> int:
             code = job.fail(error)
         finally:
             print_out()  # flushes what --help and --version print
+    if world.rank:  # the code is the same on all ranks, and mpiexec returns rank 0's;
+        code = OK  # codes of several ranks may block Open MPI's (prrte issue 1839)
     if world.shrunk:
         world.leave(code)
     return code
