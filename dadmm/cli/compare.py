@@ -23,7 +23,7 @@ from dadmm.baselines import ALGORITHMS, Algorithm
 from dadmm.baselines.algorithms import check_suited
 from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.progress import Bar
-from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum, measure
+from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum
 from dadmm.comm import identity
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import collectively, from_rank_0
@@ -256,9 +256,7 @@ class Comparison(Job):
             tuned = f"{cell.method.tuned}={best:.4g}"
         watch = self._run(cell, best, self.config.max_iter)
         over_tree = getattr(cell.method.make, "uses_tree", False)
-        found = measure(
-            self.world, self.graph, watch, self.networks, self.given.work, over_tree
-        )
+        found = watch.measure(self.graph, self.networks, self.given.work, over_tree)
         about = {"coordinates": self.plan.name, "known": self._known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
         return {"tuned": tuned, **about, **found}

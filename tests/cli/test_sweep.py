@@ -147,17 +147,17 @@ def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when)
         (OUT / folder).mkdir(parents=True)
     ((name, text),) = made.tasks.items()
     (OUT / "tasks" / "0.toml").write_text(text)
-    pool, start = sweep.Pool(made, {name: 0}), subprocess.Popen
+    start = subprocess.Popen
 
     def start_and_signal(*_, **options):
         process = start(["sleep", "60"])
-        pool.stop(signal.SIGTERM, None)
+        made.stop(signal.SIGTERM, None)
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_and_signal)
     if when == "before":
-        pool.stop(signal.SIGTERM, None)
+        made.stop(signal.SIGTERM, None)
     code = 128 + signal.SIGINT if when == "before" else -signal.SIGUSR1
 
-    assert pool.run(1) == [code]
+    assert made.run_here({name: 0}, 1) == [code]
     assert read_progress(OUT / name).status == "missing"
