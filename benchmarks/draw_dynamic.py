@@ -28,7 +28,7 @@ from benchmarks.shared.experiment import report
 from dadmm.core import files
 from dadmm.core.errors import ConfigError
 from dadmm.runs.stored import StoredRun
-from dadmm.show.graph import places
+from dadmm.show.panels import places
 from dadmm.show.style import VERMILLION
 from dadmm.show.to_matplotlib import STRENGTH, draw_nodes, log_axis, save, styled
 

@@ -17,7 +17,7 @@ from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
 from dadmm.show.style import BLUE, GREY, ORANGE, VERMILLION
 from dadmm.show.to_matplotlib import save, styled
-from dadmm.solver.options import grouped
+from dadmm.solver.solve import grouped
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000
 CLOSE = 1e-6  # relative distance from the optimum

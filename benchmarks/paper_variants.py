@@ -29,7 +29,7 @@ from dadmm.admm.loop import Run
 from dadmm.data.shard import split
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import PPCA, metrics
-from dadmm.solver.options import grouped
+from dadmm.solver.solve import grouped
 
 SCHEMES: dict[str, type[penalty.Scheme]] = {
     **{name: penalty.SCHEMES[name] for name in ("fixed", "vp", "ap", "nap", "vp_ap")},

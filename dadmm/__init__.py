@@ -58,9 +58,8 @@ from dadmm.graphs.topology import Topology
 from dadmm.models.model import Model, load_model
 from dadmm.problems import metrics
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.options import Ranks, Record, Stopping
 from dadmm.solver.result import Result
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import Ranks, Record, Stopping, solve
 from dadmm.tables import encode
 
 if TYPE_CHECKING:

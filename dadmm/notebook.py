@@ -19,12 +19,12 @@ from dadmm.core.schema import choice
 from dadmm.data.encoding import Encoding
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.models.model import Model
-from dadmm.models.predictions import KINDS
+from dadmm.models.scores import KINDS
 from dadmm.problems import PROBLEMS
 from dadmm.solver.ending import advise
-from dadmm.solver.options import MOST_RECORDED
 from dadmm.solver.result import ACTIONS, Result
 from dadmm.solver.rows import NODE_COLUMNS
+from dadmm.solver.solve import MOST_RECORDED
 
 if TYPE_CHECKING:
     from dadmm.runs.config import RunConfig

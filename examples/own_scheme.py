@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 
 import dadmm
-from dadmm.show.graph import places
+from dadmm.show.panels import places
 from dadmm.show.style import CYCLE, SCHEME_STYLE, STYLE
 from dadmm.show.to_matplotlib import STRENGTH
 

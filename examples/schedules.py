@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.show.graph import places
+from dadmm.show.panels import places
 from dadmm.show.style import CYCLE, GREY, STYLE
 
 plt.rcParams.update(STYLE)

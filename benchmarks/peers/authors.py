@@ -30,7 +30,7 @@ from dadmm.data import datasets
 from dadmm.data.shard import split
 from dadmm.graphs.topology import GRAPHS, Topology
 from dadmm.problems import PPCA, metrics
-from dadmm.solver.options import grouped
+from dadmm.solver.solve import grouped
 
 DRIVER = Path(__file__).resolve().parent / "octave" / "drive.m"
 NEEDED = (

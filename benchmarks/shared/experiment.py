@@ -37,7 +37,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
 from dadmm.runs.config import PRESETS
-from dadmm.solver.options import grouped
+from dadmm.solver.solve import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
 # Of the authors: their program and the data that they prepared.

@@ -1,8 +1,7 @@
 """The equations of the edges: proximal term, dual step and residuals.
 
-The paper keeps one multiplier per node. Here each edge has its own, and the paper's
-lambda_i (gamma_i, beta_i) is their sum. So an edge can change or fail without an effect
-on the other edges.
+Each edge has its own multiplier, so that it can change or fail without an effect on the
+other edges. The paper's lambda_i (gamma_i, beta_i), one per node, is their sum.
 """
 
 from __future__ import annotations
@@ -143,7 +142,16 @@ class Edges:
         if self.direct:
             np.multiply(work.gap, work.gap, out=scratch)
         else:
-            self._measure_lag()
+            self.incidence.spread_into(work.shared, work.gap)
+            work.gap -= state.sent
+            self._weigh_lag()
+            self._pull_behind *= 2.0
+            work.stationarity += self._pull_behind
+            np.multiply(work.gap, work.gap, out=scratch)
+            self._sum_squares_behind()
+            self._root_of_mean(self._behind)
+            np.vecdot(self._behind, self._behind, out=work.lag)
+            np.sqrt(work.lag, out=work.lag)
             self.incidence.spread_into(work.shared, scratch)
             scratch -= state.received
             scratch *= scratch
@@ -154,21 +162,6 @@ class Edges:
     def _root_of_mean(self, sums: Matrix) -> None:
         sums /= self._counts
         np.sqrt(sums, out=sums)
-
-    def _measure_lag(self) -> None:
-        """Set the distance from the neighbours' copies, and add it to stationarity."""
-        state, work = self.state, self.work
-        gap, scratch = work.gap, work.scratch
-        self.incidence.spread_into(work.shared, gap)
-        gap -= state.sent
-        self._weigh_lag()
-        self._pull_behind *= 2.0
-        work.stationarity += self._pull_behind
-        np.multiply(gap, gap, out=scratch)
-        self._sum_squares_behind()
-        self._root_of_mean(self._behind)
-        np.vecdot(self._behind, self._behind, out=work.lag)
-        np.sqrt(work.lag, out=work.lag)
 
     def _measure_lengths(self, turn: Turn) -> None:
         """Set the lengths of the node vectors, whole and by part of theta."""

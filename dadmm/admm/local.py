@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from dadmm.graphs.topology import Integers, Topology
 NAMED = 20  # nodes at most in an error message
 FLOAT = np.dtype(np.float64)
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
+knows_likelihood = partial(stacks, method="neg_log_likelihood")
 Rows = int | slice | Integers
 
 
@@ -51,7 +53,7 @@ class Local:
     def adopt(self, problems: Sequence[Problem]) -> None:
         self.problems, self.layout = problems, problems[0].layout
         self.blocks = make_blocks(problems, self.incidence, bool(self.probe))
-        self.has_likelihood = any(map(has_likelihood, set(map(type, problems))))
+        self.has_likelihood = any(map(knows_likelihood, set(map(type, problems))))
 
     def solve(self) -> None:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
@@ -85,14 +87,24 @@ class Local:
             work.objective[block.rows] = found[..., 0]
             if self.probe:
                 work.probes[block.edges] = found[..., 1:].ravel()
-        if not math.isfinite(np.add.reduce(work.objective)):
-            raise self._infinite(work.objective, t)
+        if math.isfinite(np.add.reduce(work.objective)):
+            return
+        bad = np.flatnonzero(~np.isfinite(work.objective))
+        if not len(bad):
+            raise ProblemError("the sum of the objectives overflows; rescale the data")
+        row = bad[self.nodes[bad].argmin()]
+        raise ProblemError(
+            f"node {self.nodes[row]}: the objective is {work.objective[row]} in "
+            f"iteration {t}; the local problem has no finite minimum here (are the "
+            "data free of noise, or the penalty far too small?), or its numbers "
+            "overflow; rescale columns with very large entries"
+        )
 
     def likelihoods(self) -> Vector:
-        """Return ``-log p(X_i | theta_i)``, or f_i if a problem does not know it."""
+        """Return equation (14), ``-log p(X_i | theta_i)``, or f_i if not known."""
         theta, values = self.state.theta, self.work.objective.copy()
         for block in self.blocks:
-            if has_likelihood(type(block.problem)):
+            if knows_likelihood(type(block.problem)):
                 rows = theta[block.rows]
                 found = self._ask(block, "neg_log_likelihood", rows)
                 shape = rows.shape[:-1]
@@ -111,7 +123,6 @@ class Local:
         return values
 
     def _ask(self, block: Block, method: str, *given: object) -> Any:
-        """Return what a method of a problem returns; raise if it breaks down."""
         try:
             return getattr(block.problem, method)(*given)
         except BREAKDOWNS as error:
@@ -129,18 +140,6 @@ class Local:
                 f"the local problem of node {names} broke down ({error}); check that "
                 "it has at least two samples, and that they differ"
             ) from error
-
-    def _infinite(self, objective: Vector, t: int) -> ProblemError:
-        bad = np.flatnonzero(~np.isfinite(objective))
-        if not len(bad):
-            return ProblemError("the sum of the objectives overflows; rescale the data")
-        row = bad[self.nodes[bad].argmin()]
-        return ProblemError(
-            f"node {self.nodes[row]}: the objective is {objective[row]} in iteration "
-            f"{t}; the local problem has no finite minimum here (are the data free "
-            "of noise, or the penalty far too small?), or its numbers overflow; "
-            "rescale columns with very large entries"
-        )
 
 
 def as_numbers(found: object, shape: tuple[int, ...], method: str) -> Array:
@@ -168,11 +167,6 @@ def row_order(topology: Topology, problems: Mapping[int, Problem]) -> Integers:
     ]
     nodes = np.array(list(problems))
     return np.asarray(nodes[np.lexsort((kinds, topology.degrees[nodes]))])
-
-
-def has_likelihood(problem: type) -> bool:
-    """Return whether problems of a class know equation (14)."""
-    return stacks(problem, "neg_log_likelihood")
 
 
 def make_blocks(

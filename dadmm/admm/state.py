@@ -43,14 +43,12 @@ class State:
     sending: Arrays  # of the gates
     traffic: np.ndarray  # (E, 2) messages and bytes
     stopping: Matrix  # (n, ...) what `NeighbourStopping.save` returned
-    # () iterations that the scheme does not count: without payloads, or before a
-    # change of coordinates
-    idle: np.ndarray
+    idle: np.ndarray  # () iterations that the scheme does not count
     collectives: np.ndarray  # (2,) calls and bytes
     coordinates: Arrays  # of `loop.RunKind`
 
     def flatten(self) -> Arrays:
-        """Return the arrays by name; arrays of a group are ``"group/name"``."""
+        """Return the arrays by name; those of a dict are ``"group/name"``."""
         flat: Arrays = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -66,10 +64,7 @@ class State:
         found: dict[str, Any] = {item.name: {} for item in fields(cls)}
         for name, array in flat.items():
             group, _, key = name.partition("/")
-            if key:
-                found[group][key] = array
-            else:
-                found[name] = array
+            found[group] = found[group] | {key: array} if key else array
         return cls(**found)
 
     def choose(
@@ -86,12 +81,11 @@ class State:
     @classmethod
     def join(cls, states: Sequence[State]) -> State:
         """Return one state with the rows of several, in their order."""
-        flat = [state.flatten() for state in states]
-        found = flat[0]
-        for name in found:
+        first, *_ = flat = [state.flatten() for state in states]
+        for name in first:
             if name.partition("/")[0] not in RUN:
-                found[name] = np.concatenate([each[name] for each in flat])
-        return cls.from_arrays(found)
+                first[name] = np.concatenate([each[name] for each in flat])
+        return cls.from_arrays(first)
 
     def assign(self, other: State) -> None:
         """Copy the values of a state; raise ValueError if shapes or types differ."""
@@ -128,11 +122,6 @@ class Numbers:
     ``n_parts`` is the number of shared parts of theta, P.
     """
 
-    VECTORS = (
-        "shared", "mean", "multiplier", "difference", "stationarity", "deviation",
-        "mean_change",
-    )  # fmt: skip
-
     objective: Vector  # f_i(theta_i)
     judged: Vector  # what the rule judges: f_i(theta_i), or -log p(X_i | theta_i)
     previous: Vector  # the same in the iteration before; inf at t = 1
@@ -153,7 +142,7 @@ class Numbers:
         for name, row in zip(self.NUMBERS, rows, strict=False):
             setattr(self, name, row)
         lengths = rows[len(self.NUMBERS) :]
-        self.lengths, parts = np.split(lengths, [len(self.VECTORS)])
+        self.lengths, parts = np.split(lengths, [len(Work.VECTORS)])
         self.parts = parts.reshape(5, n_parts, *rows.shape[1:])
         self.disagreement, self.residual = self.lengths[3], self.lengths[4]
 
@@ -168,6 +157,7 @@ class Work(Numbers):
     stationarity: Matrix  # minus the gradient of the node's Lagrangian
     deviation: Matrix  # theta_i minus the neighbours' mean, r_i
     mean_change: Matrix  # change of the neighbours' mean
+    VECTORS = tuple(__annotations__)
 
     def __init__(self, n: int, n_edges: int, m: int, n_parts: int) -> None:
         count = len(self.NUMBERS) + len(self.VECTORS) + 5 * n_parts

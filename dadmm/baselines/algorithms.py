@@ -29,9 +29,15 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.options import Stopping, as_option
 from dadmm.solver.plan import Kind, abilities, make_plan
-from dadmm.solver.solve import Problems, hosted_problems, make_exchange, make_kind
+from dadmm.solver.solve import (
+    Problems,
+    Stopping,
+    as_option,
+    hosted_problems,
+    make_exchange,
+    make_kind,
+)
 
 if TYPE_CHECKING:
     from dadmm.comm import Comm

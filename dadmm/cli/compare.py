@@ -35,10 +35,17 @@ from dadmm.core.layout import Matrix
 from dadmm.core.schema import from_text
 from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
-from dadmm.show.comparison import CURVES, TABLE, WHAT, Row, draw, groups, write_page
-from dadmm.solver.options import Stopping
+from dadmm.show.report import (
+    CURVES,
+    TABLE,
+    WHAT,
+    Row,
+    draw_methods,
+    groups,
+    write_methods,
+)
 from dadmm.solver.plan import Kind
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
 
 CELLS = "cells.jsonl"  # finished runs, one a line
@@ -430,10 +437,10 @@ class Comparison(Job):
 
                 table = pa.table({c: [row.get(c) for row in found] for c in columns})
                 parquet.write_table(table, (folder / name).with_suffix(".parquet"))
-        draw(folder, rows)
+        draw_methods(folder, rows)
         if not config.report:
             return f"{text}\n{folder}\n"
-        page = write_page(folder, about, lines, rows)
+        page = write_methods(folder, about, lines, rows)
         return f"{text}\n{page.resolve().as_uri()}\n"
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:

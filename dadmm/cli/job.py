@@ -38,9 +38,8 @@ from dadmm.runs.config import PER_RANK, CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.options import Record
 from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
-from dadmm.solver.solve import run_plan
+from dadmm.solver.solve import Record, run_plan
 from dadmm.solver.subspace import n_axes
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
@@ -77,6 +76,8 @@ def run_job(kind: type[Job], argv: Sequence[str] | None) -> int:
             code = job.fail(error)
         finally:
             print_out()  # flushes what --help and --version print
+    if world.rank:  # the code is the same on all ranks, and mpiexec returns rank 0's;
+        code = OK  # codes of several ranks may block Open MPI's (prrte issue 1839)
     if world.shrunk:
         world.leave(code)
     return code

@@ -15,7 +15,7 @@ from dadmm.admm.loop import Run
 from dadmm.core.arguments import print_out
 from dadmm.core.ranks import rank_and_size
 from dadmm.runs.folder import names_of_nodes
-from dadmm.solver.recovery import NodeFailure
+from dadmm.solver.checkpoint import NodeFailure
 
 LIVE, LOG = 0.2, 60.0  # seconds between two lines, on a terminal and elsewhere
 WIDEST, NARROWEST = 20, 10  # characters of a bar

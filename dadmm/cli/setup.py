@@ -25,7 +25,7 @@ from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
-from dadmm.models.predictions import check_score_names
+from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result

@@ -20,8 +20,7 @@ from dadmm.core.interfaces import Problem, TransformableProblem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.graphs.topology import Topology
-from dadmm.solver.options import Stopping
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
 from dadmm.timing.replay import Replay, Trace, tree_seconds
 

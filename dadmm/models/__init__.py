@@ -1,5 +1,4 @@
 """Fitted models: their file, their predictions, and the scores of a run.
 
-It may import `core`, `data`, `problems`, `solver` and `runs`. What is summed over nodes
-is summed by a function that the caller gives.
+It may import `core`, `data`, `problems`, `solver` and `runs`.
 """

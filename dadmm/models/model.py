@@ -18,10 +18,11 @@ from dadmm.core.errors import ConfigError, DadmmError, ProblemError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import principal_axes
 from dadmm.core.version import __version__
-from dadmm.data.encoding import ON_MISSING, TEXTS, UNKNOWN, Encoding, Rows
+from dadmm.data.encoding import FIELDS as OF_ENCODING
+from dadmm.data.encoding import TEXTS, Encoding, Rows
 from dadmm.data.frame import Frame, label
-from dadmm.models import predictions
-from dadmm.models.predictions import KINDS
+from dadmm.models import scores
+from dadmm.models.scores import KINDS
 from dadmm.problems import builder
 from dadmm.solver.result import Result
 
@@ -39,9 +40,8 @@ FIELDS: dict[str, schema.Kind] = {  # of a model file
     ),
     "dadmm": schema.TEXT,
     "problem": schema.choice(KINDS),
-    "settings": schema.OBJECT.also(
-        "an object of numbers, texts, true, false and null",
-        lambda settings: all(map(PLAIN.holds, settings.values())),
+    "settings": schema.object_of(
+        PLAIN, "an object of numbers, texts, true, false and null"
     ),
     "status": schema.choice(STATUSES),
     "why": schema.TEXT,
@@ -68,12 +68,10 @@ class Origin(NamedTuple):
 class Model:
     """A fitted model, which predicts from tables with named columns.
 
-    `dadmm.load_model` reads one from a file, and `Model.of` makes one of a result.
-
     Parameters
     ----------
     problem : str
-        One of `dadmm.models.predictions.KINDS`.
+        One of `dadmm.models.scores.KINDS`.
     encoding : Encoding
         The columns of a table, and how they become numbers.
     parameters : dict of str to ndarray
@@ -101,9 +99,28 @@ class Model:
 
     def __post_init__(self) -> None:
         schema.choice(KINDS).check("problem", self.problem)
-        _check_shapes(self)
-        on_missing, means = self.encoding.on_missing, self.encoding.means
-        no_means = on_missing == "mean" and means is None
+        parts, d, lead = self.parameters, len(self.feature_names), list[int]()
+        found = {name: [*part.shape] for name, part in parts.items()}
+        if self.kind == "classification":
+            count = len(self.encoding.classes or ())
+            binary = builder.n_classes(self.problem) == 2
+            if count < 2 or (binary and count > 2):
+                two = "two" if binary else "at least two"
+                raise ConfigError(f"{self.problem} needs {two} classes, got {count}")
+            lead = [] if binary else [count]
+        allowed = {"coef": [*lead, d], "intercept": lead}
+        if self.kind == "subspace":
+            width = max([1, *found.get("W", [])[1:2]])
+            allowed = {"W": [d, width], "mu": [d], "a": []}
+        if allowed not in (found, found | {"intercept": lead}):
+            raise ConfigError(
+                f"parameters of {self.problem} must have the shapes {allowed} for {d} "
+                f"encoded columns, got {shown(found)}"
+            )
+        if self.kind == "subspace" and not parts["a"] > 0.0:
+            raise ConfigError(f"a must be positive, got {parts['a']}")
+        on_missing = self.encoding.on_missing
+        no_means = on_missing == "mean" and self.encoding.means is None
         if no_means or (on_missing == "keep" and self.kind != "subspace"):
             raise ConfigError(
                 f"on_missing cannot be {on_missing!r} for this model: 'mean' needs a "
@@ -126,12 +143,10 @@ class Model:
         Parameters
         ----------
         result : Result
-            Of `dadmm.solve`. The parameters are its ``solution``.
         problem : str
-            The name of the problem, such as "logistic".
+            Such as "logistic".
         encoding : Encoding, optional
-            By default columns are numbers, called x0, x1 and so on, and classes are 0,
-            1 and so on.
+            By default columns are numbers, x0, x1, ..., and classes 0, 1, ....
         settings, tolerance, n_rows : optional
             Written into the file of the model.
         """
@@ -167,7 +182,7 @@ class Model:
 
     @property
     def classes(self) -> np.ndarray:
-        """The classes, in the order of the columns of `predict_proba`."""
+        """In the order of the columns of `predict_proba`."""
         self._check_kind("classes", "classification")
         return np.array(self.encoding.classes)
 
@@ -184,13 +199,9 @@ class Model:
     def predict(self, table: object) -> np.ndarray:
         """Return the value, label or mean of each row of a table, (n,).
 
-        A row that the model drops has NaN, or None as a label.
-
-        Parameters
-        ----------
-        table : dict of str to array, ndarray, DataFrame, or pyarrow.Table
-            The target may be absent. Columns are found by name, or by position in an
-            array without names.
+        The table is a dict of columns, an array, a DataFrame or a pyarrow.Table, with
+        or without the target. Columns are found by name, or by position in an array. A
+        row that the model drops has NaN, or None as a label.
         """
         self._check_kind("predict", "regression", "classification", "counts")
         return self.columns(table)["prediction"]
@@ -209,38 +220,31 @@ class Model:
         return self._reconstruction("reconstruct", table).rows
 
     def reconstruction_error(self, table: object) -> Vector:
-        """Return the root mean square distance of each row from the subspace, (n,).
+        """Return root mean square distances of rows from the subspace, (n,).
 
         Observed entries count, in the units of the fit.
         """
         return self._reconstruction("reconstruction_error", table).errors
 
     def impute(self, table: object) -> Matrix:
-        """Return the rows with each missing entry filled in, (n, D).
-
-        A missing entry becomes its expectation given the observed entries of the row.
-        """
+        """Return the rows (n, D) with the expectation of each missing entry."""
         return self._reconstruction("impute", table).filled
 
     def columns(self, table: object) -> dict[str, np.ndarray]:
-        """Return all predictions for a table by name: the columns of a result file.
-
-        These are "prediction" and, of a classification, "p(label)"; or of a subspace
-        "score0" and so on, "reconstruction_error", and the filled columns.
-        """
+        """Return all predictions by name, as ``dadmm predict`` writes them."""
         if self.kind == "subspace":
             found = self._reconstruction("columns", table)
-            scores = {f"score{k}": score for k, score in enumerate(found.scores.T)}
-            predictions.check_score_names(self.feature_names, len(scores))
+            scores.check_score_names(self.feature_names, found.scores.shape[1])
+            columns = {f"score{k}": score for k, score in enumerate(found.scores.T)}
             filled = dict(zip(self.feature_names, found.filled.T, strict=True))
-            return scores | {"reconstruction_error": found.errors} | filled
+            return columns | {"reconstruction_error": found.errors} | filled
         rows = self.encoding.encode(Frame.of(table))
-        values = predictions.linear(rows.X, self.parameters)
+        values = scores.linear(rows.X, self.parameters)
         if self.kind == "regression":
             return {"prediction": _spread(values, rows)}
         if self.kind == "counts":
-            return {"prediction": _spread(predictions.means(values), rows)}
-        logs = predictions.log_probabilities(values)
+            return {"prediction": _spread(scores.means(values), rows)}
+        logs = scores.log_probabilities(values)
         labels = _spread(self.classes[logs.argmax(axis=1)], rows)
         names = [f"p({label(name)})" for name in self.classes.tolist()]
         odds = zip(names, _spread(np.exp(logs), rows).T, strict=True)
@@ -252,10 +256,6 @@ class Model:
 
     def to_json(self) -> str:
         """Return the text of the model's file."""
-
-        def lists(parts: Mapping[str, np.ndarray]) -> dict[str, object]:
-            return {name: np.asarray(part).tolist() for name, part in parts.items()}
-
         origin = self.origin._asdict()
         content = {
             "format": FORMAT,
@@ -265,20 +265,21 @@ class Model:
             "settings": dict(self.settings),
             **origin,
             "feature_names": list(self.feature_names),
-            "parameters": lists(self.parameters),
-            "table_parameters": lists(self.table_parameters),
+            "parameters": dict(self.parameters),
+            "table_parameters": self.table_parameters,
             "encoding": self.encoding.to_json(),
         }
-        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+        as_list = np.ndarray.tolist
+        text = json.dumps(content, indent=1, allow_nan=False, default=as_list)
+        return f"{text}\n"
 
-    def _reconstruction(self, name: str, table: object) -> predictions.Reconstruction:
-        """Return what the model says of rows, in the table's units."""
+    def _reconstruction(self, name: str, table: object) -> scores.Reconstruction:
         self._check_kind(name, "subspace")
         encoded = self.encoding.encode(Frame.of(table))
-        found = predictions.reconstruct(encoded.X, self.parameters)
+        found = scores.reconstruct(encoded.X, self.parameters)
         units = self.encoding.rows_in_table_units
         found = found._replace(rows=units(found.rows), filled=units(found.filled))
-        return predictions.Reconstruction(*(_spread(part, encoded) for part in found))
+        return scores.Reconstruction(*(_spread(part, encoded) for part in found))
 
     def _check_kind(self, name: str, *kinds: str) -> None:
         if self.kind not in kinds:
@@ -300,12 +301,7 @@ def load_model(
     unknown : {"error", "ignore"}, optional
         What to do with a category that the fit has not seen; by default as in the fit.
     on_missing : {"error", "drop", "mean", "keep"}, optional
-        What to do with a missing entry; by default as in the fit. "mean" needs a
-        model with means, and "keep" a model of a subspace.
-
-    Returns
-    -------
-    model : Model
+        What to do with a missing entry; by default as in the fit.
 
     Examples
     --------
@@ -330,18 +326,14 @@ def load_model(
         model = _decoded(content)
     except DadmmError as error:
         raise ConfigError(f"{file} is not a valid model: {error}") from None
-    encoding = model.encoding
-    if unknown is not None:
-        schema.choice(UNKNOWN).check("unknown", unknown)
-        encoding = replace(encoding, unknown=unknown)
-    if on_missing is not None:
-        schema.choice(ON_MISSING).check("on_missing", on_missing)
-        encoding = replace(encoding, on_missing=on_missing)
-    return replace(model, encoding=encoding)
+    given = {"unknown": unknown, "on_missing": on_missing}
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    for name, value in changes.items():
+        OF_ENCODING[name].check(name, value)
+    return replace(model, encoding=replace(model.encoding, **changes))
 
 
 def _decoded(content: Any) -> Model:
-    """Return the model of the content of a file, after a check of every field."""
     if isinstance(content, dict):
         for name in ("format", "version"):  # first: other formats have other fields
             FIELDS[name].check(name, content.get(name))
@@ -366,7 +358,6 @@ def _decoded(content: Any) -> Model:
 
 
 def _array(name: str, value: object) -> np.ndarray:
-    """Return nested lists of finite numbers as an array; raise if they are not."""
     try:
         found = np.array(value)
     except ValueError:
@@ -376,32 +367,8 @@ def _array(name: str, value: object) -> np.ndarray:
     return found.astype(np.float64)
 
 
-def _check_shapes(model: Model) -> None:
-    """Raise unless the parameters fit the problem and the columns."""
-    parts, d, lead = model.parameters, len(model.feature_names), list[int]()
-    found = {name: [*part.shape] for name, part in parts.items()}
-    if model.kind == "classification":
-        count = len(model.encoding.classes or ())
-        binary = builder.n_classes(model.problem) == 2
-        if count < 2 or (binary and count > 2):
-            two = "two" if binary else "at least two"
-            raise ConfigError(f"{model.problem} needs {two} classes, got {count}")
-        lead = [] if binary else [count]
-    allowed = {"coef": [*lead, d], "intercept": lead}
-    if model.kind == "subspace":
-        width = max([1, *found.get("W", [])[1:2]])
-        allowed = {"W": [d, width], "mu": [d], "a": []}
-    if allowed not in (found, found | {"intercept": lead}):
-        raise ConfigError(
-            f"parameters of {model.problem} must have the shapes {allowed} for {d} "
-            f"encoded columns, got {shown(found)}"
-        )
-    if model.kind == "subspace" and not parts["a"] > 0.0:
-        raise ConfigError(f"a must be positive, got {parts['a']}")
-
-
 def _spread(values: np.ndarray, rows: Rows) -> np.ndarray:
-    """Return values of the rows that were kept, with NaN or None for the others."""
+    """Return values of kept rows, with NaN or None for the others."""
     if rows.kept.all():
         return values
     empty = np.nan if values.dtype.kind == "f" else None

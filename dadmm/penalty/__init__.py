@@ -1,12 +1,9 @@
 """Penalty schemes: how the penalty of each edge adapts.
 
-`equations` and `schemes` are the paper's, `snap` is beyond it. A new scheme is a class
-and a line in `SCHEMES`. It may import `core` and `graphs`.
+A new scheme is a class and a line in `SCHEMES`. It may import `core` and `graphs`.
 
 Examples
 --------
-`SCHEMES` has the classes by their names on the command line:
-
 >>> import dadmm
 >>> list(dadmm.penalty.SCHEMES)
 ['snap', 'fixed', 'vp', 'ap', 'nap', 'vp_ap', 'vp_nap', 'global_balance']
@@ -18,19 +15,22 @@ from typing import Any
 
 from dadmm.core.classes import check_name, import_class, place_of
 from dadmm.core.errors import ConfigError
-from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, GlobalBalance, Scheme
-from dadmm.penalty.snap import SNAP
+from dadmm.penalty.schemes import (
+    AP,
+    NAP,
+    SNAP,
+    VP,
+    VPAP,
+    VPNAP,
+    Fixed,
+    GlobalBalance,
+    Scheme,
+)  # fmt: skip
 
 SCHEMES: dict[str, type[Scheme]] = {
-    "snap": SNAP,
-    "fixed": Fixed,
-    "vp": VP,
-    "ap": AP,
-    "nap": NAP,
-    "vp_ap": VPAP,
-    "vp_nap": VPNAP,
-    "global_balance": GlobalBalance,
-}
+    "snap": SNAP, "fixed": Fixed, "vp": VP, "ap": AP, "nap": NAP, "vp_ap": VPAP,
+    "vp_nap": VPNAP, "global_balance": GlobalBalance,
+}  # fmt: skip
 __all__ = ["AP", "NAP", "SCHEMES", "SNAP", "VP", "VPAP", "VPNAP", "Fixed"]
 __all__ += ["GlobalBalance", "Scheme", "build", "name_of"]
 
@@ -41,14 +41,9 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     Parameters
     ----------
     scheme : str or Scheme
-        A key of `SCHEMES`, or a class as ``package.module:Class``; or an object, which
-        is returned unchanged.
+        A key of `SCHEMES`, a class as ``package.module:Class``, or an object.
     **settings
         Fields of `Scheme`. None is the default; with an object all must be None.
-
-    Returns
-    -------
-    scheme : Scheme
 
     Examples
     --------
@@ -65,22 +60,13 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
             )
         return scheme
     check_name("scheme", scheme, SCHEMES)
-    if scheme in SCHEMES:
-        return SCHEMES[scheme](**given)
-    found: Scheme = import_class("scheme", scheme, (Scheme,))(**given)
+    kind = SCHEMES.get(scheme) or import_class("scheme", scheme, (Scheme,))
+    found: Scheme = kind(**given)
     return found
 
 
 def name_of(scheme: Scheme) -> str:
     """Return the key of a scheme in `SCHEMES`, or else the place of its class.
-
-    Parameters
-    ----------
-    scheme : Scheme
-
-    Returns
-    -------
-    name : str
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The six schemes of the paper, each a few calls of `equations`, and a baseline."""
+"""The six schemes of the paper, by calls of `equations`, a baseline, and SNAP."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from dadmm.core import schema
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import row_lengths
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
 from dadmm.penalty.equations import PenaltyState
 
 PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
+NOISE = 1e-13  # a smaller relative change is rounding
 USUAL = 10.0  # the first penalty where no curvature is known; the paper's
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
 POSITIVE = schema.number("positive", lambda x: 0 < x < math.inf)
@@ -27,8 +29,8 @@ ETA0 = schema.Kind(
 class Observation:
     """What the nodes of a process know after an iteration.
 
-    Arrays have one row per node (n, ...) or per directed edge (E, ...), and change in
-    the next iteration: copy what you keep. At the other end of an edge, ``sent`` and
+    Arrays have a row per node (n, ...) or directed edge (E, ...), and change in the
+    next iteration: copy what you keep. At the other end of an edge, ``sent`` and
     ``received`` are exchanged, and the multiplier has the opposite sign.
     """
 
@@ -50,22 +52,19 @@ class Observation:
     drift: Matrix  #: (E, m) rho_ij minus the previous z_ij
     multipliers: Matrix  #: (E, m) lambda_ij
     eta: Vector  #: (E,) used in this iteration
-    # |r| and |s| of the whole network at t - 1
-    global_residuals: tuple[float, float] | None = None
+    global_residuals: tuple[float, float] | None = None  #: |r| and |s| of all at t - 1
 
 
 @dataclass(frozen=True)
 class Scheme:
     """The base of all schemes: their settings and default methods.
 
-    `uses` of a class names the numbers that it needs, beside ``relaxation``.
-
     Parameters
     ----------
     eta0 : float or "auto", optional
         Penalty of the first iteration, and after a reset. "auto" computes it from the
-        curvature at the ends of an edge and from the graph. It is the default in chosen
-        coordinates ("units" or "metric"), and of `snap`; else it is the paper's 10.
+        curvature at the ends of an edge and from the graph: the default in chosen
+        coordinates ("units" or "metric") and of `snap`; else it is the paper's 10.
     t_max : int
         `vp`, `ap`, `vp_ap` and `global_balance` adapt the penalty of iteration t + 1
         while t < t_max.
@@ -79,11 +78,10 @@ class Scheme:
         Over-relaxation of every step, between 0 and 2. The default is 1.6 in chosen
         coordinates and for `snap`, else 1.
     probe : {"midpoint", "neighbour"}
-        Where a node evaluates its objective to rate a neighbour: halfway between their
-        parameters, or at the neighbour's parameters.
+        Where a node evaluates its objective to rate a neighbour: halfway, or there.
     coupling : {"symmetric", "own"}
-        One penalty per edge, which converges to the optimum, or one per end of an edge,
-        as printed in the paper, which in general does not.
+        One penalty per edge, which leads to the optimum, or one per end of an edge, as
+        printed in the paper, which in general does not.
 
     Examples
     --------
@@ -117,7 +115,7 @@ class Scheme:
     RAW_ETA0: ClassVar[float | str] = USUAL  # defaults in raw coordinates
     RAW_RELAXATION: ClassVar[float] = 1.0
     RELAXATION: ClassVar[float] = 1.6  # in chosen coordinates
-    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # numbers, but relaxation
+    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # numbers that it needs, and relaxation
     probes: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
     is_constant: ClassVar[bool] = False  # whether penalties never change
@@ -143,7 +141,6 @@ class Scheme:
 
     @property
     def alpha(self) -> float:
-        """Over-relaxation of the steps; 1 is none."""
         return self.RAW_RELAXATION if self.relaxation is None else self.relaxation
 
     def init(self, incidence: Incidence, proposed: Vector) -> PenaltyState:
@@ -159,13 +156,9 @@ class Scheme:
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix,
         multipliers: Matrix,
     ) -> PenaltyState:  # fmt: skip
-        """Return the state before iteration 1, or after a change of coordinates.
-
-        An edge gets the larger of both ends' proposals. They are NaN where an end knows
-        no curvature; if both are, the penalty is only a guess.
-        """
+        """Return the state before iteration 1, or after a change of coordinates."""
         eta0 = np.fmax(state["eta"], eta_neighbours)
-        unknown = np.isnan(eta0)
+        unknown = np.isnan(eta0)  # neither end knows a curvature
         eta0[unknown] = USUAL
         guessed = unknown.astype(np.float64)
         return state | {"eta": eta0.copy(), "eta0": eta0, "guessed": guessed}
@@ -175,12 +168,10 @@ class Scheme:
         raise NotImplementedError(f"{type(self).__name__} needs a method update")
 
     def _tau(self, obs: Observation) -> Vector:
-        return equations.tau(
-            obs.objective, obs.probes, obs.f_min, obs.f_max, obs.incidence
-        )
+        known = obs.objective, obs.probes, obs.f_min, obs.f_max
+        return equations.tau(*known, obs.incidence)
 
     def _balance(self, obs: Observation) -> Vector:
-        """Return the factor of residual balancing for each edge."""
         factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
         return np.asarray(obs.incidence.spread(factor))
 
@@ -202,25 +193,16 @@ class Scheme:
 
 
 class Fixed(Scheme):
-    """Plain ADMM: the penalty never changes.
+    """Plain ADMM: the penalty never changes."""
 
-    >>> scheme = Fixed(eta0=20.0)  # for dadmm.solve
-    """
-
-    is_symmetric = True
-    is_constant = True
+    is_symmetric = is_constant = True
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         return state
 
 
 class VP(Scheme):
-    """Varying penalty: balance the residuals of the node until t_max; then reset.
-
-    Section 3.1: equation (4) for each node, with the residuals of equation (5).
-
-    >>> scheme = VP(eta0=20.0, t_max=20)  # for dadmm.solve
-    """
+    """Varying penalty, (4): balance the node's residuals until t_max; then reset."""
 
     uses = ("eta0", "t_max", "residual_ratio")
 
@@ -232,12 +214,7 @@ class VP(Scheme):
 
 
 class AP(Scheme):
-    """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
-
-    Section 3.2: equation (6).
-
-    >>> scheme = AP(eta0=20.0, t_max=20)  # for dadmm.solve
-    """
+    """Adaptive penalty, (6): raise eta where the neighbour fits better, until t_max."""
 
     uses = ("eta0", "t_max")
     probes = True
@@ -248,12 +225,7 @@ class AP(Scheme):
 
 
 class NAP(Scheme):
-    """Network adaptive penalty: adapt each edge until its budget is spent.
-
-    Section 3.3: equations (9) and (10).
-
-    >>> scheme = NAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
-    """
+    """Network adaptive penalty, (9): adapt each edge until its budget is spent."""
 
     uses = ("eta0", *BUDGET)
     probes = True
@@ -265,10 +237,7 @@ class NAP(Scheme):
 
 
 class VPAP(Scheme):
-    """VP and AP together, until t_max: equation (12).
-
-    >>> scheme = VPAP(eta0=20.0, t_max=20)  # for dadmm.solve
-    """
+    """VP and AP together, (12), until t_max."""
 
     uses = ("eta0", "t_max", "residual_ratio")
     probes = True
@@ -280,13 +249,10 @@ class VPAP(Scheme):
 
 
 class VPNAP(Scheme):
-    """VP and NAP together, each edge until its budget is spent.
+    """VP and NAP together, (12), each edge until its budget is spent.
 
-    Section 3.4: equation (12) while the condition of equation (9) holds. The budget
-    is charged ``|tau_ij|`` only. An edge with tau = 0 never spends its budget and could
-    double and halve without end. So all edges reset after iteration `LAST`.
-
-    >>> scheme = VPNAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
+    The budget is charged ``|tau_ij|`` only, so an edge with tau = 0 could double and
+    halve without end. Therefore all edges reset after iteration `LAST`.
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)
@@ -305,10 +271,7 @@ class GlobalBalance(Scheme):
     """Balance the residuals of the whole network until t_max; then keep the penalty.
 
     The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it,
-    with the residuals of the previous iteration. It is a centralised baseline, not a
-    scheme of the paper: every iteration has a collective, whose bytes are counted.
-
-    >>> scheme = GlobalBalance(eta0=20.0)  # for dadmm.solve
+    with the residuals of the previous iteration, by a collective in every iteration.
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -320,3 +283,103 @@ class GlobalBalance(Scheme):
             return state
         factor = equations.balance(*obs.global_residuals, self.residual_ratio)
         return state | {"eta": equations.clamp(state["eta"] * factor, state["eta0"])}
+
+
+@dataclass(frozen=True)
+class SNAP(Scheme):
+    """Spectral network adaptive penalty: move each edge to its ratio, by a budget.
+
+    Every `PERIOD` iterations an edge asks for ``1/2 log2(wanted / eta)``, where
+    ``wanted`` is its spectral ratio. It gets the share ``left / budget0`` of it, at
+    most all, where ``left`` is what is left of the part of its budget that it has
+    earned, ``(travelled / |lambda|)^2``, by the length of the way that lambda has gone.
+    One bit of the budget pays for doubling or halving the penalty. If the edge
+    asks for more than is left of the whole budget and still moves, its budget is raised
+    as in (10). So it spends less than ``budget0 / (1 - budget_decay)``, see (11); with
+    this bound ADMM converges (He, Yang and Wang, 2000). Both ends of an edge compute
+    the same, without a message: they know z_ij and, up to its sign, lambda_ij.
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`. ``budget0`` is 32 bits by default. An edge still moves if
+        its last move exceeds ``budget_trigger``, by default 0.01, times its largest.
+    """
+
+    budget0: float = 32.0
+    budget_trigger: float = 0.01
+
+    uses = ("eta0", *BUDGET)
+    is_symmetric = True
+    RAW_ETA0 = "auto"
+    RAW_RELAXATION = 1.6
+    PERIOD: ClassVar[int] = 3  # iterations between two updates
+    BOUND: ClassVar[float] = 10.0  # largest ratio of wanted to eta that counts
+    POWER: ClassVar[float] = 0.5  # half the way, in logarithms
+
+    def start(
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix,
+        multipliers: Matrix,
+    ) -> PenaltyState:  # fmt: skip
+        state = super().start(state, eta_neighbours, anchors, multipliers)
+        return state | {
+            "largest_move": np.zeros(len(anchors)),
+            "travelled": np.zeros(len(anchors)),
+            "old_anchors": anchors.copy(),
+            "old_multipliers": multipliers.copy(),
+        }
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.t % self.PERIOD:
+            return state
+        eta, anchors = state["eta"], state["old_anchors"]
+        multipliers = state["old_multipliers"]
+        moved = row_lengths(np.subtract(obs.anchors, anchors, out=anchors))
+        turned = row_lengths(np.subtract(obs.multipliers, multipliers, out=multipliers))
+        anchors[...], multipliers[...] = obs.anchors, obs.multipliers
+        lengths = row_lengths(multipliers)
+        wanted = spectral_ratio(turned, moved, lengths, row_lengths(anchors))
+        ratio = np.clip(wanted / eta, 1.0 / self.BOUND, self.BOUND)
+        asked = self.POWER * np.log2(ratio)
+        asked[np.isnan(asked)] = 0.0
+        travelled = state["travelled"] + turned
+        budget, spent = state["budget"], state["spent"]
+        most = self.POWER * math.log2(self.BOUND)  # that an edge can ask for
+        share = np.ones_like(eta)
+        if self.budget0 < math.inf:
+            # earned is 1 at once from lambda = 0; multipliers that are nearly right at
+            # the start hardly change, and the ratio would lower penalties too much
+            earned = np.ones_like(eta)
+            np.divide(travelled, lengths, out=earned, where=travelled < lengths)
+            usable = np.maximum(earned**2 * budget - spent, 0.0)
+            share = np.minimum(usable / max(self.budget0, most), 1.0)
+        step, root = asked * share, np.sqrt(eta)
+        move = root * moved + turned / root
+        largest = np.maximum(state["largest_move"], move)
+        out = (np.abs(asked) >= budget - spent) & (np.abs(asked) > 0.0)
+        budgets = equations.raise_budgets(
+            state, out, move > self.budget_trigger * largest, self.budget0,
+            self.budget_decay,
+        )  # fmt: skip
+        return state | budgets | {
+            "eta": eta * np.exp2(step),
+            "spent": spent + np.abs(step),
+            "largest_move": largest,
+            "travelled": travelled,
+        }  # fmt: skip
+
+
+def spectral_ratio(
+    multiplier_change: Vector, anchor_change: Vector, multipliers: Vector,
+    anchors: Vector,
+) -> Vector:  # fmt: skip
+    """Return the spectral ratio of each edge, (E,): the penalty to move towards.
+
+    It is ``|lambda - lambda_old| / |z - z_old|``; McCann and Wohlberg (IEEE Open
+    Journal of Signal Processing, 2024) have it for one penalty of the whole problem. If
+    both changes are rounding, relative to |lambda| and |z|, it is NaN.
+    """
+    rounding = multiplier_change <= NOISE * multipliers
+    rounding &= anchor_change <= NOISE * anchors
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(rounding, np.nan, multiplier_change / anchor_change)

@@ -28,8 +28,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import settings
 from dadmm.runs.settings import PROBLEM, Settings, column_names, takes
-from dadmm.solver.options import Record, grouped
 from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
+from dadmm.solver.solve import Record, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them

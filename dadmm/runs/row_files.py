@@ -23,7 +23,7 @@ from dadmm.core import files
 from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
-from dadmm.solver.recovery import NodeFailure
+from dadmm.solver.checkpoint import NodeFailure
 from dadmm.solver.rows import EDGE_COLUMNS, NODE_COLUMNS, EdgeRows, NodeRows, Observe
 
 if TYPE_CHECKING:

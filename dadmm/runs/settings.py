@@ -23,9 +23,8 @@ from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.base import Traits
 from dadmm.problems.sfm import STARTS
-from dadmm.solver.options import FAILURES, Ranks, Stopping
 from dadmm.solver.plan import COORDINATES, INITS
-from dadmm.solver.solve import MAY_CHANGE
+from dadmm.solver.solve import FAILURES, MAY_CHANGE, Ranks, Stopping
 
 # defaults of the arguments of `dadmm.solve`, and of the fields of its options
 DEFAULTS: Table = {

@@ -6,8 +6,8 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from importlib.resources import files
 from shlex import quote
+from string import Template
 
 import numpy as np
 from plotly.offline import get_plotlyjs
@@ -20,8 +20,21 @@ from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
 from dadmm.show.figure import MOST_POINTS, Curve, Panel, said, thinned
-from dadmm.show.page import NONE, Page, Table, details, facts, number, paragraph, table
-from dadmm.show.to_plotly import Json, packed, text
+from dadmm.show.page import (
+    NONE,
+    Json,
+    Page,
+    Table,
+    content,
+    details,
+    facts,
+    html,
+    number,
+    packed,
+    paragraph,
+    table,
+    text,
+)
 from dadmm.timing import waiting
 from dadmm.timing.replay import Trace
 
@@ -34,20 +47,6 @@ VERDICTS = {
     "not converged": "The nodes do not meet the stopping rule.",
     "max_iter": "The run did all iterations that were asked for.",
 }
-CURSOR = (
-    '<div class="cursor js" role="group" aria-label="Iteration">'
-    '<button type="button" id="play">Play</button>'
-    '<label for="frame">Iteration</label>'
-    '<input type="range" id="frame" min="0" max="0" value="0" step="1">'
-    '<output id="frame-words" for="frame"></output></div><div id="tip" hidden></div>'
-)
-AXES = (
-    '<div class="controls js"><label for="across">Over</label><select id="across">'
-    '<option value="">iterations</option><option value="log">iterations, '
-    'logarithmic</option><option value="bytes">bytes sent by all nodes</option>'
-    '<option value="seconds">seconds in the loop, mean over the nodes</option>'
-    "</select></div>"
-)
 NO_ROWS = (
     "There are no rows of iterations. --record records them; it is the default up to "
     "1,000 nodes. A run that is going may not have written any yet."
@@ -68,19 +67,24 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
     It loads itself again after ``every`` seconds, unless that is 0.
     """
     page = Page(runs)
-    first, parts, links = outcome.top(page), "", ""
+    badge, rule, parts, links = "", "", "", ""
+    if not page.is_comparison:
+        found, config = runs[0].summary, runs[0].config
+        why = found.get("why") or ""
+        rule = VERDICTS.get(found.get("status", ""), "")
+        rule += f" {why[0].upper()}{why[1:]}." if why else ""
+        rule += f" Rule {config.stopping}, tolerance {config.tolerance:g}."
+        badge = outcome.badge(runs[0])
+    top = f"<h1>{badge} {text(panels.subject(runs))}</h1>{paragraph(rule)}"
+    top += outcome.top(page)
     for name, (words, section) in SECTIONS.items():
         links += f'<li><a href="#{name}">{words}</a></li>'
         parts += (
             f'<section id="{name}" aria-labelledby="{name}-title">'
             f'<h2 id="{name}-title">{words}</h2>{section(page)}</section>'
         )
-    badge = "" if page.is_comparison else outcome.badge(runs[0])
-    rule = "" if page.is_comparison else _rule(runs[0])
-    top = f"<h1>{badge} {text(panels.subject(runs))}</h1>{rule}{first}"
     top += f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
-    cursor = CURSOR if page.recorded else ""
-    return _whole(page, panels.title(runs), top, cursor, parts, every)
+    return _whole(page, panels.title(runs), top, parts, every)
 
 
 def build_comparison(about: str, head: Sequence[str], rows: Sequence[Sequence[str]],
@@ -93,61 +97,33 @@ def build_comparison(about: str, head: Sequence[str], rows: Sequence[Sequence[st
     for figure in page.figures:
         figure["layout"] |= {"showlegend": True, "height": 360}
     title = "Methods compared"
-    top = f"<h1>{title}</h1>{paragraph(about)}"
-    return _whole(page, title, top, "", parts, 0)
+    return _whole(page, title, f"<h1>{title}</h1>{paragraph(about)}", parts)
 
 
-def _whole(
-    page: Page, title: str, top: str, cursor: str, parts: str, every: float
-) -> str:
-    """Return the file of a page, which has its style, its scripts and its data."""
+def _whole(page: Page, title: str, top: str, parts: str, every: float = 0) -> str:
+    """Return the file of a page; the browser loads nothing, and runs its scripts only.
+
+    A script must not end its element early.
+    """
+    plotly = get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    own = "".join(map(content, SCRIPTS))
+    hashes = [b64encode(sha256(code.encode()).digest()) for code in (plotly, own)]
     data = {"figures": page.figures, "network": page.network, "costs": page.costs,
             "every": every}  # fmt: skip
-    # a script that cannot end its element early
-    plotly = get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    scripts = [plotly, "".join(map(_file, SCRIPTS))]
-    hashes = (b64encode(sha256(own.encode()).digest()).decode() for own in scripts)
-    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
-    return (
-        '<html lang="en"><head><meta charset="utf-8">'
-        # the browser loads nothing, and runs these scripts only
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        f"script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'\">"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{text(title)}</title>"
-        f"<style>{style.stylesheet()}{_file('page.css')}</style></head><body>"
-        f'<a class="skip" href="#main">Skip to the report</a><header>{top}</header>'
-        '<noscript><p class="note">JavaScript is off: there are no plots, and a '
-        "network shows the last iteration.</p></noscript>"
-        f'{cursor}<main id="main">{parts}</main>'
-        f"<footer>Made by dadmm {text(__version__)}.</footer>"
-        f'<script type="application/json" id="data">{embedded(data)}</script>'
-        + "".join(f"<script>{script}</script>" for script in scripts)
-        + "</body></html>\n"
-    )
+    return Template(html("page.html")).substitute(
+        allowed=" ".join(f"'sha256-{value.decode()}'" for value in hashes),
+        title=text(title), style=style.stylesheet() + content("page.css"), top=top,
+        cursor=html("cursor.html") if page.recorded else "", parts=parts,
+        version=text(__version__), data=embedded(data), plotly=plotly, own=own,
+    ) + "\n"  # fmt: skip
 
 
-def embedded(content: Json) -> str:
+def embedded(data: Json) -> str:
     """Return JSON that may stand in a script element, whatever its strings are."""
-    found = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    found = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
         found = found.replace(char, f"\\u{ord(char):04x}")
     return found
-
-
-def _file(name: str) -> str:
-    return files("dadmm.show").joinpath(name).read_text("utf-8")
-
-
-def _rule(run: StoredRun) -> str:
-    """Return what the status means, and by which rule the run ended."""
-    verdict = VERDICTS.get(run.summary.get("status", ""), "")
-    why = run.summary.get("why") or ""
-    reason = f" {why[0].upper()}{why[1:]}." if why else ""
-    rule = f"Rule {run.config.stopping}, tolerance {run.config.tolerance:g}."
-    return paragraph(f"{verdict}{reason} {rule}")
 
 
 def _convergence(page: Page) -> str:
@@ -164,25 +140,23 @@ def _convergence(page: Page) -> str:
         rows = thinned(run.n_iterations, MOST_POINTS)
         costs = panels.cumulative(run)
         page.costs.append({name: packed(own[rows]) for name, own in costs.items()})
-    tables = page.tables(runs, lambda run: _medians(found, runs.index(run)))
-    drawn = page.legend(runs) + AXES + page.panels(found, "criteria")
-    return drawn + paragraph(words) + tables
 
+    def medians(run: StoredRun) -> Table:
+        curves = {
+            panel.title: mark
+            for panel in found
+            for mark in panel.marks
+            if isinstance(mark, Curve) and mark.run == runs.index(run)
+        }
+        t = next((curve.x for curve in curves.values()), np.empty(0))
+        rows = [
+            [f"{t[row]:,}", *(number(float(curve.y[row])) for curve in curves.values())]
+            for row in thinned(len(t), FEW_ROWS)
+        ]
+        return "medians over the nodes", ["iteration", *curves], rows
 
-def _medians(found: Sequence[Panel], k: int) -> Table:
-    """Return medians over the nodes of run k at some iterations."""
-    curves = {
-        panel.title: mark
-        for panel in found
-        for mark in panel.marks
-        if isinstance(mark, Curve) and mark.run == k
-    }
-    t = next((curve.x for curve in curves.values()), np.empty(0))
-    rows = [
-        [f"{t[row]:,}", *(number(float(curve.y[row])) for curve in curves.values())]
-        for row in thinned(len(t), FEW_ROWS)
-    ]
-    return "medians over the nodes", ["iteration", *curves], rows
+    drawn = page.legend(runs) + html("axes.html") + page.panels(found, "criteria")
+    return drawn + paragraph(words) + page.tables(runs, medians)
 
 
 def _cost(page: Page) -> str:
@@ -192,27 +166,20 @@ def _cost(page: Page) -> str:
         return paragraph(NO_ROWS)
     found, lines = panels.by_run(runs), list[str]()
     if not page.is_comparison:
-        found, lines = _cost_of_run(runs[0])
-    return (
-        page.panels(found)
-        + facts(lines)
-        + paragraph(WORDS)
-        + page.tables(runs, _by_node)
-    )
-
-
-def _cost_of_run(run: StoredRun) -> tuple[list[Panel], list[str]]:
-    """Return the panels of one run, and sentences on waiting."""
-    found = [panels.phases(run), panels.sent(run)]
-    if run.is_going:
-        return found, ["Waiting times are estimated when the run ends."]
-    try:
-        waited = waiting.waiting(Trace.of(run))
-    except ConfigError as error:
-        return found, [f"Waiting times are not known: {error}."]
-    name, ends = "Who waited for whom (estimate)", ("Waited for", "Node")
-    found.append(panels.edge_map(name, run, waited.by_edge, "s", ends))
-    return found, waiting.table(waited).split("\n")
+        (run,) = runs
+        found = [panels.phases(run), panels.sent(run)]
+        try:
+            if run.is_going:
+                lines = ["Waiting times are estimated when the run ends."]
+            else:
+                waited = waiting.waiting(Trace.of(run))
+                name, ends = "Who waited for whom (estimate)", ("Waited for", "Node")
+                found.append(panels.edge_map(name, run, waited.by_edge, "s", ends))
+                lines = waiting.table(waited).split("\n")
+        except ConfigError as error:
+            lines = [f"Waiting times are not known: {error}."]
+    tables = page.tables(runs, _by_node)
+    return page.panels(found) + facts(lines) + paragraph(WORDS) + tables
 
 
 def _by_node(run: StoredRun) -> Table:

@@ -1,11 +1,11 @@
 """The description of a figure: panels with axes, curves, bars, maps and graphs.
 
-It knows no library: `to_matplotlib` and `to_plotly` draw what is here.
+It knows no library: `to_matplotlib` and `page` draw what is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,8 +21,6 @@ WIDE = 5.0  # ratio of the largest to the least value that is drawn on a log axi
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows."""
-
     label: str = ""
     log: bool = False
     from_zero: bool = False
@@ -123,11 +121,6 @@ def byte_unit(most: float) -> tuple[float, str]:
     return next((unit for unit in units if most >= unit[0]), units[-1])
 
 
-def is_wide(values: Vector) -> bool:
-    """Return whether positive numbers belong on a logarithmic axis."""
-    return bool(len(values) and values.max() > WIDE * values.min())
-
-
 def log_ticks(low: float, high: float) -> list[float]:
     """Return at least three ticks of a logarithmic axis over a ratio above `WIDE`.
 
@@ -142,12 +135,11 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [float(f"{s}e{k}") for k in range(first, last + 1) for s in steps]
 
 
-def quantiles(values: Matrix, levels: Iterable[float], axis: int) -> Matrix:
-    """Return quantiles (levels, ...) that ignore NaN, or NaN if all values are."""
-    none = np.asarray(np.isnan(values).all(axis=axis))
-    filled = np.where(np.expand_dims(none, axis), 0.0, values)
-    found = np.nanquantile(filled, tuple(levels), axis=axis)
-    return np.where(none, np.nan, found)
+def quantiles(values: Matrix, levels: Sequence[float]) -> Matrix:
+    """Return quantiles (levels, n) of rows (n, ...) without NaN; NaN if all are."""
+    none = np.isnan(values).all(axis=1, keepdims=True)
+    filled = np.where(none, 0.0, values)
+    return np.where(none.T, np.nan, np.nanquantile(filled, levels, axis=1))
 
 
 def thinned(n: int, most: int) -> Integers:

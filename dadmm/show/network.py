@@ -11,11 +11,19 @@ from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers
 from dadmm.runs.stored import StoredRun
 from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
-from dadmm.show.graph import pair_means, positions
-from dadmm.show.page import Page, Table, number, paragraph
-from dadmm.show.panels import penalty_medians
+from dadmm.show.page import (
+    Json,
+    Page,
+    Table,
+    describe,
+    html,
+    number,
+    packed,
+    paragraph,
+    text,
+)
+from dadmm.show.panels import pair_means, penalty_medians, positions
 from dadmm.show.style import N_LEVELS, SCHEME_STYLE
-from dadmm.show.to_plotly import Json, describe, packed, text
 
 MOST_FRAMES = 100
 MOST_EDGES = 1000  # of a drawn network
@@ -35,13 +43,6 @@ UNITS = (  # of other schemes, and of snap
 )
 IDLE = "dotted: no payload in this iteration"
 OVER = "dashed: the budgets of both ends are used up"
-ASIDE = (
-    '<div class="controls js"><label for="edge">Edge</label><select id="edge"></select>'
-    '<label for="colour">Colour of nodes</label><select id="colour"></select></div>'
-    '<div id="readout" class="js scroll" role="status"></div>'
-    '<p class="js">Click an edge or a node; with the focus on the graph, arrow keys '
-    "choose an edge.</p>"
-)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,6 @@ class Drawn:
 
 
 def section(page: Page) -> str:
-    """Return the section on the network over time."""
     found = [run for run in page.runs if len(run.pairs)]
     if not found:
         return paragraph("The graph has one node and no edges.")
@@ -80,13 +80,13 @@ def section(page: Page) -> str:
         + f'<div class="beside {"several" * (len(drawn) > 1)}">'
         f'<div class="networks">{pictures}</div><div>'
         + (_legend(scale, by_edge) if len(known) else "")
-        + f"{ASIDE * bool(moving)}</div></div>"
+        + (html("network.html") if moving else "")
+        + "</div></div>"
         + (_curves(page, by_edge) if by_edge else "")
     )
 
 
 def _choose(k: int, run: StoredRun, longest: int) -> Drawn:
-    """Choose the edges and iterations of a run that are drawn."""
     graph, pairs = run.topology, run.pairs
     if run.by_edge:
         mean = pair_means(run)
@@ -138,7 +138,6 @@ def _data(page: Page, own: Drawn) -> Json:
 
 
 def _picture(page: Page, own: Drawn, scale: tuple[float, float]) -> str:
-    """Return the graph of a run as it is at its end, with its caption."""
     ending = f"penalties at the end. {NO_ROWS}"
     if own.run.by_edge:
         ending = f"iteration {own.run.iterations[-1]:,}"

@@ -14,19 +14,24 @@ from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import principal_axes
 from dadmm.models.model import NAME, load_model
+from dadmm.runs import summary
 from dadmm.runs.stored import StoredRun
-from dadmm.runs.summary import (
-    ANGLES,
-    Summary,
-    at_most,
-    least_angle,
-    with_bound,
-    worst_error,
-)
+from dadmm.runs.summary import ANGLES, Summary, at_most
 from dadmm.show import panels
 from dadmm.show.figure import said
-from dadmm.show.page import NONE, Page, details, facts, number, paragraph, table
-from dadmm.show.to_plotly import Markup, packed, text
+from dadmm.show.page import (
+    NONE,
+    Markup,
+    Page,
+    details,
+    facts,
+    html,
+    number,
+    packed,
+    paragraph,
+    table,
+    text,
+)
 
 MOST_ROWS = 60  # coefficients, and columns of components
 MOST_POINTS = 5000  # of a structure
@@ -89,10 +94,9 @@ def _tiles(run: StoredRun) -> list[Tile]:
     took = f"{seconds['total']:.2f}" if "total" in seconds else NONE
     loop = sum(seconds.get(name, 0) for name in PHASES)
     last = ("objective", number(found.get("objective"), 6), "at the solution")
-    for name, value in Summary(found).scores().items():
+    for name, value in [*Summary(found).scores().items()][:1]:
         score, _, bound = value.partition(" (")
         last = (name, score, f"on these rows{f' ({bound}' if bound else ''}")
-        break
     return [
         first,
         _error(run),
@@ -105,7 +109,6 @@ def _tiles(run: StoredRun) -> list[Tile]:
 
 
 def _tiles_so_far(run: StoredRun) -> list[Tile]:
-    """Return facts about a run that goes on."""
     over = np.array([run.column(f"{name}_over_limit")[-1] for name in CRITERIA])
     worst = float(np.nanmax(over, initial=-1.0)) if run.config.tolerance else -1.0
     spent, apart = panels.cumulative(run), float(run.column("disagreement")[-1].max())
@@ -119,16 +122,18 @@ def _tiles_so_far(run: StoredRun) -> list[Tile]:
 
 
 def _error(run: StoredRun) -> Tile:
-    """Return a bound on the error of a run, or an angle, as a tile."""
+    """Return a bound on the error of a run, or an angle."""
     found, certificate = run.summary, run.summary.get("certificate") or {}
     bounds = certificate.get("coefficients") or {}
     bounds = {name: bound for name, bound in bounds.items() if bound is not None}
     if bounds and certificate.get("radius") is not None and found.get("coefficients"):
         errors = found.get("standard_errors") or {}
-        return "error bound", *worst_error(found["coefficients"], bounds, errors)
+        worst = summary.worst_error(found["coefficients"], bounds, errors)
+        return "error bound", *worst
     within = (found.get("subspace") or {}).get("within_degrees")
     if within is not None:
-        return "angle, at most", f"{least_angle(within)}°", "to the principal subspace"
+        least = f"{summary.least_angle(within)}°"
+        return "angle, at most", least, "to the principal subspace"
     if certificate.get("gap") is not None:
         return "error bound", at_most(certificate["gap"]), "objective above the minimum"
     for key, what in reversed(ANGLES.items()):
@@ -164,22 +169,20 @@ def results(page: Page) -> str:
     linear = [run for run in ended if run.summary.get("coefficients")]
     solid = [run for run in ended if "structure" in run.arrays]
     flat = [run for run in ended if "W" in run.arrays and run not in solid]
-    found = _scores(page, ended)
+    scores = {page.name(run): Summary(run.summary).scores() for run in ended}
+    found, names = (
+        "",
+        list(dict.fromkeys(name for own in scores.values() for name in own)),
+    )
+    if names:
+        rows = [[run, *(own.get(name, NONE) for name in names)]
+                for run, own in scores.items()]  # fmt: skip
+        words = "On the rows of all nodes"
+        found = table(["run", *names], rows, words, "sortable")
     found += _coefficients(page, linear) if linear else ""
     found += _structure(page, solid[0]) if solid else ""
     found += _components(page, flat) if flat else ""
     return found or paragraph("The arrays of the result are in result.npz.")
-
-
-def _scores(page: Page, runs: Sequence[StoredRun]) -> str:
-    """Return how well the models fit the rows of all nodes."""
-    scores = {page.name(run): Summary(run.summary).scores() for run in runs}
-    names = list(dict.fromkeys(name for own in scores.values() for name in own))
-    if not names:
-        return ""
-    rows = [[run, *(own.get(name, NONE) for name in names)]
-            for run, own in scores.items()]  # fmt: skip
-    return table(["run", *names], rows, "On the rows of all nodes", "sortable")
 
 
 def _coefficients(page: Page, runs: Sequence[StoredRun]) -> str:
@@ -222,7 +225,7 @@ def _columns(run: StoredRun) -> dict[str, dict[str, str]]:
     shown["bound on the error"] = dict.fromkeys(values, "open")
     for name, bound in found["coefficients"].items():
         if bound is not None and values.get(name) is not None:
-            pair = with_bound(values[name], bound)
+            pair = summary.with_bound(values[name], bound)
             shown["value"][name], shown["bound on the error"][name] = pair
     return shown
 
@@ -322,15 +325,11 @@ def _structure(page: Page, run: StoredRun) -> str:
     scene = {key: look | {"title": {"text": word}} for key, word in ends.items()}
     layout = {"scene": {"aspectmode": "data", **scene}, "height": 520,
               "margin": {"l": 0, "r": 0, "t": 0, "b": 0}}  # fmt: skip
-    turns = "".join(
-        f'<button type="button" data-turn="{step}">Turn {word}</button>'
-        for step, word in ((-1, "left"), (1, "right"))
-    )
-    few = said(len(shown), len(points), "points")
     figure = {"data": [trace], "layout": layout}
+    few = said(len(shown), len(points), "points")
     return (
         paragraph(f"Drag to turn, or use the buttons. {few}", "js")
-        + f'<div class="controls js" role="group" aria-label="Turn">{turns}</div>'
+        + html("turn.html")
         + '<div class="panels wide js">'
         + page.plot(page.titled(title, run), figure, name="solid")
         + "</div>"

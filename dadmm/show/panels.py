@@ -1,4 +1,4 @@
-"""What figures and pages show of runs: labels, titles, and panels."""
+"""What figures and pages show of runs: labels, titles, panels, and drawn graphs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from dadmm.admm.rule import CRITERIA
 from dadmm.admm.state import PHASES
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Topology
 from dadmm.runs import settings
 from dadmm.runs.stored import StoredRun
 from dadmm.runs.summary import ANGLES
-from dadmm.show import graph, style
+from dadmm.show import style
 from dadmm.show.figure import (
     MOST_NODES,
+    WIDE,
     Axis,
     Bars,
     Curve,
@@ -27,7 +29,6 @@ from dadmm.show.figure import (
     Panel,
     Points,
     byte_unit,
-    is_wide,
     quantiles,
     said,
     thinned,
@@ -44,6 +45,8 @@ LIMIT = (1.0, "limit of the stopping rule")
 EVERY = 1 << 40  # points of a curve that is not thinned
 FEW, MUCH = 0.7, 0.05  # factor of a lowered limit, and how far nodes differ in it
 LONG = 50  # from so many iterations on, the axis of penalties is logarithmic
+MOST_EXACT = 300  # nodes of a graph whose layout is by Kamada and Kawai
+MOST_DRAWN = 3000, 200_000  # nodes and edges; a larger graph is drawn as a circle
 
 
 def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str]:
@@ -61,14 +64,10 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
     ]
     if "problem" in differ:  # settings of a problem follow from it
         differ = [name for name in differ if name in SHARED]
-    names = [
-        ", ".join(
-            _word(name, own[name])
-            for name in differ
-            if own[name] is None or name in run.config.applied()
-        )
-        for run, own in zip(runs, given, strict=True)
-    ]
+    names = []
+    for run, own in zip(runs, given, strict=True):
+        known = [k for k in differ if own[k] is None or k in run.config.applied()]
+        names.append(", ".join(_word(name, own[name]) for name in known))
     if without or len(set(names)) == len(names) > 1:
         return names
     if len(runs) == 1:
@@ -97,18 +96,14 @@ def _word(name: str, value: object) -> str:
 
 def subject(runs: Sequence[StoredRun]) -> str:
     """Return what the runs have in common: problem, scheme, graph and nodes."""
-    facts = [
-        (
-            run.config.traits.title or run.config.problem.replace("_", " "),
-            f" by {run.config.scheme}",
-            f" on {Path(run.config.topology).stem}",
-            f", {(n := run.topology.n_nodes)} node" + "s" * (n > 1),
-        )
-        for run in runs
-    ]
-    first, *more = (
-        own[0] if len(set(own)) == 1 else "" for own in zip(*facts, strict=True)
-    )
+    facts: list[set[str]] = [set(), set(), set(), set()]
+    for run in runs:
+        config, n = run.config, run.topology.n_nodes
+        facts[0].add(config.traits.title or config.problem.replace("_", " "))
+        facts[1].add(f" by {config.scheme}")
+        facts[2].add(f" on {Path(config.topology).stem}")
+        facts[3].add(f", {n} node" + "s" * (n > 1))
+    first, *more = (own.pop() if len(own) == 1 else "" for own in facts)
     words = "".join([first or "different problems", *more])
     return words[0].upper() + words[1:]
 
@@ -125,7 +120,9 @@ def title(runs: Sequence[StoredRun]) -> str:
 
 def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
     """Return the objective, the criteria of the stopping rule, and angles."""
-    quantities = {OBJECTIVE: [_distance(run) for run in runs]} | criteria(runs)
+    totals = [run.column("objective").sum(axis=1, keepdims=True) for run in runs]
+    quantities = {OBJECTIVE: [np.abs(own - own[-1:]) for own in totals]}
+    quantities |= criteria(runs)
     quantities |= {
         f"Angle to {what} (degrees)": [run.column(name) for run in runs]
         for name, what in ANGLES.items()
@@ -158,19 +155,11 @@ def spreads(
         rows = thinned(len(own), most)
         own = own[rows]
         kept = np.where((own > 0) & (own < np.inf), own, np.nan)
-        low, middle, high = quantiles(kept, (0, 0.5, 1), 1)
+        low, middle, high = quantiles(kept, (0, 0.5, 1))
         middle = np.where((own == 0).all(axis=1), 0.0, middle)
-        curve = Curve(name, run.iterations[rows], middle, look, run=k)
-        has_band = own.shape[1] > 1
-        found.append(replace(curve, low=low, high=high) if has_band else curve)
+        band = {"low": low, "high": high} if own.shape[1] > 1 else {}
+        found.append(Curve(name, run.iterations[rows], middle, look, run=k, **band))
     return found
-
-
-def _distance(run: StoredRun) -> Matrix:
-    """Return how far the objective, the sum over the nodes, is from its end, (T, 1)."""
-    total = run.column("objective").sum(axis=1, keepdims=True)
-    distance: Matrix = np.abs(total - total[-1:])
-    return distance
 
 
 def criteria(runs: Sequence[StoredRun]) -> dict[str, list[Matrix]]:
@@ -195,7 +184,6 @@ def criteria(runs: Sequence[StoredRun]) -> dict[str, list[Matrix]]:
 
 
 def _objective(run: StoredRun) -> Matrix:
-    """Return the change of the objective, divided by its limit."""
     if run.config.stopping != "objective" or run.config.agreement != "global":
         return run.column("objective_over_limit")
     total = run.column("objective").sum(axis=1, keepdims=True)
@@ -253,7 +241,7 @@ def costs(runs: Sequence[StoredRun]) -> list[Panel]:
         curves = []
         for k, (text, look) in enumerate(zip(labels(runs), looks(runs), strict=True)):
             every = np.hstack([values[k] for values in used])
-            (worst,) = quantiles(every, [1], 1)
+            (worst,) = quantiles(every, [1])
             y = np.where((worst > 0) & (worst < np.inf), worst, np.nan)
             curves.append(Curve(text, sizes[k][key] / scale, y, look))
         x, level = Axis(label, from_zero=True), LIMIT if over else None
@@ -274,7 +262,11 @@ def penalties(run: StoredRun, name: str = "", n_named: int = 4) -> Panel:
     """Return the penalty of every directed edge over the iterations."""
     grey = {"color": "0.5", "linewidth": 0.5, "alpha": min(0.8, 50 / run.eta.shape[1])}
     curves = [("one directed edge", run.eta, grey)]
-    for look, e in zip(style.CYCLE, graph.widest(run.eta, n_named), strict=False):
+    _, distinct = np.unique(run.eta, axis=1, return_index=True)  # of equal edges one
+    spread = (run.eta.max(axis=0) / run.eta.min(axis=0))[distinct]
+    order = np.argsort(-spread, kind="stable")[:n_named]
+    widest = distinct[order[spread[order] > 1]].tolist()
+    for look, e in zip(style.CYCLE, widest, strict=False):
         i, j = run.topology.edges[e]
         thin = look | {"marker": "", "linewidth": 1.0}
         curves.append((f"{i}→{j}", run.eta[:, e], thin))
@@ -293,24 +285,33 @@ def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
 
 
 def _of_penalties(name: str, marks: Sequence[Mark], runs: Sequence[StoredRun]) -> Panel:
-    """Return a panel of penalties, with the axes that their ranges need."""
     longest = max(run.n_iterations for run in runs)
     every = np.concatenate([run.eta.ravel() for run in runs])
     given = (run.config.eta0 for run in runs)
     starts = {eta0 for eta0 in given if isinstance(eta0, float)}
     level = (starts.pop(), "eta0") if len(starts) == 1 else None
     x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
-    return Panel(name, x, Axis("Penalty η", log=is_wide(every)), marks, level)
+    is_wide = bool(every.max() > WIDE * every.min())
+    return Panel(name, x, Axis("Penalty η", log=is_wide), marks, level)
 
 
 def networks(runs: Sequence[StoredRun], at: Sequence[int] = ()) -> list[list[Panel]]:
     """Return the graph of each run at some iterations, with the penalties."""
-    frames = [_frames(run, at) for run in runs]
+    frames: list[dict[int, Vector]] = []
+    for run in runs:
+        mean, known = pair_means(run), run.iterations.tolist()
+        if unknown := [t for t in at if t not in known]:
+            raise ConfigError(
+                f"the run in {run.folder} has rows of {len(known)} iterations up to "
+                f"{known[-1]}, and none of {unknown[0]}; choose others with --at"
+            )
+        rows = [known.index(t) for t in at] or [k - 1 for k in moments(mean)]
+        frames.append({known[k]: mean[k] for k in rows})
     every = np.concatenate([values for own in frames for values in own.values()])
     scale = float(every.min()), float(every.max())
     found = []
     for run, name, own in zip(runs, labels(runs), frames, strict=True):
-        drawn = graph.positions(run), run.topology.edges[run.pairs]
+        drawn = positions(run), run.topology.edges[run.pairs]
         row: list[Panel] = []
         for t, values in own.items():
             least, most = (f"{value:.3g}" for value in (values.min(), values.max()))
@@ -322,35 +323,22 @@ def networks(runs: Sequence[StoredRun], at: Sequence[int] = ()) -> list[list[Pan
     return found
 
 
-def _frames(run: StoredRun, at: Sequence[int]) -> dict[int, Vector]:
-    """Return the penalties of the edges at some iterations."""
-    mean, known = graph.pair_means(run), run.iterations.tolist()
-    for t in at:
-        if t not in known:
-            raise ConfigError(
-                f"the run in {run.folder} has rows of {len(known)} iterations up to "
-                f"{known[-1]}, and none of {t}; choose others with --at"
-            )
-    rows = [known.index(t) for t in at] or [k - 1 for k in graph.moments(mean)]
-    return {known[k]: mean[k] for k in rows}
-
-
 def edge_map(
     name: str, run: StoredRun, values: Vector | None, unit: str, ends: tuple[str, str]
 ) -> Panel:
     """Return a map of a number by directed edge, or a sentence if there is none."""
-    n, edges = run.topology.n_nodes, run.topology.edges
+    n, note = run.topology.n_nodes, ""
     if values is None or not len(values):
-        return Panel(name, note="not known")
-    if np.ptp(values) == 0:
+        note = "not known"
+    elif np.ptp(values) == 0:
         note = f"{values[0]:,.6g} {unit} on each of {len(values):,} directed edges"
-        return Panel(name, note=note)
-    if n > MOST_NODES:
+    elif n > MOST_NODES:
         least, middle, largest = (f"{q:,.4g}" for q in np.quantile(values, (0, 0.5, 1)))
         note = f"{least} to {largest} {unit} by directed edge, median {middle}"
+    if note:
         return Panel(name, note=note)
     matrix = np.full((n, n), np.nan)
-    matrix[tuple(edges.T)] = values
+    matrix[tuple(run.topology.edges.T)] = values
     return Panel(name, Axis(ends[0]), Axis(ends[1]), [Map(matrix, unit)])
 
 
@@ -380,12 +368,10 @@ def by_run(runs: Sequence[StoredRun]) -> list[Panel]:
     names = Axis(names=tuple(labels(runs)))
     total = np.array([run.column("bytes").sum() for run in runs])
     size, unit = byte_unit(float(total.max()))
-    spent = {
-        phase: np.array(
-            [run.column(f"{phase}_seconds").sum(axis=0).mean() for run in runs]
-        )
-        for phase in PHASES
-    }
+    spent = {}
+    for phase in PHASES:
+        columns = [run.column(f"{phase}_seconds") for run in runs]
+        spent[phase] = np.array([own.sum(axis=0).mean() for own in columns])
     sums = "Sent by all nodes in all iterations", "Time by phase, mean over the nodes"
     return [
         Panel(sums[0], names, Axis(unit), [Bars({"sent": total / size})]),
@@ -414,3 +400,72 @@ def views(run: StoredRun) -> list[Panel]:
         Panel(f"{name}, from the front", Axis("x"), Axis("y"), [front]),
         Panel("From above", Axis("x"), Axis("depth z"), [above]),
     ]
+
+
+def positions(run: StoredRun) -> Matrix:
+    """Return where to draw the nodes of a run, (n_nodes, 2)."""
+    if run.topology.positions is not None:
+        return run.topology.positions
+    if run.config.topology == "random-geometric":  # its nodes have positions
+        rng = np.random.default_rng(run.config.topology_seed)
+        return rng.random((2, run.topology.n_nodes)).T
+    return places(run.topology)
+
+
+def pair_means(run: StoredRun) -> Matrix:
+    """Return the mean penalty of both directions of each edge, (iterations, E / 2)."""
+    back = run.topology.reverse[run.pairs]
+    return np.asarray(0.5 * (run.eta[:, run.pairs] + run.eta[:, back]))
+
+
+def moments(eta: Matrix) -> list[int]:
+    """Return up to four iterations (from 1) to show, given penalties (iterations, E).
+
+    These are the first, the last, the one in which the edges differ most, and one
+    halfway between it and the farther end.
+    """
+    spread = np.log(eta).std(axis=1)
+    if spread.max() < 1e-9:  # all edges are equal: use the distance from the end
+        spread = np.abs(np.log(eta / eta[-1])).max(axis=1)
+    n, peak = len(eta), int(spread.argmax()) + 1
+    if spread.max() < 1e-9:
+        return [n]
+    half = (peak + (1 if peak > n / 2 else n)) // 2
+    return sorted({1, half, peak, n})
+
+
+def places(graph: Topology) -> Matrix:
+    """Return the position of each node, (n_nodes, 2); known graphs have fixed ones."""
+    n = graph.n_nodes
+    all_pairs = len(graph.edges) == n * (n - 1)  # a complete graph
+    if all_pairs or graph == Topology.ring(n):
+        start = 0.5 if n == 2 else 0.25  # two nodes are side by side
+        return _arc(n, start, start - 1)
+    if graph == Topology.star(n):
+        return np.vstack([[0.0, 0.0], _arc(n - 1, 0.25, -0.75)])
+    if graph == Topology.chain(n):
+        return _arc(n + 1, -0.3, -1.2)[:n]
+    if graph == Topology.grid(n):
+        width = int(n**0.5)
+        return np.array([[i % width, -(i // width)] for i in range(n)], dtype=float)
+    if n <= MOST_DRAWN[0] and graph == Topology.cluster(n):
+        # The two nodes of the bridge face each other.
+        left = _arc(n // 2, 0.0, 1.0)[::-1]
+        right = np.array([-1, 1]) * _arc(n - n // 2, 0.0, -1.0)
+        apart = np.array([1.35, 0])
+        return np.vstack([left - apart, right + apart])
+    if n > MOST_DRAWN[0] or len(graph.edges) > MOST_DRAWN[1]:
+        return _arc(n, 0.25, -0.75)
+    import networkx as nx
+
+    if n > MOST_EXACT:  # the time of the other layout grows with n^3
+        found = nx.spring_layout(graph.to_graph(), iterations=30, seed=0)
+    else:
+        found = nx.kamada_kawai_layout(graph.to_graph())
+    return np.array([found[i] for i in range(n)])
+
+
+def _arc(n: int, start: float, stop: float) -> Matrix:
+    """Return n points of the unit circle; angles are in turns, without the stop."""
+    angle = 2 * np.pi * np.linspace(start, stop, n, endpoint=False)
+    return np.column_stack([np.cos(angle), np.sin(angle)])

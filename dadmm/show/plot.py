@@ -1,7 +1,7 @@
 """Draw runs: ``python -m dadmm.plot RUN [RUN ...]``.
 
-Several runs are compared; their labels are the settings that differ. This needs
-matplotlib. Exit codes: 0 success, 2 invalid input or figures that cannot be written.
+Several runs are compared; their labels are the settings that differ. Exit codes: 0
+success, 2 invalid input or figures that cannot be written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMATS = ("png", "svg", "pdf")
 
 @reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the runs of a command line and return its exit code."""
+    """Draw the runs of a command line, print the paths, and return the exit code."""
     parser = Parser("plot", "Draw a run, or compare several, in files.")
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
@@ -38,7 +38,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         "the network figure (default: up to four, of most change)")  # fmt: skip
     add("--format", type=_formats, default=["png", "svg"], metavar="png,svg",
         help=f"one or several of {', '.join(FORMATS)} (default: png,svg)")  # fmt: skip
-    return draw(parser.parse_args(argv))
+    given = parser.parse_args(argv)
+    require("matplotlib", "drawing", "plot")
+    from dadmm.show.to_matplotlib import save
+
+    runs = [StoredRun.read(folder) for folder in run_folders(given.runs)]
+    folder = Path(given.out) if given.out else runs[0].folder
+    prefix = "compare-" if len(runs) > 1 else ""
+    kinds, by_edge = [given.kind], True
+    if given.kind == "all":
+        by_edge = all(run.by_edge for run in runs)
+        solid = all("structure" in run.arrays for run in runs)
+        has = dict.fromkeys(BY_EDGE, by_edge) | {"structure": solid}
+        kinds = [kind for kind in KINDS if has.get(kind, True)]
+    for kind in kinds:
+        figure = draw_figure(kind, runs, given.at)
+        RunFolder(folder).add_figures([f"{prefix}{kind}.{end}" for end in given.format])
+        for path in save(figure, folder / (prefix + kind), given.format):
+            print(path)
+    for kind in () if by_edge else BY_EDGE:
+        print(f"dadmm: no {kind}: it needs --record-edges", file=sys.stderr)
+    return 0
 
 
 def _iterations(text: str) -> list[int]:
@@ -55,35 +75,6 @@ def _formats(text: str) -> list[str]:
         allowed = ", ".join(FORMATS)
         raise argparse.ArgumentTypeError(f"must be of {allowed}, got {text!r}")
     return words
-
-
-def draw(given: argparse.Namespace) -> int:
-    """Draw the figures and print their paths."""
-    require("matplotlib", "drawing", "plot")
-    from dadmm.show.to_matplotlib import save
-
-    runs = [StoredRun.read(folder) for folder in run_folders(given.runs)]
-    folder = Path(given.out) if given.out else runs[0].folder
-    prefix, lacking = "compare-" if len(runs) > 1 else "", list[str]()
-    for kind in KINDS if given.kind == "all" else [given.kind]:
-        if given.kind == "all" and not all(_has(kind, run) for run in runs):
-            lacking += [kind] if kind in BY_EDGE else []
-            continue
-        figure = draw_figure(kind, runs, given.at)
-        names = [f"{prefix}{kind}.{end}" for end in given.format]
-        RunFolder(folder).add_figures(names)
-        for path in save(figure, folder / (prefix + kind), given.format):
-            print(path)
-    for kind in lacking:
-        print(f"dadmm: no {kind}: it needs --record-edges", file=sys.stderr)
-    return 0
-
-
-def _has(kind: str, run: StoredRun) -> bool:
-    """Return whether a run has what a figure needs."""
-    if kind in BY_EDGE:
-        return run.by_edge
-    return kind != "structure" or kind in run.arrays
 
 
 def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Figure:

@@ -1,29 +1,40 @@
 """Write a page about runs: ``python -m dadmm.report RUN [RUN ...]``.
 
-Several runs are compared. This needs plotly. Exit codes: 0 success, 2 invalid input or
-a page that cannot be written.
+Several runs are compared, and a folder of `dadmm compare` has figures and a page of its
+own. Exit codes: 0 success, 2 invalid input or a page that cannot be written.
 """
 
 from __future__ import annotations
 
+import csv
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
+
+import numpy as np
 
 from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, reports_errors
 from dadmm.core.classes import require
-from dadmm.core.documents import writing
+from dadmm.core.documents import Table, parse, writing
 from dadmm.core.errors import OutputError
 from dadmm.core.schema import number
 from dadmm.runs.folder import REPORT, RunFolder
 from dadmm.runs.stored import read_run, run_folders
-from dadmm.show.comparison import is_comparison, read_comparison
-from dadmm.show.comparison import write_page as write_comparison
+from dadmm.show.figure import Axis, Curve, Panel
+from dadmm.show.style import looks
 
 EVERY = number("0, or from 1 to 1e6 seconds", lambda x: x == 0 or 1 <= x <= 1e6)
 START = b"<!DOCTYPE html>\n<!-- a report of dadmm -->\n"  # of every page
+# of a comparison
+Row = Table  # of one run: `WHAT`, its seed, and its curve
+WHAT = ("topology", "method", "payload")
+TABLE, CURVES = "table.md", "curves.csv"
+LARGEST = 2**28  # bytes of a file
+# what the error is drawn against, and seconds on each network
+LABELS = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
 
 
 @reports_errors
@@ -57,31 +68,31 @@ def write_page(
     Then an open page loads itself again after ``every`` seconds.
     """
     require("plotly", "the report", "report")
-    if len(folders) == 1 and is_comparison(folders[0]):
-        place = write_comparison(folders[0], *read_comparison(folders[0]), out)
-        return place, False
+    first = folders[0]
+    if len(folders) == 1 and all((first / name).is_file() for name in (TABLE, CURVES)):
+        return write_methods(first, *read_comparison(first), out), False
     from dadmm.show.document import build
 
     name = REPORT if len(folders) == 1 else f"compare-{REPORT}"
-    place = Path(out) if out else folders[0] / name
-    made = [name] if _check(place) else []
+    place = Path(out) if out else first / name
+    made = [name] if _exists(place) else []
     runs = [read_run(folder) for folder in folders]
     is_going = any(run.summary.get("status") == "still going" for run in runs)
     page = build(runs, every if is_going else 0.0)
-    if not out and not RunFolder.is_live(folders[0]):  # else it is listed
-        RunFolder(folders[0]).add_figures([name], made)
-    write_file(place, page)
+    if not out and not RunFolder.is_live(first):  # else it is listed
+        RunFolder(first).add_figures([name], made)
+    _write(place, page)
     return place, is_going
 
 
-def write_file(place: Path, page: str) -> None:
+def _write(place: Path, page: str) -> None:
     """Write a page; it replaces a page of dadmm, and no other file."""
-    _check(place)
+    _exists(place)
     with writing(place.parent), files.replacing(place) as file:
         file.write(START + page.encode())
 
 
-def _check(out: Path) -> bool:
+def _exists(out: Path) -> bool:
     """Return whether there is a report; raise if there is another file."""
     with writing(out.parent):
         kind = files.kind(out)
@@ -94,3 +105,109 @@ def _check(out: Path) -> bool:
             "another --out"
         )
     return True
+
+
+def read_comparison(folder: Path) -> tuple[str, list[list[str]], list[Row]]:
+    """Return what `dadmm compare` has written: a sentence, its table, and curves."""
+    text = parse(folder / TABLE, str, "Markdown")
+    about, _, table = text.partition("\n\n")
+    cells = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in table.splitlines()
+        if not line.startswith("| --")
+    ]
+    return about, cells, parse(folder / CURVES, _curves, "CSV", LARGEST)
+
+
+def _curves(text: str) -> list[Row]:
+    """Return the runs of a table with a row for each point of their curves."""
+    found: dict[tuple[str, ...], Row] = {}
+    reader = csv.DictReader(text.splitlines())
+    names = (*WHAT, "seed")
+    if missing := {*names, "error"} - {*(reader.fieldnames or ())}:
+        raise ValueError(f"it has no column {min(missing)!r}")
+    for point in reader:
+        what = {name: point.pop(name) for name in names}
+        run = found.setdefault(tuple(what.values()), what | {"curve": {}})
+        for name, value in point.items():
+            if value:
+                run["curve"].setdefault(name, []).append(float(value))
+    return list(found.values())
+
+
+def draw_methods(folder: Path, rows: Sequence[Row]) -> None:
+    """Write the figures of a comparison as pictures, if there is matplotlib."""
+    if find_spec("matplotlib") is not None:
+        from dadmm.show import to_matplotlib
+
+        for x, found in _errors(rows).items():
+            figure = to_matplotlib.draw("", found)
+            to_matplotlib.save(figure, folder / f"error-{x}", ["png"])
+
+
+def write_methods(
+    folder: Path,
+    about: str,
+    cells: Sequence[Sequence[str]],
+    rows: Sequence[Row],
+    out: str | None = None,
+) -> Path:
+    """Write the page of a comparison; return its path."""
+    from dadmm.show.document import build_comparison
+
+    named = {
+        f"Error over {LABELS.get(x, f'seconds on {x}')}": found
+        for x, found in _errors(rows).items()
+    }
+    place = Path(out) if out else folder / REPORT
+    _write(place, build_comparison(about, cells[0], cells[1:], named))
+    return place
+
+
+def groups(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, ...], list[Row]]]:
+    """Return the runs of all seeds for each graph, method and payload, in order."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in WHAT), []).append(row)
+    order = list(dict.fromkeys(row["topology"] for row in rows))
+    return sorted(found.items(), key=lambda item: order.index(item[0][0]))
+
+
+def _errors(rows: Sequence[Row]) -> dict[str, list[Panel]]:
+    """Return panels of the error by graph, against iterations, bytes and seconds.
+
+    Lines are medians over the seeds, bands their quartiles.
+    """
+    names = list(dict.fromkeys(key[1:] for key, _ in groups(rows)))
+    words = [" ".join(name) for name in names]
+    styles = looks([method for method, _ in names], words)
+    known = dict.fromkeys(x for row in rows for x in row.get("curve", ()))
+    panels = {}
+    for x in [x for x in known if x != "error"]:
+        found: dict[str, list[Curve]] = {}
+        for (graph, *name), own in groups(rows):
+            curves = [row["curve"] for row in own if x in row.get("curve", ())]
+            if curves:
+                at, low, middle, high = _band(curves, x)
+                text, band = " ".join(name), "quartiles of seeds"
+                look = styles[words.index(text)]
+                curve = Curve(text, at, middle, look, low, high, band=band)
+                found.setdefault(graph, []).append(curve)
+        axis = Axis(LABELS.get(x, f"seconds on {x}, modelled"), log=True)
+        errors = Axis("error of the farthest node", log=True)
+        panels[x] = [Panel(name, axis, errors, own) for name, own in found.items()]
+    return panels
+
+
+def _band(curves: Sequence[Row], x: str) -> tuple[np.ndarray, ...]:
+    """Return points, and the quartiles of the errors reached there."""
+    starts = max(max(curve[x][0], 1e-12) for curve in curves)
+    at = np.geomspace(starts, max(curve[x][-1] for curve in curves), 200)
+    errors = []
+    for curve in curves:
+        k = np.searchsorted(curve[x], at, side="right") - 1
+        found = np.array(curve["error"])[np.clip(k, 0, None)]
+        errors.append(np.where(at > curve[x][-1] * (1 + 1e-9), np.nan, found))
+    known = np.isfinite(errors).sum(axis=0) * 2 > len(errors)  # of most seeds
+    spread = np.nanpercentile(np.array(errors)[:, known], (25, 50, 75), axis=0)
+    return at[known], *spread

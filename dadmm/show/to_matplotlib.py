@@ -6,10 +6,8 @@ None opens a window or changes matplotlib's global state.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ParamSpec
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -47,18 +45,7 @@ FILLS = ((BLUE, ""), (ORANGE, "////"), (SKY, "...."), ("0.85", ""))
 DOTTED: Look = {"color": GREY, "linewidth": 1, "linestyle": ":"}
 MOST_NUMBERED = 40  # nodes that have room for their numbers
 Handles = dict[str, Artist]  # of a legend, by name
-P = ParamSpec("P")
-
-
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in the style of this package, whatever matplotlib's settings are."""
-
-    @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return drawn
+styled = rc_context(STYLE)  # for functions that draw, whatever the settings are
 
 
 def save(

@@ -3,13 +3,6 @@
 In one process ``fit(X)`` splits the rows over ``n_nodes``; under MPI every rank passes
 its own rows and ``comm=MPI.COMM_WORLD``, and all end with the same fitted estimator. It
 may import `core`, `graphs`, `data`, `problems`, `penalty`, `comm` and `solver`.
-
-Examples
---------
->>> from dadmm.sklearn import Ridge
->>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0]
->>> Ridge(alpha=0.0, n_nodes=2).fit(X, y).coef_.round(3)
-array([2.])
 """
 
 try:
@@ -20,7 +13,8 @@ except ModuleNotFoundError:
         name="sklearn",
     ) from None
 
-from dadmm.sklearn.linear import (
+from dadmm.sklearn.estimators import (
+    PPCA,
     ElasticNet,
     HuberRegressor,
     Lasso,
@@ -28,7 +22,6 @@ from dadmm.sklearn.linear import (
     PoissonRegressor,
     Ridge,
 )
-from dadmm.sklearn.ppca import PPCA
 
 __all__ = [
     "PPCA",

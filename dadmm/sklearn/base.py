@@ -26,9 +26,8 @@ from dadmm.graphs.placement import assign
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.ending import advise
-from dadmm.solver.options import as_option, grouped
 from dadmm.solver.result import Result
-from dadmm.solver.solve import solve
+from dadmm.solver.solve import as_option, grouped, solve
 
 T = TypeVar("T")
 NODES = 4
@@ -45,7 +44,6 @@ class FitData(NamedTuple):
     shards: list[Arrays]
 
     def problems(self, build: Callable[..., Problem]) -> list[Problem]:
-        """Return the problem of each node of this process."""
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def total(self, table: Sequence[Sequence[float]]) -> Vector:
@@ -58,23 +56,18 @@ class FitData(NamedTuple):
 class Consensus(BaseEstimator):
     """The base of estimators that the nodes of a network fit together.
 
-    In the iterations only neighbours exchange messages. Before and after them sums over
-    the rows of each node are added up along a tree; docs/privacy.md lists these.
-
     Parameters
     ----------
     n_nodes : int, optional
         The rows are divided among the nodes, evenly and in order. The default is 4, the
-        number of nodes of a given graph, or fewer if there are too few rows. With
-        ``comm`` it is one node per rank; if there are more, a rank divides its own rows
-        among its nodes.
+        number of nodes of a given graph, or fewer if there are too few rows; with
+        ``comm`` one node per rank. A rank divides its rows among its nodes.
     topology : str, Topology or networkx graph
         The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
     scheme, sending, max_iter
         See `dadmm.solve`.
     tolerance : float
-        Relative accuracy at which the nodes stop, see docs/accuracy.md. Where there is
-        an absolute tolerance, it is a thousandth of it.
+        Relative accuracy at which the nodes stop; the absolute one is a thousandth.
     options : dict, optional
         Further settings by name: fields of the scheme, of `dadmm.Stopping`,
         `dadmm.Sending` or `dadmm.Record`, or arguments of `dadmm.solve`.
@@ -102,7 +95,7 @@ class Consensus(BaseEstimator):
         return cloned
 
     def _assemble(self, check: Callable[[], Arrays], *, least: int = 1) -> FitData:
-        """Return ranks, graph and checked rows, ``least`` or more of each node."""
+        """Return ranks, graph and rows, ``least`` or more of each node; collective."""
         if isinstance(self.comm, str):
             raise ProblemError(
                 "this estimator is a copy without its communicator, as joblib makes "
@@ -160,7 +153,6 @@ class Consensus(BaseEstimator):
         return topology.build(graph, wanted)
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
-        """Return the result of the run; warn if its status is "not converged"."""
         options = {"sending": self.sending, **(self.options or {})}
         more |= vars(as_option(Sending, options.pop("sending")))
         more |= {"scheme": self.scheme, "max_iter": self.max_iter,

@@ -1,8 +1,14 @@
-"""Checkpoints: the state of a run on disk, from which it can be resumed.
+"""How a run goes on: from checkpoints on disk, or without the nodes of failed ranks.
 
 A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``, with a
 checksum and the identity of its run. All nodes write theirs after the same iteration.
 The last two complete checkpoints are kept.
+
+Two nodes are at most as many iterations apart as a message needs between them, so each
+keeps the states of that many iterations in memory. After a failure all return to the
+last iteration that every remaining node has finished. Multipliers at the two ends of an
+edge are opposite: without the edges of failed nodes they still sum to zero, and the run
+converges to the optimum of the remaining nodes' data.
 """
 
 from __future__ import annotations
@@ -11,23 +17,35 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dadmm.admm.loop import Run
+from dadmm.admm.local import row_order
+from dadmm.admm.loop import Callback, Run, iterate
+from dadmm.admm.rule import SAVED
 from dadmm.admm.state import Arrays, State
+from dadmm.comm.exchange import Part
+from dadmm.comm.wire import IDLE
 from dadmm.comm.world import World, collectively, from_rank_0
 from dadmm.core import files
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
+from dadmm.core.layout import Layout
 from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
+from dadmm.graphs import measures
+from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Integers, Topology
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
+REMEDY = "remove the folder {} to resume from the one before it"
 
 
 @dataclass(eq=False)
@@ -38,17 +56,12 @@ class Checkpoints:
     ----------
     folder : path
         Of the run; all processes must see it.
-    every : int
-        Save after every ``every`` iterations; 0 for never.
-    seconds : float
-        Save about every ``seconds`` seconds; 0 for never.
+    every, seconds : int, float
+        Save after so many iterations, and about every so many seconds; 0 for never.
     saves, resume : bool
-        Whether to save at all, and whether to continue from the newest complete
-        checkpoint in the folder.
-    identity : dict of str to str
-        Facts that must be the same when a run is resumed.
-    data : dict of int to str
-        A hash of each hosted node's data, likewise.
+        Whether to save at all, and to continue from the newest complete checkpoint.
+    identity, data : dict of str to str, dict of int to str
+        Facts, and a hash of each hosted node's data, that must be the same to resume.
     sync : callable, optional
         Called before a checkpoint is written, to bring the run's rows to disk.
 
@@ -99,7 +112,7 @@ class Checkpoints:
         max_iter: int,
         identity: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the checkpoint to continue from; ``identity`` has more facts."""
+        """Read the checkpoint to continue from, on all ranks."""
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume and not self._loaded:
@@ -115,9 +128,8 @@ class Checkpoints:
 
     def _load(self, i: int) -> Arrays:
         """Return the arrays of node i; raise if a fact is of another run."""
-        path = path_of(self.root, self.start, i)
+        path, expected = path_of(self.root, self.start, i), self._about(self.start, i)
         about, arrays = read(path)
-        expected = self._about(self.start, i)
         # the command line saves more facts than the library
         for name in ("format", *(expected.keys() & about.keys())):
             theirs, mine = about.get(name), expected[name]
@@ -125,7 +137,7 @@ class Checkpoints:
                 raise CheckpointError(
                     f"the checkpoint {path} has another {name} ({name} {theirs}, and "
                     f"here it is {mine}); resume with what it was made with, "
-                    f"{_remedy(path)}, or start a new run"
+                    f"{REMEDY.format(path.parent)}, or start a new run"
                 )
         return arrays
 
@@ -138,9 +150,8 @@ class Checkpoints:
     @property
     def coordinates(self) -> Arrays | None:
         """The coordinates of the run that is resumed, if it has any."""
-        for arrays in self._loaded.values():
-            return State.from_arrays(arrays).coordinates or None
-        return None
+        any_node = next(iter(self._loaded.values()), None)
+        return any_node and (State.from_arrays(any_node).coordinates or None)
 
     def state(self, nodes: np.ndarray) -> State | None:
         """Return the state of these nodes that was read, once; None for a new run."""
@@ -171,7 +182,6 @@ class Checkpoints:
         return None
 
     def _save(self, t: int, run: Run) -> None:
-        """Write the state after iteration ``t``."""
         state = run.snapshot()
         try:
             if self.sync is not None:
@@ -224,7 +234,8 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise CheckpointError(
-            f"the checkpoint {path} is damaged or cut short; {_remedy(path)}"
+            f"the checkpoint {path} is damaged or cut short; "
+            f"{REMEDY.format(path.parent)}"
         )
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as file:
@@ -235,15 +246,11 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     return about, arrays
 
 
-def _remedy(path: Path) -> str:
-    return f"remove the folder {path.parent} to resume from the one before it"
-
-
 def _not_valid(path: Path, reason: object) -> CheckpointError:
     why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
     return CheckpointError(
         f"the checkpoint in {path.parent} is not one of this run ({why}); "
-        f"{_remedy(path)}, or start a new run"
+        f"{REMEDY.format(path.parent)}, or start a new run"
     )
 
 
@@ -263,14 +270,14 @@ def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
 
 def kept(folder: Path) -> list[int]:
     """Return the iterations of the checkpoints in a run's folder, oldest first."""
-    found = (folder / FOLDER).glob("[0-9]*")
-    return sorted(int(path.name) for path in found if NUMBER.fullmatch(path.name))
+    names = (path.name for path in (folder / FOLDER).glob("[0-9]*"))
+    return sorted(int(name) for name in names if NUMBER.fullmatch(name))
 
 
 def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
     """Return the nodes without a file of this iteration."""
-    nodes = range(n_nodes)
-    return [i for i in nodes if files.kind(path_of(folder, t, i)) != "file"]
+    paths = [path_of(folder, t, i) for i in range(n_nodes)]
+    return [i for i, path in enumerate(paths) if files.kind(path) != "file"]
 
 
 def complete(folder: Path, n_nodes: int) -> list[int]:
@@ -307,3 +314,198 @@ def drop(folder: Path, t: int, n_nodes: int) -> None:
             files.remove(path, folder)
             files.remove(path.with_name(files.draft_of(path.name)), folder)
         files.remove_folder(paths[0].parent, folder)
+
+
+class NodeFailure(NamedTuple):
+    """The failure of one or more nodes, as one of the remaining processes sees it."""
+
+    t: int  # the iteration after which the remaining nodes continue
+    lost: tuple[int, ...]  # failed nodes
+    components: tuple[tuple[int, ...], ...]  # of the remaining graph
+    component: tuple[int, ...]  # that of this process
+    kept_nodes: NDArray[np.bool_]  # (n,) nodes of this process that are left
+    kept: NDArray[np.bool_]  # (E,) edges of these nodes that are left
+
+
+class LocalRun(NamedTuple):
+    """The run of this process, and the failures before it."""
+
+    run: Run
+    schedule: Schedule | None
+    names: tuple[int, ...]  # the original number of each node of the graph
+    failures: tuple[NodeFailure, ...] = ()
+    iterations: int = 0
+    reason: str = ""  # why it ended, one of `stopping.REASONS`
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Original numbers of the failed nodes that this process knows of."""
+        return tuple(sorted(i for failure in self.failures for i in failure.lost))
+
+
+class StateBuffer(dict[int, State]):
+    """A callback that keeps the states of the last iterations, one more than reach."""
+
+    def __init__(self, reach: int, start: int = 0, state: State | None = None) -> None:
+        super().__init__({} if state is None else {start: state.choose()})
+        self._reach = reach
+
+    def __call__(self, t: int, run: Run) -> None:
+        self[t] = run.snapshot()
+        self.pop(t - self._reach - 1, None)
+
+
+def run_with_recovery(
+    local: LocalRun,
+    max_iter: int,
+    callbacks: Sequence[Callback],
+    checkpoints: Checkpoints | None = None,
+) -> LocalRun:
+    """Return the run that finished; call ``rewind`` of callbacks after a failure.
+
+    Nothing is saved after a failure, because a checkpoint needs all nodes.
+    """
+    start, state = 0, None
+    last = [] if checkpoints is None else [checkpoints]
+    while True:
+        run, exchange = local.run, local.run.exchange
+        buffer = StateBuffer(run.stopping.reach, start, state)
+        is_open = False
+        with suppress(*exchange.rank_failure):
+            run.open()
+            is_open = True
+        if exchange.all_finished(is_open):
+            if local.failures:
+                assert state is not None
+                state.traffic[...] = exchange.sent  # with the initial messages
+            with restoring(checkpoints):
+                if checkpoints is not None and not local.failures:
+                    start, state = checkpoints.start, checkpoints.state(run.names)
+                if state is not None:
+                    run.restore(state)
+            called: list[Callback] = [*callbacks, *last]
+            if exchange.rank_failure:
+                buffer = StateBuffer(run.stopping.reach, start, run.snapshot())
+                called.append(buffer)
+            ended = None
+            with suppress(*exchange.rank_failure):
+                ended = iterate(run, max_iter, called, start)
+            if exchange.all_finished(ended is not None):
+                assert ended is not None
+                return local._replace(iterations=ended[0], reason=ended[1])
+        elif not buffer:
+            exchange.raise_failed()
+        local, state, start = _without_failed(local, buffer)
+        for callback in callbacks:
+            if hasattr(callback, "rewind"):
+                callback.rewind(local.failures[-1])
+        if checkpoints is not None:
+            checkpoints.saves = False
+
+
+def _without_failed(
+    local: LocalRun, buffer: StateBuffer
+) -> tuple[LocalRun, State, int]:
+    """Return the run without the failed nodes, its state, and the iteration."""
+    before, graph = local.run, local.run.topology
+    hosts, rank = before.exchange.hosts, before.exchange.rank
+    problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
+
+    def plan(alive: Sequence[int]) -> Part:
+        part = next(
+            part for part in components(graph, hosts, alive) if rank in hosts[[*part]]
+        )
+        topology, _ = restrict(graph, local.schedule, part)
+        own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
+        ranks = np.unique(hosts[[*part]], return_inverse=True)[1]
+        return Part(part, topology, ranks, row_order(topology, own))
+
+    exchange, alive, t = before.exchange.shrink(max(buffer), plan)
+    parts, (part, topology, *_) = components(graph, hosts, alive), plan(alive)
+
+    def named(nodes: Iterable[int]) -> tuple[int, ...]:
+        return tuple(local.names[i] for i in nodes)
+
+    dead = sorted(set(range(graph.n_nodes)).difference(*parts))
+    ends = before.by_edge(graph.edges[before.arcs])
+    kept_nodes = np.isin(before.by_node(before.nodes), part)
+    kept = np.asarray(np.isin(ends, part).all(axis=1))
+    split = tuple(map(named, parts)), named(part)
+    failure = NodeFailure(t, named(dead), *split, kept_nodes, kept)
+    _, schedule = restrict(graph, local.schedule, part)
+    run = Run(before.setup, exchange, topology, schedule, named(part))
+
+    def places(rows: Integers, wanted: Integers) -> Integers:
+        """Return where the wanted numbers are in rows, which are all different."""
+        order = np.argsort(rows)
+        return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
+
+    # the rows before of the nodes and edges that are left, in the order of the new rows
+    old = np.array(part)
+    node = places(before.nodes, old[run.nodes])
+    ends, n = old[topology.edges[run.arcs]], len(graph)
+    arcs = np.searchsorted(graph.sources * n + graph.indices, ends @ [n, 1])
+    edge = places(before.arcs, arcs)
+    state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
+    # these counts include the iterations that are repeated
+    exchange.sent[...] = before.exchange.sent[edge]
+    failures = *local.failures, failure
+    return LocalRun(run, schedule, named(part), failures), state, t
+
+
+def components(
+    graph: Topology, hosts: Integers, alive: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return the connected parts of the nodes of these ranks, by their first nodes.
+
+    A rank continues in one part; its nodes elsewhere are lost.
+    """
+    left = np.isin(hosts, alive)
+    while True:
+        inside = graph.edges[left[graph.edges].all(axis=1)]
+        roots = measures.components(len(graph), inside)
+        best = {}
+        for rank in alive:
+            found, counts = np.unique(roots[left & (hosts == rank)], return_counts=True)
+            best[rank] = int(found[counts.argmax()])
+        chosen = np.full(int(hosts.max()) + 1, -1)
+        chosen[list(best)] = list(best.values())
+        more = left & (roots == chosen[hosts])
+        if (more == left).all():
+            break
+        left = more
+    nodes = np.flatnonzero(left)
+    parts = [nodes[roots[nodes] == root] for root in np.unique(roots[nodes])]
+    return [tuple(part.tolist()) for part in parts]
+
+
+def restrict(
+    graph: Topology, schedule: Schedule | None, part: Sequence[int]
+) -> tuple[Topology, Schedule | None]:
+    """Return the graph and schedule of these nodes, renumbered in their order."""
+    number = {node: k for k, node in enumerate(part)}
+
+    def inside(edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(number[i], number[j]) for i, j in edges if {i, j} <= number.keys()]
+
+    if schedule is not None:
+        schedule = Schedule(len(part), [inside(edges) for edges in schedule.rounds])
+    edges = graph.edges.tolist() if schedule is None else schedule.union.edges
+    kept = inside(edges) if schedule is None else edges
+    names = [graph.names[i] for i in part] if graph.names else ()
+    places = None if graph.positions is None else graph.positions[list(part)]
+    return Topology.from_edges(len(part), kept, names, places), schedule
+
+
+def reopened(left: State, incidence: Incidence, layout: Layout) -> State:
+    """Return the state without edges to failed nodes; the agreement begins again."""
+    left.header[...] = IDLE
+    left.held[...] = 0
+    left.mean[...] = 0.0
+    incidence.reduce(np.add, left.received, left.mean)
+    left.mean /= incidence.count[:, None]
+    alone = incidence.degrees == 0
+    left.mean[alone] = layout.shared(left.theta)[alone]
+    left.stopping = left.stopping[:, :SAVED].copy()  # without votes
+    left.stopping[:, 0] = 0.0  # `CriteriaLog.held`
+    return left

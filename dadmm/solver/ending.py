@@ -10,8 +10,8 @@ import numpy as np
 
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
+from dadmm.solver.checkpoint import LocalRun
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.recovery import LocalRun
 
 if TYPE_CHECKING:
     from dadmm.solver.result import Result
@@ -53,19 +53,19 @@ class Ending:
     @property
     def what(self) -> str:
         """The criterion as text."""
-        words = OF_PAPER if self.rule.name == "residuals" else {}
-        name = (WORDS | words).get(self.criterion, self.criterion)
+        words = WORDS | (OF_PAPER if self.rule.name == "residuals" else {})
         part = f" of {self.part}" if self.part else ""
         alone = f" on node {self.node_name or self.node}"
-        return f"the {name}{part}{' of all nodes' if self.node is None else alone}"
+        where = " of all nodes" if self.node is None else alone
+        return f"the {words.get(self.criterion, self.criterion)}{part}{where}"
 
     def words(self, converged: bool) -> str:
         """Return the line of the report about the stopping rule."""
+        at = self.iteration + 1
         if converged:
             first = "all criteria were met from the first iteration on"
             more = ""
             if self.iteration:
-                at = self.iteration + 1
                 first = f"criterion met last: {self.what}, in iteration {at}"
                 more = f"; all are met {self.patience} times in a row, and all nodes "
                 more += f"know it {self.delay} iteration{'s' * (self.delay != 1)} later"
@@ -75,9 +75,9 @@ class Ending:
         if self.rule.tolerance == 0.0:
             return "the tolerance is 0, so no criterion stops the run"
         if self.met:
-            but = "the check at the end did not hold"
-            but = but if self.was_checked else "not for long enough"
-            return f"all criteria met since iteration {self.iteration + 1}, but {but}"
+            held = "the check at the end did not hold"
+            but = held if self.was_checked else "not for long enough"
+            return f"all criteria met since iteration {at}, but {but}"
         known = math.isfinite(self.factor)
         times = f", {self.factor:.3g} times its limit" if known else ""
         return f"not met: {self.what}{times}"
@@ -89,17 +89,12 @@ class Ending:
 
     def summary(self) -> dict[str, str | int | float | None]:
         """Return the entry in summary.json."""
+        factor = self.factor if math.isfinite(self.factor) else None
         return {
-            "rule": self.rule.name,
-            "met": self.met,
-            "criterion": self.criterion,
-            "part": self.part,
-            "node": self.node,
-            "last_unmet": self.iteration,
-            "in_a_row": self.patience,
-            "delay": self.delay,
-            "factor": self.factor if math.isfinite(self.factor) else None,
-        }
+            "rule": self.rule.name, "met": self.met, "criterion": self.criterion,
+            "part": self.part, "node": self.node, "last_unmet": self.iteration,
+            "in_a_row": self.patience, "delay": self.delay, "factor": factor,
+        }  # fmt: skip
 
 
 def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
@@ -136,7 +131,7 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
 def advise(result: Result, rows: Matrix | None = None) -> str:
     """Return why a run likely did not converge, and a remedy; "" if it did.
 
-    The scales of the columns of samples (n, d) of a node are compared.
+    ``rows`` (n, d) are samples of a node; the scales of their columns are compared.
     """
     ending, rule, n = result.ending, result.ending.rule, result.iterations
     if result.converged or result.reason == "output":
@@ -169,9 +164,8 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     if more <= 2 * n:
         return f"max_iter is likely too low; {_allow(more)}"
     if ending.eta0 is not None and ending.criterion != "objective":
-        size, change = "large", "lower"
-        if ending.criterion == "disagreement":
-            size, change = "small", "raise"
+        small = ending.criterion == "disagreement"
+        size, change = ("small", "raise") if small else ("large", "lower")
         return (
             f"the penalty eta0 = {ending.eta0:g} is likely too {size}; use "
             f'eta0 = "auto", or {change} eta0 tenfold'
@@ -189,10 +183,10 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
 
 
 def _trend(ending: Ending) -> tuple[float, float]:
-    """Return how the worst criterion changed from the third to the last quarter.
+    """Return how the worst criterion fell from the third to the last quarter.
 
-    It is the decrease of its logarithm per iteration, 0 without progress; and its
-    value, relative to its largest.
+    It is the fall of its logarithm per iteration, 0 without progress; and its value,
+    relative to its largest.
     """
     values = np.log(np.where(ending.trail > 0, ending.trail, np.nan))
     values = np.where(np.isfinite(values), values, np.nan)
@@ -213,9 +207,8 @@ def _scales(result: Result, rows: Matrix | None) -> str:
     if not len(known):
         return ""
     usual, several = float(np.median(known)), len(result.layout.names) > 1
-    if known.max() < SCALES * known.min() and (
-        not several or 1 / SCALES < usual < SCALES
-    ):
+    has_units = several and not 1 / SCALES < usual < SCALES
+    if known.max() < SCALES * known.min() and not has_units:
         return ""
     return (
         "scales are likely too far apart: the standard deviations of the columns are "

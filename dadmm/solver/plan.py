@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 COORDINATES = ("auto", "metric", "units", "raw")
 INITS = ("merged", "shared", "independent")
-ASKED = "raw coordinates were asked for"
 MOST_COLUMNS = 300  # with more parameters, the metric costs more than it saves
 
 Starts = dict[int, Vector]  # by node
@@ -34,16 +33,8 @@ class Kind(Enum):
     MERGED = "merged units"  # PPCA from merged axes, in the same units
 
 
-class Start(IntEnum):
-    """Which starts of PPCA in units a problem allows; the least of all nodes counts."""
-
-    NONE = 0
-    MERGED = 1
-    ANY = 2
-
-
 class Judge(IntEnum):
-    """What judges a raw run that meets its rule; the least of all nodes counts."""
+    """What judges a raw run that meets its rule."""
 
     RULE = 0  # nothing else
     GRADIENT = 1  # the lengths of gradients
@@ -67,10 +58,11 @@ class Plan(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """What problems allow."""
+    """What problems allow; of booleans and judges, the least of all nodes counts."""
 
     no_metric: str  # why there is no metric; "" if there is one
-    start: Start
+    can_merge: bool  # whether PPCA in units can start from merged axes
+    can_draw: bool  # and from drawn parameters
     judge: Judge
     usual_init: str  # "merged", "shared" or "independent"
     many: bool  # whether there are more than 300 parameters
@@ -78,32 +70,30 @@ class Abilities(NamedTuple):
 
 def abilities(problems: Iterable[Problem | type]) -> Abilities:
     """Return what all of these problems allow; of a class, what its problems may."""
-    # of those that differ in what is looked at: nodes may be many
-    unlike: dict[object, Problem | type] = {}
-    for one in problems:
-        key: object = one
-        if not isinstance(one, type):
-            about = one.layout.size, bool(one.layout.private), bool(one.layout.scales)
-            key = type(one), *about, getattr(one, "convex", False)
-        unlike.setdefault(key, one)
-    return common_abilities(map(_abilities, unlike.values()))
+    found: dict[object, Abilities] = {}  # of those that differ: nodes may be many
+    for given in problems:
+        if isinstance(given, type):
+            found[given] = _abilities(given, None)
+            continue
+        layout, is_convex = given.layout, getattr(given, "convex", False)
+        about = layout.size, bool(layout.private), bool(layout.scales), is_convex
+        if (key := (type(given), *about)) not in found:
+            found[key] = _abilities(type(given), given)
+    return common_abilities(found.values())
 
 
 def common_abilities(found: Iterable[Iterable[Any]]) -> Abilities:
     """Return what all problems allow, given the abilities of some or of each rank."""
     each = [Abilities(*own) for own in found]
     why = next((own.no_metric for own in each if own.no_metric), "")
-    start, judge = min(own.start for own in each), min(own.judge for own in each)
-    return each[0]._replace(no_metric=why, start=Start(start), judge=Judge(judge))
+    can_merge, can_draw, judge = map(min, zip(*(own[1:4] for own in each), strict=True))
+    return Abilities(why, can_merge, can_draw, Judge(judge), *each[0][4:])
 
 
-def _abilities(given: Problem | type) -> Abilities:
-    kind, problem = (given, None) if isinstance(given, type) else (type(given), given)
-    start, judge, name, why = Start.NONE, Judge.RULE, kind.__name__, ""
-    if can_merge_axes(kind):
-        start = Start.MERGED
-        if can_merge_axes(kind, "with_log_lengths"):
-            start = Start.ANY
+def _abilities(kind: type, problem: Problem | None) -> Abilities:
+    judge, name, why = Judge.RULE, kind.__name__, ""
+    can_merge = can_merge_axes(kind)
+    can_draw = can_merge and can_merge_axes(kind, "with_log_lengths")
     is_convex = getattr(problem, "convex", False)
     if problem is not None and hasattr(problem, "gradient") and not is_convex:
         is_model = hasattr(problem, "moment") and not problem.layout.scales
@@ -116,7 +106,7 @@ def _abilities(given: Problem | type) -> Abilities:
         why = f"the class {name} overrides prox, expect or objectives, but not within"
     usual = getattr(kind, "usual_init", "shared")
     many = problem is not None and problem.layout.size > MOST_COLUMNS
-    return Abilities(why, start, judge, usual, many)
+    return Abilities(why, can_merge, can_draw, judge, usual, many)
 
 
 def can_merge_axes(kind: type, method: str = "standardised") -> bool:
@@ -151,7 +141,7 @@ def make_plan(
     change, or if it starts from another result.
     """
     raw, auto = coordinates == "raw", coordinates == "auto"
-    can_merge, why = able.start is not Start.NONE and not raw, able.no_metric
+    can_merge, why = able.can_merge and not raw, able.no_metric
     start: str | Matrix = able.usual_init if init is None else init
     drawn, in_units = isinstance(start, str), auto or coordinates == "units"
     merged = isinstance(start, str) and start == "merged"
@@ -169,10 +159,11 @@ def make_plan(
             return Plan(Kind.METRIC, start)
         why = f"it has more than {MOST_COLUMNS} parameters"
         why = f'{why}, and coordinates is not "metric"'
-    elif drawn and not merged and in_units and able.start is Start.ANY:
+    elif drawn and not merged and in_units and able.can_draw:
         return Plan(Kind.UNITS, start)
     if auto or raw:
-        return Plan(Kind.RAW, start, ASKED if raw else why, able.judge, asked=raw)
+        why = "raw coordinates were asked for" if raw else why
+        return Plan(Kind.RAW, start, why, able.judge, asked=raw)
     if coordinates == "units":
         why = "they are for PPCA, and with missing entries for merged axes only"
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')
@@ -186,7 +177,7 @@ def find_starts(
     warm: Result | None,
 ) -> tuple[Starts, Starts | None]:
     """Return parameters and duals of the hosted nodes, if they are known."""
-    layout = next(iter(hosted.values())).layout
+    layout, found = next(iter(hosted.values())).layout, {}
     if warm is not None:
         fits = warm.layout == layout and warm.topology.n_nodes == n_nodes
         if not fits or not hosted.keys() <= warm.duals.keys():
@@ -212,12 +203,13 @@ def find_starts(
             )
         return {i: given[i] for i in hosted}, None
     SEED.check("seed", seed)
-    found, rng = {}, np.random.default_rng([seed, 0])
+    rng = np.random.default_rng([seed, 0])
     first = rng.bit_generator.state
     for i, problem in hosted.items():
         # one stream for all nodes, or one per node: the same with and without MPI
-        rng.bit_generator.state = first  # a new generator takes ten times as long
-        shared = plan.init == "shared"
-        drawn = problem.init(rng if shared else np.random.default_rng([seed, 1, i]))
-        found[i] = as_numbers(drawn, (layout.size,), "init")
+        if plan.init == "shared":
+            rng.bit_generator.state = first  # a new generator takes ten times as long
+        else:
+            rng = np.random.default_rng([seed, 1, i])
+        found[i] = as_numbers(problem.init(rng), (layout.size,), "init")
     return found, None

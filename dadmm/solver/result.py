@@ -17,10 +17,10 @@ from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
+from dadmm.solver.checkpoint import LocalRun
 from dadmm.solver.ending import Ending
 from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.merged import MergedStart
-from dadmm.solver.recovery import LocalRun
 from dadmm.solver.rows import History, Recorder
 from dadmm.solver.subspace import SubspaceBound
 
@@ -66,8 +66,8 @@ class Result:
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
     arrays with a row for each of their nodes, or for each edge of these. Their sums,
-    such as ``traffic.messages``, are sums over their nodes, and ``traffic.edge_lost``
-    counts the payloads that were dropped on arrival here.
+    such as ``traffic.messages``, are over their nodes, and ``traffic.edge_lost`` counts
+    the payloads that were dropped on arrival here.
 
     Parameters
     ----------
@@ -79,10 +79,7 @@ class Result:
     reason, iterations : str, int
         Why the run ended, one of `dadmm.admm.stopping.REASONS`, and when.
     status : {"certified", "stationary", "stopped", "max_iter", "not converged"}
-        "certified": the bound of ``certificate`` is within the tolerance. "stationary":
-        the problem is not convex, the stopping rule is met, and the gradient at every
-        node is small. "stopped": the rule is met, and no more is known. "max_iter": the
-        tolerance is 0, and the run did as many iterations as were asked for.
+        What is known of the result, see `docs/accuracy.md`.
     why : str
         Why no more can be said; "" if the result is certified or stationary.
     coordinates : {"metric", "units", "raw"}
@@ -108,14 +105,11 @@ class Result:
     start : MergedStart or None
         With ``init="merged"``, where the run started, and how far from the result.
     subspace_bound : SubspaceBound or None
-        For PPCA in units without missing entries, unless ``bound_angle`` is False: a
-        bound on the angle between the subspace of each node and the principal axes of
-        all rows.
+        For PPCA in units without missing entries, unless ``bound_angle`` is False.
+    duals : dict of int to ndarray of shape (shared_size,)
+        Twice the sums of the multipliers, by node of this process; for ``warm_start``.
     curvature_seconds : float
         How long this process measured curvatures for the first penalties.
-    duals : dict of int to ndarray of shape (shared_size,)
-        Sums of the multipliers, times 2, of the nodes of this process; for
-        ``warm_start``.
     settings, spent : dict
         The class of the problem, and what `solve` was given, by name. Seconds of this
         call in ``total``, and of its ``set_up`` before iteration 1.
@@ -130,8 +124,6 @@ class Result:
     ('certified', True, (6, 4))
     >>> result.parts(0).coef.round(2)  # of node 0
     array([ 0.13, -0.12,  0.58])
-    >>> result.traffic.bytes, result.traffic.edge_bytes.shape
-    (13056, (12,))
     """
 
     topology: Topology
@@ -179,8 +171,7 @@ class Result:
         Parameters
         ----------
         what : {"history", "edges", "traffic"}
-            "history" has a row for each iteration and node, "edges" for each iteration
-            and directed edge, if it was recorded, and "traffic" for each directed edge.
+            Rows by iteration and node, by iteration and directed edge, or by edge.
         """
         return ACTIONS["to_frame"](self, what)
 
@@ -198,10 +189,7 @@ class Result:
     def save(
         self, folder: str | Path, encoding: object = None, *, overwrite: bool = False
     ) -> Path:
-        """Write a folder as ``dadmm run`` does, and return its path.
-
-        ``dadmm report``, ``plot``, ``replay`` and ``predict`` read it. Over MPI rank 0
-        writes.
+        """Write a folder as ``dadmm run`` does, over MPI on rank 0; return its path.
 
         Parameters
         ----------

@@ -1,7 +1,6 @@
 """The rows of a run: one per node and iteration, and optionally one per edge.
 
-`NodeRows` and `EdgeRows` are callbacks that pass rows to a sink, in blocks. The sink is
-a file, see `dadmm.runs.row_files`, or memory, from which `History` is made.
+Callbacks pass blocks of rows to a sink: a file (`dadmm.runs.row_files`), or memory.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from dadmm.admm.loop import Callback, Run
 from dadmm.admm.state import PHASES, Numbers
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.solver.recovery import NodeFailure
+from dadmm.solver.checkpoint import NodeFailure
 
 NODE_COLUMNS = (
     "objective", "primal", "dual",
@@ -55,24 +54,20 @@ class MemorySink:
     """A sink that keeps all blocks of the iterations after ``start``."""
 
     def __init__(self, start: int, *shape: int) -> None:
-        self._start, self._blocks = start, [np.empty((0, *shape))]
+        self._start, self.blocks = start, [np.empty((0, *shape))]
 
     def append(self, first: int, block: Array) -> None:
-        self._blocks.append(block.copy())
+        self.blocks.append(block.copy())
 
     def rewind(self, t: int, kept: Mask) -> None:
-        self._blocks = [self.rows[: t - self._start][:, kept]]
-
-    @property
-    def rows(self) -> Array:
-        """All rows, (iterations, n_rows, n_columns)."""
-        return np.concatenate(self._blocks)
+        self.blocks = [np.concatenate(self.blocks)[: t - self._start][:, kept]]
 
 
 class RowBuffer:
     """A block of rows of the iterations after ``start``, passed on when full or old."""
 
     columns: Sequence[str] = ()
+    KEPT = "kept"  # the field of a failure with the rows that are left
 
     def __init__(self, sink: Sink, start: int = 0, seconds: float = 2.0) -> None:
         self._sink, self._seconds = sink, seconds
@@ -97,7 +92,7 @@ class RowBuffer:
         """Drop the iterations that are repeated, and rows of failed nodes."""
         self._used = min(self._used, max(failure.t + 1 - self._first, 0))
         self.flush()
-        self._sink.rewind(failure.t, self._kept(failure))
+        self._sink.rewind(failure.t, getattr(failure, self.KEPT))
         self._first = failure.t + 1
 
     def flush(self) -> None:
@@ -107,9 +102,6 @@ class RowBuffer:
         self._first += self._used
         self._used, self._flushed = 0, monotonic()
 
-    def _kept(self, failure: NodeFailure) -> Mask:
-        raise NotImplementedError
-
     def _finished(self, block: Array) -> Array:
         """Return the rows (iterations, n_rows, n_columns) of a block."""
         return block
@@ -117,6 +109,8 @@ class RowBuffer:
 
 class NodeRows(RowBuffer):
     """A callback that records one row per node; columns are computed by block."""
+
+    KEPT = "kept_nodes"
 
     def __init__(self, sink: Sink, observe: Observe, start: int = 0) -> None:
         super().__init__(sink, start)
@@ -134,9 +128,6 @@ class NodeRows(RowBuffer):
         points = run.points if self._observe else ()
         for k, look in enumerate(self._observe, len(PHASES)):
             rows[k - extra] = [look(theta) for theta in points]
-
-    def _kept(self, failure: NodeFailure) -> Mask:
-        return failure.kept_nodes
 
     def _finished(self, block: Array) -> Array:
         run, numbers = self._run, block[:, : -self._extra]
@@ -162,9 +153,6 @@ class EdgeRows(RowBuffer):
         for k, name in enumerate(EDGE_COLUMNS[:-1]):
             rows[:, k] = run.by_edge(penalty[name]) if name in penalty else 0.0
         rows[:, -1] = run.by_edge(run.exchange.lengths)
-
-    def _kept(self, failure: NodeFailure) -> Mask:
-        return failure.kept
 
 
 class History:
@@ -219,7 +207,7 @@ class Recorder:
         """Return the rows of this process, (n_rows, ...) by node and by edge."""
         for rows in self._rows:
             rows.flush()
-        found = [sink.rows.transpose(1, 0, 2) for sink in self._sinks]
+        found = [np.concatenate(s.blocks).transpose(1, 0, 2) for s in self._sinks]
         return [rows.reshape(len(rows), math.prod(rows.shape[1:])) for rows in found]
 
     def history(self, tables: Sequence[Matrix]) -> History:

@@ -62,20 +62,16 @@ class SubspaceProblem(Problem, Protocol):
     factor: Matrix  # rows with the scatter about the mean
     raw_factor: Matrix  # rows with the scatter about zero
 
-    def standardised(self, mean: Vector, unit: float) -> Self:
-        """Return the problem of the rows ``(x - mean) / unit``."""
-
-    def completed_sum(self, theta: Vector) -> Vector:
-        """Return the sum (D,) of all rows, with expectations for missing entries."""
-
-    def completed(self, theta: Vector) -> Matrix:
-        """Return rows with the expected scatter about zero."""
-
-    def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of the negative log-likelihood."""
-
-    def moment(self, theta: Vector) -> Matrix:
-        """Return the (M, M) second moment of the latent variables."""
+    # the problem of the rows (x - mean) / unit
+    def standardised(self, mean: Vector, unit: float) -> Self: ...
+    # the sum (D,) of all rows, with expectations for missing entries
+    def completed_sum(self, theta: Vector) -> Vector: ...
+    # rows with the expected scatter about zero
+    def completed(self, theta: Vector) -> Matrix: ...
+    # of the negative log-likelihood
+    def gradient(self, theta: Vector) -> Vector: ...
+    # (M, M) second moment of the latent variables
+    def moment(self, theta: Vector) -> Matrix: ...
 
 
 class SubspaceBound(NamedTuple):

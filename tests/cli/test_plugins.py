@@ -23,7 +23,6 @@ MEAN = ("--problem", "mypackage.module:Mean")
 
 @pytest.fixture(autouse=True)
 def package(home, monkeypatch):
-    """A package in a folder of its own, and a working folder beside it."""
     inner = home / "site" / "mypackage"
     inner.mkdir(parents=True)
     (inner / "__init__.py").write_text("")
@@ -37,7 +36,7 @@ def package(home, monkeypatch):
 
 
 def forget():
-    """Forget the modules that were imported; return whether there were any."""
+    """Forget the modules of the package; return whether there were any."""
     mine = [name for name in sys.modules if name.partition(".")[0] == "mypackage"]
     for name in mine:
         del sys.modules[name]
@@ -45,7 +44,6 @@ def forget():
 
 
 def test_a_class_is_named_by_its_module_and_gets_its_settings():
-    """Here the mean: gaps are its own, and samples may be synthetic."""
     assert main([*map(str, (*MEAN, *SMALL)), "--dimension", "4", "--quiet"]) == 0
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("Mean-")
@@ -57,19 +55,17 @@ def test_a_class_is_named_by_its_module_and_gets_its_settings():
     Path("run.toml").write_text("[problem_settings]\nweight = 2\noffset = [1.0, 3.0]\n")
     words = (*MEAN, *SMALL, "--data", "rows.npy")
     given = ("--problem-settings", '{"weight": 2, "offset": [1.0, 3.0]}')
-    folders = [run_job(*words, *given, out="flag")]
-    folders += [run_job(*words, "--config", "run.toml", out="table")]
-    folders += [run_job("--config", "table/config.toml", "--trust", out="again")]
-    flag, *others = [arrays_of(folder)["mean"] for folder in folders]
+    flag = arrays_of(run_job(*words, *given, out="flag"))["mean"]
     assert_allclose(flag, [[2.0, 4.0]] * 3, atol=1e-7)
-    for other in others:
-        assert_array_equal(other, flag)
+    run_job(*words, "--config", "run.toml", out="table")
+    run_job("--config", "table/config.toml", "--trust", out="again")
+    for other in ("table", "again"):
+        assert_array_equal(arrays_of(other)["mean"], flag)
     assert builder.find("mypackage.module:Group.Inner").__name__ == "Mean"
 
 
 @pytest.mark.mpi
 def test_ranks_find_what_one_process_finds(package):
-    """Here by a name that an installed package offers."""
     info = package / "mypackage-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1")
@@ -89,24 +85,21 @@ def test_ranks_find_what_one_process_finds(package):
 
 def test_a_plugin_keeps_its_own_defaults():
     rows = Rows(np.ones((4, 2)))
-    plain = RunConfig(problem=MEAN[1])
-    told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7)
+    plain = RunConfig(problem=MEAN[1]).problem_flags(3)
+    told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7).problem_flags(3)
 
-    assert plain.problem_flags(3) == {}
-    assert plain.n_components is None
-    problem = builder.build(MEAN[1], rows, told.problem_flags(3), {})
+    assert plain == {}
+    problem = builder.build(MEAN[1], rows, told, {})
     assert (problem.alpha, problem.n_components) == (1.0, 7)
-    assert builder.build(MEAN[1], rows, plain.problem_flags(3), {}).n_components == 2
+    assert builder.build(MEAN[1], rows, plain, {}).n_components == 2
 
 
 def test_only_a_module_that_is_named_may_lie_in_the_current_folder(monkeypatch):
-    """Not one that an installed package offers under a name."""
     for name in ("beside", "theirs"):
         Path(f"{name}.py").write_text(MODULE)
-    offered = {"mean": "theirs:Mean"}
     here = ("", ".", str(Path.cwd()))
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in here])
-    monkeypatch.setattr(builder, "_from_packages", lambda: offered)
+    monkeypatch.setattr(builder, "_from_packages", lambda: {"mean": "theirs:Mean"})
 
     assert RunConfig(problem="mean").is_plugin
     with pytest.raises(ConfigError, match="theirs"):
@@ -117,7 +110,6 @@ def test_only_a_module_that_is_named_may_lie_in_the_current_folder(monkeypatch):
 
 
 def test_a_class_need_not_keep_its_arguments(monkeypatch):
-    """The command of docs/problems.md; its class has no attribute alpha."""
     monkeypatch.syspath_prepend(str(ROOT))
     problem = "examples.own_problem:RidgeWithIntercept"
 
@@ -130,7 +122,6 @@ def test_a_dry_run_imports_nothing(capsys):
 
 
 def test_a_file_does_not_name_code(capsys):
-    """Nothing is imported, and nothing made; a command line may, by name or trust."""
     Path("theirs.toml").write_text(f'problem = "{MEAN[1]}"\nmax_iter = 3\n')
     for words in ((), ("--dry-run",)):
         said = refused(capsys, "--config", "theirs.toml", *words)

@@ -29,7 +29,6 @@ OUT = Path("out")
 
 @pytest.fixture(autouse=True)
 def grid(home):
-    """A grid file in the current folder."""
     (home / "grid.toml").write_text(GRID)
     return home / "grid.toml"
 
@@ -72,10 +71,7 @@ def test_a_name_is_made_of_the_settings():
 
 
 def test_a_sweep_runs_on_this_machine(grid, capsys):
-    """Only unfinished runs are made, and the table has missing and failed ones.
-
-    One sweep at a time uses a folder; other files, and other settings, are refused.
-    """
+    """One at a time in a folder, and only what is not finished."""
     OUT.mkdir()
     (OUT / "thesis.tex").touch()
     refused(capsys, *RUN, main=sweep.main)
@@ -112,7 +108,6 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
 
 @pytest.fixture
 def slurm(home, monkeypatch):
-    """A function that lets a Slurm of scripts answer, and submits the grid."""
     (home / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
 
@@ -126,7 +121,6 @@ def slurm(home, monkeypatch):
 
 
 def test_the_settings_of_a_run_in_the_queue_are_not_changed(grid, slurm, capsys):
-    """Runs keep their numbers when the grid grows; a refused array leaves no runs."""
     assert slurm(sbatch="echo too large >&2; exit 1") == 2
     assert "too large" in capsys.readouterr().err
     assert not os.listdir(OUT / "tasks")
@@ -147,7 +141,6 @@ def test_the_settings_of_a_run_in_the_queue_are_not_changed(grid, slurm, capsys)
 
 @pytest.mark.parametrize("when", ["before", "while"])
 def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when):
-    """It is no failure if the signal ends the run before it can stop."""
     grid.write_text("ranks = 2\n")
     made = sweep.Sweep(OUT)
     made.plan("grid.toml", None)

@@ -31,7 +31,6 @@ TEXT = {"delimiter": ",", "fmt": "%.17g", "comments": ""}
 
 
 def write_forms():
-    """Write the same rows in every form."""
     np.save("last.npy", BOTH)
     np.save("first.npy", np.column_stack([Y, X]))
     np.savetxt("last.csv", BOTH, **TEXT)
@@ -53,7 +52,6 @@ def write_forms():
 
 
 def shards(source, n_nodes=3, **settings):
-    """Return the data of all nodes, in one process."""
     write_forms()
     config = RunConfig(**({"problem": "ridge", "data": source} | settings))
     world = World()
@@ -96,7 +94,6 @@ def test_target_and_labels_are_found(source, target, labels, names):
 
 
 def test_a_run_is_not_resumed_with_other_categories(capsys):
-    """Renamed categories leave the numbers as they were."""
     text = "a,y\n" + "".join(f"{'AB'[k % 2]},{k}\n" for k in range(9))
     Path("x.csv").write_text(text)
     words = ("--problem", "ridge", "--data", "x.csv", "--nodes", 3)
@@ -108,24 +105,20 @@ def test_a_run_is_not_resumed_with_other_categories(capsys):
 
 def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
     write_forms()
-    scores, texts = [], []
+    found = []
     for data in ("sparse.npz", "last.npy"):
         folder = run_job("--n-components", 1, "--nodes", 3, "--data", data, out=data[0])
-        scores.append(summary_of(folder)["scores"])
         assert predict([str(folder), data, "--out", f"{data}.csv"]) == 0
-        texts.append(Path(f"{data}.csv").read_text())
+        found.append((summary_of(folder)["scores"], Path(f"{data}.csv").read_text()))
 
-    assert scores[0] == scores[1]
-    assert texts[0] == texts[1]
+    assert found[0] == found[1]
 
 
 def test_names_do_not_control_the_terminal(capsys):
-    """Categories of other nodes are printed; so escape sequences are escaped."""
     words = ["a\x1b[2J", "b\nc", "d\x9b31m", "e\u202e", "f" * 500]
     rows = [f'"{word}",{k % 3}.5' for k, word in enumerate(words * 3)]
-    for i in range(2):
-        Path(f"odd-{i}.csv").write_text("\n".join(["c\x1b[31m,y", *rows]))
-    given = ["--problem", "ridge", "--data", "odd-{rank}.csv", "--target", "y"]
+    Path("odd.csv").write_text("\n".join(["c\x1b[31m,y", *rows]))
+    given = ["--problem", "ridge", "--data", "odd.csv", "--target", "y"]
 
     for more in (["--nodes", "2", "--out", "odd"], ["--dry-run"]):
         assert main([*given, *more]) == 0
@@ -174,7 +167,6 @@ def make_small(monkeypatch) -> None:
     ],
 )
 def test_blocks_give_the_result_of_rows_in_memory(monkeypatch, problem, flags, file):
-    """PPCA with gaps needs the rows that have them, and keeps all in memory."""
     rows = HOLES if "--on-missing" in flags else TABLE
     save(file, np.column_stack([TABLE, WEIGHTS]) if "--weight" in flags else rows)
     words = ("--problem", problem, "--data", file, *flags.split(), "--nodes", 3)
@@ -188,8 +180,7 @@ def test_blocks_give_the_result_of_rows_in_memory(monkeypatch, problem, flags, f
     (whole, summary), (model, other) = found
     for name, part in whole.parameters.items():
         assert_allclose(model.parameters[name], part, rtol=1e-9, atol=1e-9)
-    assert model.origin[:2] == whole.origin[:2]
-    assert model.origin.n_rows == whole.origin.n_rows
+    assert model.origin._replace(iterations=0) == whole.origin._replace(iterations=0)
     for name in ("scores", "standard_errors"):
         assert other[name] == pytest.approx(summary[name], rel=1e-9)
     for name in ("rows_by_node", "gaps"):
@@ -197,17 +188,9 @@ def test_blocks_give_the_result_of_rows_in_memory(monkeypatch, problem, flags, f
 
 
 def test_a_run_says_what_it_reads_and_keeps_no_rows(monkeypatch, capsys):
-    made = []
-
-    def note(config, data, n_nodes, own=setup.problems):
-        made.extend(data.rows.values())
-        return own(config, data, n_nodes)
-
     monkeypatch.setattr(tables, "LARGE", 0)
-    monkeypatch.setattr(setup, "problems", note)
     make_small(monkeypatch)
-    words = ["--problem", "ridge", "--data", save("x.npy", TABLE), "--nodes", "3"]
-    assert main([*words, "--out", "run"]) == 0
+    made = shards(save("x.npy", TABLE)).rows.values()
 
     assert capsys.readouterr().out.startswith("reading x.npy, ")
     for rows, expected in zip(made, shard.split(TABLE, 3), strict=True):
@@ -247,7 +230,6 @@ def test_a_node_maps_only_its_rows_of_an_npy_file(home, monkeypatch):
 
 
 def test_a_node_reads_only_its_row_groups_of_a_parquet_file(monkeypatch):
-    """All other groups are damaged."""
     save("x.parquet", TABLE)
     groups = parquet.ParquetFile("x.parquet").metadata
     content = bytearray(Path("x.parquet").read_bytes())
@@ -263,7 +245,7 @@ def test_a_node_reads_only_its_row_groups_of_a_parquet_file(monkeypatch):
     found = np.vstack([np.column_stack([*own.columns.values()]) for own in frames])
     assert_allclose(found, TABLE[134:267])
     assert [own.first for own in frames] == [0, 16, 46, 76, 106]
-    with pytest.raises(ShardError, match=r"x\.parquet"):
+    with pytest.raises(ShardError, match="parquet"):
         [*shard.open_tables("x.parquet", 3, [2], whole=False)[2]]
 
 
@@ -296,7 +278,6 @@ def test_weights_reach_a_problem_that_takes_them():
 
 @pytest.mark.parametrize("kind", ["csv", "npy"])
 def test_many_rows_are_predicted_in_blocks_with_all_digits(kind, monkeypatch, capsys):
-    """They show progress: in a log, if a minute has passed at each block."""
     own = encoding.Encoding({"x0": (), "x1": ()}, "y", ("no", "yes"))
     fit = {"coef": np.array([1.0, 2.0]), "intercept": np.array(0.1)}
     model = Model("logistic", own, fit, Origin("certified", "", 12, 1e-3, 90))

@@ -40,13 +40,12 @@ VALUES = {  # a flag, and what is named
 @pytest.mark.parametrize("flag", VALUES, ids=range(len(VALUES)))
 def test_values_are_refused(flag, capfd):
     line = refused(capfd, *SMALL, flag)
-
     assert VALUES[flag] in line
     assert len(line) < 400
 
 
 KINDS = {  # what is said of a file that is none
-    "a folder": lambda file: file.mkdir(),
+    "a folder": Path.mkdir,
     "a named pipe": os.mkfifo,
     "a device": lambda file: file.symlink_to("/dev/zero"),
     "": lambda file: file.write_bytes(b"\0" * 999),
@@ -93,8 +92,7 @@ def test_a_file_that_is_too_much_is_named(name, capfd):
 
 
 def test_measurements_that_are_none(capfd):
-    rows = ("x,1", "nan,1", "1,inf", "", "1,1e-320", "-1,1", "1,\xe9")
-    for line in rows:
+    for line in ("x,1", "nan,1", "1,inf", "", "1,1e-320", "-1,1", "1,\xe9"):
         text = "class,bytes,seconds\n" + 2 * f"host,{line}\n"
         Path("rows.csv").write_text(text, "latin-1")
         assert "rows.csv" in refused(capfd, "rows.csv", main=calibrate.main)
@@ -103,11 +101,8 @@ def test_measurements_that_are_none(capfd):
 @pytest.mark.parametrize("main", [plot, predict, replay, run, waiting])
 @pytest.mark.parametrize("name", ["a" * 9000, "a\nb", "\x1b[2J", "\ud800"])
 def test_a_name_that_no_file_has_gets_one_line(name, main, capfd):
-    words = {
-        predict: [name, name, "--out", "out.csv"],
-        replay: [".", "--network", name],
-        run: ["--config", name],
-    }
+    words = {replay: [".", "--network", name], run: ["--config", name]}
+    words[predict] = [name, name, "--out", "out.csv"]
     line = refused(capfd, *words.get(main, [name]), main=main.main)
     assert len(line) < 1100
     assert line.strip().isprintable() or name == "\ud800"

@@ -20,7 +20,6 @@ NODES = {name: [*ast.walk(tree)] for name, tree in TREES.items()}
 
 
 def imports(module):
-    """Return the modules that a module imports, at its top or inside functions."""
     found = set()
     for statement in NODES[module]:
         if isinstance(statement, ast.Import):
@@ -47,10 +46,7 @@ for module, found in IMPORTS.items():
 
 
 def test_imports_point_one_way_and_a_room_says_what_it_may_import():
-    """The sentence at the end of its docstring names the rooms that it imports.
-
-    The root imports rooms, and no room imports the root. Only comm imports mpi4py.
-    """
+    """The root imports rooms, and no room imports the root; only comm mpi4py."""
     order = list(TopologicalSorter(ROOMS).static_order())  # or CycleError
     assert order[0] == "core"
     assert not [name for name, others in ROOMS.items() if "dadmm" in others]
@@ -88,10 +84,7 @@ sys.stderr.write(json.dumps([code, sorted(heavy)]) + '\\n')
 
 @pytest.mark.parametrize("n_ranks", [0, pytest.param(3, marks=pytest.mark.mpi)])
 def test_the_main_job_loads_little(tmp_path, n_ranks):
-    """In one process not even MPI; a graph file needs no networkx.
-
-    Twenty ranks import at once, so what nobody needs costs twentyfold.
-    """
+    """In one process not even MPI; a graph file needs no networkx."""
     (tmp_path / "path.edges").write_text("0 1\n1 2\n")
     words = ["--topology", "path.edges", "--max-iter", "3", "--out", "a", "--quiet"]
     heavy = sorted(HEAVY if n_ranks else HEAVY | {"mpi4py"})

@@ -28,10 +28,9 @@ ILL = {"n_classes": 2, "target": "ill"}
 
 
 def agreed(tables, **choice):
-    edges = [(i, i + 1) for i in range(len(tables) - 1)]
-    graph = Topology.from_edges(len(tables), [*edges, *((j, i) for i, j in edges)])
+    tree = TreeReduction(Topology.chain(len(tables)))
     frames = {i: [Frame.of(table)] for i, table in enumerate(tables)}
-    return agree(TreeReduction(graph).reduce, frames, Choice(**choice))
+    return agree(tree.reduce, frames, Choice(**choice))
 
 
 EMPTY = [{"a": ["F", "M"], "b": [NAN, NAN], "y": [1, 2]},
@@ -66,7 +65,6 @@ IDS = {"a": [f"P{k}" for k in range(20)], "y": [*range(20)]}
     ],
 )  # fmt: skip
 def test_nodes_agree_on_columns(tables, choice, names, X, y):
-    """Categories are those of all nodes, without the first if there is an intercept."""
     encoding = agreed(tables, **choice)
     found = encoding.encode(Frame.of(tables[-1]), fit=True)
 
@@ -187,7 +185,6 @@ MISFITS = [
 
 @pytest.mark.parametrize(("other", "choice", "culprits"), MISFITS)
 def test_tables_that_do_not_fit_are_refused(other, choice, culprits):
-    """The error names the node, the column, the entry and the remedy."""
     with pytest.raises(ShardError) as caught:
         agreed([MAYBE if other is MAYBE else A, other], **choice)
 
@@ -197,14 +194,12 @@ def test_tables_that_do_not_fit_are_refused(other, choice, culprits):
 
 
 def test_texts_that_all_differ_are_not_sent_unless_they_are_listed():
-    """They are names or identifiers."""
     assert "P7" not in json.dumps(describe(Frame.of(IDS), Choice(target="y")))
     assert len(agreed([IDS, IDS], categories=["a"]).feature_names) == 19
     assert len(agreed([IDS | {"a": [*IDS["a"][1:], "P1"]}]).feature_names) == 18
 
 
 def test_descriptions_merge_in_any_order():
-    """The result depends on neither the order nor the shape of the tree."""
     tables = [
         *HOSPITALS,
         {"age": ["old"], "sex": ["F"], "ward": ["D"], "ill": [1.0]},

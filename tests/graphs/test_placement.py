@@ -18,12 +18,10 @@ from tests.support.runs import arrays_of, assert_same_arrays, summary_of
 
 
 def blocks(*counts):
-    """Return the hosts of ranks that fill one host after the other."""
     return [f"h{k}" for k, count in enumerate(counts) for _ in range(count)]
 
 
 def cyclic(n, hosts):
-    """Return the hosts of ranks that are dealt out like cards."""
     return [f"h{rank % hosts}" for rank in range(n)]
 
 
@@ -87,15 +85,12 @@ def test_nodes_near_each_other_share_a_rank_and_nobody_moves_for_nothing(monkeyp
     assert_array_equal(nodes[:4], [0, 20, 1, 21])
 
 
-def test_files_of_ranks_stay_with_their_ranks():
-    """They may be on the disk of that rank's host alone, unless told otherwise."""
+def test_each_node_has_one_rank_and_each_rank_a_node():
+    """A file of a rank may be on its disk alone, so the rank keeps its node."""
     parts = "part-{rank}.npy"
     assert RunConfig(data="all.npy").placement == "hosts"
     assert RunConfig(data=parts).placement == "blocks"
     assert RunConfig(data=parts, placement="hosts").placement == "hosts"
-
-
-def test_each_node_has_one_rank_and_each_rank_a_node():
     for nodes, ranks, n_ranks, culprit in (
         ([0, 1, 2], [0, 1, 2], 4, "4 ranks"),
         ([0, 1, 1, 2], [0, 1, 0, 1], 2, "node 1"),
@@ -114,7 +109,6 @@ RUN = ("--topology", "random-geometric", "--max-iter", 25, "--tolerance", 0, "--
 
 @pytest.mark.mpi
 def test_a_placement_changes_no_bit(tmp_path):
-    """Eight ranks, dealt to two hosts, and eight nodes in one process."""
     words = ("--nodes", 8, "--out", tmp_path / "alone", *RUN)
     assert python("-m", "dadmm.run", *words).end().code == 0
     ended = start_netem(*DEALT, "--", "--out", tmp_path / "placed", *RUN).end()
@@ -135,11 +129,9 @@ def test_a_placement_changes_no_bit(tmp_path):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_placed_node_that_fails_is_named(tmp_path):
-    """By the rank that mpiexec started; and the job ends."""
-    script = PROGRAMS / "failing_rank.py"
-    arguments = (3, "raise", *RUN, "--out", tmp_path / "run")
-    job = ("--command", "--", sys.executable, script, *arguments)
-    ended = start_netem(*DEALT, *job).end()
+    script = ("--command", "--", sys.executable, PROGRAMS / "failing_rank.py")
+    words = (3, "raise", *RUN, "--out", tmp_path / "run")
+    ended = start_netem(*DEALT, *script, *words).end()
 
     assert ended.code in (1, 255), ended.err  # 255: Intel MPI
     # Not in `said`: what Open MPI brings from another host may start within a line.

@@ -18,7 +18,6 @@ NAMED = Topology.from_edges(3, [(0, 1), (1, 2)], ("a", "b", "c"))
 
 @pytest.mark.parametrize("seed", range(10))
 def test_matchings_are_matchings_and_cover_every_edge_once(seed):
-    """In few turns: Greedy needs fewer than twice the largest degree."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(2, 12)))
     schedule = Schedule.matchings(graph)
@@ -30,7 +29,7 @@ def test_matchings_are_matchings_and_cover_every_edge_once(seed):
     together = sorted(edge for edges in schedule.rounds for edge in edges)
     assert together == [tuple(edge) for edge in graph.edges.tolist()]
     assert schedule.union == graph
-    assert schedule.period < 2 * max(graph.degrees)
+    assert schedule.period < 2 * max(graph.degrees)  # greedy needs few
 
 
 def test_a_round_is_a_mask_of_the_edges_of_the_union():
@@ -121,12 +120,10 @@ def test_what_is_no_schedule_is_refused(culprit):
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 @pytest.mark.parametrize("rule", RULES)
 def test_runs_of_a_schedule_stop_together_and_close(rule, agreement):
-    """A node whose edges were not used has not changed, and is not satisfied yet.
-
-    The edges of the chain come in the order that delays headers most.
-    """
+    """A node whose edges were not used has not changed, and is not satisfied yet."""
     problems, ends = quadratics(6, curvature=(2.0, 8.0)), []
-    schedule = Schedule(6, [[(i, i + 1)] for i in reversed(range(5))])
+    order = reversed(range(5))  # which delays headers most
+    schedule = Schedule(6, [[(i, i + 1)] for i in order])
 
     def watch(t, run):
         ends.append(run.state.header.view(HEADER)["stop_at"] <= t)

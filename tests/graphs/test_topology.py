@@ -1,4 +1,4 @@
-"""Graphs: their shape, their files, and which are refused."""
+"""Graphs: their shape, their files, which are refused, and sums over edges."""
 
 from functools import partial
 from pathlib import Path
@@ -6,28 +6,25 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import topology as topologies
+from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.measures import diameter, distances
 from dadmm.graphs.topology import GRAPHS, Topology, build
 from tests.support.problems import random_graph
 
 FILES = Path(__file__).parents[2] / "topologies"
 SIZES = [1, 2, 3, 4, 5, 7, 12, 20, 23, 99]
-RANDOM = [Topology.random_geometric, Topology.erdos_renyi]
 
 
 def two_cliques(n):
-    """Return the paper's cluster, made by networkx."""
     graph = nx.disjoint_union(nx.complete_graph(n // 2), nx.complete_graph(n - n // 2))
     graph.add_edges_from([(n // 2 - 1, n // 2)] if n > 1 else [])
     return graph
-
-
-def grid(n):
-    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(*GRIDS[n]))
 
 
 GRIDS = {20: (5, 4), 12: (4, 3), 99: (11, 9)}  # rows and columns
@@ -37,7 +34,7 @@ REFERENCES = {
     "cluster": two_cliques,
     "star": lambda n: nx.star_graph(n - 1),
     "chain": nx.path_graph,
-    "grid": grid,
+    "grid": lambda n: nx.convert_node_labels_to_integers(nx.grid_2d_graph(*GRIDS[n])),
 }
 
 
@@ -90,7 +87,7 @@ def test_points_near_by_are_the_same_from_a_tree(n, monkeypatch):
     assert [either(radius) for radius in levels] == whole
 
 
-@pytest.mark.parametrize("builder", RANDOM)
+@pytest.mark.parametrize("builder", [Topology.random_geometric, Topology.erdos_renyi])
 def test_random_graphs_follow_their_seed_and_level(builder):
     """Of one that is too sparse, the error names the least level that connects it."""
     graphs = [builder(20, seed=seed) for seed in range(50)]
@@ -245,3 +242,52 @@ def test_nodes_may_have_names_and_positions(tmp_path):
         assert name == "a.edges" or graph.positions.tolist() == positions, name
     found["a.edges"].write(tmp_path / "b.edges")
     assert Topology.read(tmp_path / "b.edges").names == towns
+
+
+DEGREES = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(sorted)
+
+
+@given(DEGREES, st.sampled_from([0, 1, 2, 7]))  # 0 is a number for each edge
+@example([*range(41)], 3)  # from 8 on numpy adds in pairs
+@example([3] * 6, 2)
+@example([0], 1)
+def test_a_reduction_has_the_bits_of_one_node_alone(degrees, m):
+    """Also of rows that have changed since; those of nodes without edges stay."""
+    degrees, shape = np.array(degrees), (m,) if m else ()
+    rng, n_edges = np.random.default_rng(m), degrees.sum()
+    weights, edges = np.zeros(n_edges), np.zeros((n_edges, *shape))
+    ends, incidence = np.cumsum(degrees), Incidence(degrees)
+    ufuncs = (np.add, np.minimum, np.maximum)
+    outs = np.full((5, len(degrees), *shape), 7.0)
+    calls = [ufunc.reduce for ufunc in ufuncs]
+    planned = [incidence.reducer(ufuncs[k], edges, outs[k]) for k in range(3)]
+    if m:
+        planned.append(incidence.weighted_sum(weights, edges, outs[3]))
+        calls.append(lambda rows, axis: weights[own] @ rows)
+    weights[...] = rng.normal(size=n_edges)
+    edges[...] = rng.normal(size=edges.shape) * 10.0 ** rng.integers(-5, 5, edges.shape)
+    for call in planned:
+        call()
+
+    assert_array_equal(incidence.reduce(np.add, edges, outs[4]), outs[0])
+    for node, (degree, end) in enumerate(zip(degrees, ends, strict=True)):
+        own = slice(end - degree, end)
+        for call, out in zip(calls, outs, strict=False):
+            want = call(edges[own], axis=0) if degree else np.full(shape, 7.0)
+            assert_array_equal(out[node], want)
+
+
+@given(DEGREES)
+def test_each_edge_has_the_row_of_its_node(degrees):
+    incidence, ends = Incidence(np.array(degrees)), np.cumsum(degrees)
+    rows = np.random.default_rng(0).normal(size=(len(degrees), 3))
+    out, want = np.empty((ends[-1], 3)), np.repeat(rows, degrees, axis=0)
+
+    incidence.spread_into(rows, out)
+
+    assert_array_equal(out, want)
+    assert_array_equal(np.broadcast_to(incidence.spread(rows), want.shape), want)
+    assert_array_equal(incidence.count, np.maximum(degrees, 1))
+    for node, end in enumerate(ends):
+        assert incidence.edges_of(node) == slice(end - degrees[node], end)
+        assert (incidence.node[incidence.edges_of(node)] == node).all()

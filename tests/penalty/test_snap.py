@@ -12,7 +12,7 @@ from dadmm.admm.mail import Mail
 from dadmm.core.errors import ProblemError
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES, SNAP
-from dadmm.penalty.snap import spectral_ratio
+from dadmm.penalty.schemes import spectral_ratio
 from dadmm.problems import PPCA
 from tests.support import reference
 from tests.support.problems import quadratics, samples

@@ -13,7 +13,7 @@ from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EVERY_ROW, PartFile, Stride, merged, sealed, write_rows
 from dadmm.runs.stored import StoredRun
-from dadmm.solver.recovery import NodeFailure
+from dadmm.solver.checkpoint import NodeFailure
 from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_job, run_of

@@ -15,7 +15,7 @@ from dadmm.graphs.topology import GRAPHS
 from dadmm.runs.stored import StoredRun
 from dadmm.show import panels, plot, style
 from dadmm.show.figure import Axis, Bars, Curve, Panel, log_ticks
-from dadmm.show.graph import moments, places
+from dadmm.show.panels import moments, places
 from dadmm.show.to_matplotlib import draw, save
 from tests.support.pages import make_run
 from tests.support.runs import refused

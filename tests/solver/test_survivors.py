@@ -12,7 +12,7 @@ from dadmm.comm.wire import IDLE
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.runs.stored import StoredRun
-from dadmm.solver import recovery
+from dadmm.solver import checkpoint
 from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph
 from tests.support.processes import PROGRAMS, mpiexec, program
@@ -151,7 +151,7 @@ def test_lost_edges_are_forgotten(name):
     before.held[...], before.header[...] = 3, 0
 
     left = before.choose(edge=kept)
-    after = recovery.reopened(left, Incidence(np.array([0, 1])), run.layout)
+    after = checkpoint.reopened(left, Incidence(np.array([0, 1])), run.layout)
 
     left = after.flatten()
     for entry, array in before.flatten().items():
@@ -169,7 +169,7 @@ def test_parts_are_the_connected_components(seed):
     graph = random_graph(rng, int(rng.integers(2, 12)))
     alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
 
-    found = recovery.components(graph, np.arange(len(graph)), alive)
+    found = checkpoint.components(graph, np.arange(len(graph)), alive)
 
     parts = nx.connected_components(graph.to_graph().subgraph(alive))
     assert [list(part) for part in found] == sorted(map(sorted, parts))
@@ -178,9 +178,9 @@ def test_parts_are_the_connected_components(seed):
 def test_a_part_keeps_its_edges_and_their_turns():
     schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
 
-    graph, turns = recovery.restrict(schedule.union, schedule, (2, 3, 4))
+    graph, turns = checkpoint.restrict(schedule.union, schedule, (2, 3, 4))
 
     assert graph.neighbours == Topology.chain(3).neighbours
     want = [[(0, 1), (1, 0)], [(1, 2), (2, 1)], []]
     assert [sorted(edges) for edges in turns.rounds] == want
-    assert recovery.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
+    assert checkpoint.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2

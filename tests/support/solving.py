@@ -3,7 +3,7 @@
 from typing import Any
 
 import dadmm
-from dadmm.solver.options import grouped
+from dadmm.solver.solve import grouped
 
 
 def solve(problems: Any, topology: Any, **settings: Any) -> dadmm.Result:

@@ -29,7 +29,7 @@ from dadmm.comm.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
-from dadmm.solver import recovery
+from dadmm.solver import checkpoint
 from dadmm.solver.metric import MetricKind
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import KINDS
@@ -102,8 +102,8 @@ def alone(problems, graph, schedule, losses, settings):
         for k, i in enumerate(part):
             kept = np.isin(graph.neighbours[i], part)
             degrees = Incidence(np.array([kept.sum()]))
-            left[k] = recovery.reopened(states[i].choose(edge=kept), degrees, layout)
-        graph, schedule = recovery.restrict(graph, schedule, part)
+            left[k] = checkpoint.reopened(states[i].choose(edge=kept), degrees, layout)
+        graph, schedule = checkpoint.restrict(graph, schedule, part)
         names, since, states = list(loss.component), loss.t, left
     own, given = [problems[i] for i in names], Given(since, states)
     return solve(own, graph, schedule=schedule, checkpoints=given, **settings)
@@ -193,7 +193,7 @@ def check_tree() -> None:
     assert not mpi.agree(COMM, whole)
     left = COMM.Shrink()
     alive = mpi.ranks_in(left.Get_group(), COMM)
-    tree = TreeReduction(recovery.restrict(graph, None, alive)[0], left)
+    tree = TreeReduction(checkpoint.restrict(graph, None, alive)[0], left)
     said = tree.reduce({left.rank: str(RANK)}, lambda mine, other: f"({mine} {other})")
     if RANK == 0:
         print(said, flush=True)

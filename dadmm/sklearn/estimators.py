@@ -1,4 +1,4 @@
-"""Linear models over a network: regressors, and logistic regression."""
+"""The estimators: linear models, logistic regression, and probabilistic PCA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
+from sklearn.base import (
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+    is_classifier,
+)
 from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -23,11 +29,14 @@ from sklearn.utils.validation import (
 
 from dadmm import problems
 from dadmm.comm.world import World
-from dadmm.core.errors import ProblemError
+from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.core.schema import AT_LEAST_0, number
+from dadmm.core.linalg import principal_axes
+from dadmm.core.schema import AT_LEAST_0, integer, number
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.patterns import fill
+from dadmm.problems.metrics import log_likelihoods
 from dadmm.sklearn.base import Arrays, Consensus, FitData, on_all_ranks
 
 Local = Callable[..., Problem]  # of rows, targets, alpha, fit_intercept, sample_weight
@@ -118,7 +127,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
     alpha : float
         Strength of the penalty, not negative.
     fit_intercept, warm_start
-        As in `dadmm.sklearn.linear.LinearModel`.
+        As in `dadmm.sklearn.estimators.LinearModel`.
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
 
@@ -128,8 +137,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
     intercept_ : float
     n_iter_ : int
     result_ : Result
-        The result of `dadmm.solve`, with its history. If it is certified, the first
-        entries of ``result_.certificate.coefficients`` bound the errors of ``coef_``.
+        The result of `dadmm.solve`. If it is certified, the first entries of
+        ``result_.certificate.coefficients`` bound the errors of ``coef_``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -151,8 +160,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
 class Ridge(LinearRegressor):
     """Minimise ``|y - X w - b|^2 + alpha |w|^2``, as scikit-learn's `Ridge` does.
 
-    `LinearRegressor` has the parameters and attributes. With ``alpha=0`` it is least
-    squares.
+    `LinearRegressor` has the parameters and attributes.
 
     Examples
     --------
@@ -168,9 +176,8 @@ class Ridge(LinearRegressor):
 class Lasso(LinearRegressor):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha |w|_1``, as scikit-learn's does.
 
-    n is the sum of the weights of all rows. The alpha of `dadmm.problems.Lasso` and of
-    the command line is n times this one. `LinearRegressor` has the parameters and
-    attributes.
+    n is the sum of the weights of all rows, and the alpha of `dadmm.problems.Lasso` n
+    times this one. `LinearRegressor` has the parameters and attributes.
 
     Examples
     --------
@@ -188,8 +195,7 @@ class Lasso(LinearRegressor):
 class ElasticNet(LinearRegressor):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha (r |w|_1 + (1 - r)/2 |w|^2)``.
 
-    As scikit-learn's `ElasticNet` does; r is ``l1_ratio``, and n the sum of the weights
-    of all rows. The alpha of `dadmm.problems.ElasticNet` is n times this one.
+    As scikit-learn's `ElasticNet` does; r is ``l1_ratio``, and n as in `Lasso`.
     `LinearRegressor` has the parameters and attributes, and:
 
     Parameters
@@ -216,10 +222,10 @@ class ElasticNet(LinearRegressor):
 class HuberRegressor(LinearRegressor):
     """Minimise the sum of h(x' w + b - y) and ``alpha/2 |w|^2``.
 
-    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. It does not
-    estimate a scale: if scikit-learn's `HuberRegressor` finds the ``scale_`` s, this
-    one finds the same solution with ``delta = epsilon s`` and an alpha s times as
-    large. `LinearRegressor` has the parameters and attributes, and:
+    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. No scale is
+    estimated: if scikit-learn's `HuberRegressor` finds the ``scale_`` s, this one finds
+    the same solution with ``delta = epsilon s`` and an alpha s times as large.
+    `LinearRegressor` has the parameters and attributes, and:
 
     Parameters
     ----------
@@ -252,10 +258,9 @@ class HuberRegressor(LinearRegressor):
 class PoissonRegressor(LinearRegressor):
     """Minimise the mean of ``m - y log m`` plus ``alpha/2 |w|^2``, m = exp(x' w + b).
 
-    As scikit-learn's `PoissonRegressor` does; y is not negative. The mean is over the
-    rows of all nodes, with their weights. The alpha of
-    `dadmm.problems.PoissonRegression` is the sum of all weights times this one.
-    `LinearRegressor` has the parameters and attributes.
+    As scikit-learn's `PoissonRegressor` does; y is not negative, and the mean is by the
+    weights of all rows. The alpha of `dadmm.problems.PoissonRegression` is their sum
+    times this one. `LinearRegressor` has the parameters and attributes.
 
     Examples
     --------
@@ -290,10 +295,9 @@ class PoissonRegressor(LinearRegressor):
 class LogisticRegression(ClassifierMixin, LinearModel):
     """Minimise ``-C sum log p + 1/2 |w|^2``, as scikit-learn's `LogisticRegression`.
 
-    p is the probability of a row's own class. The sum is over the rows of all nodes,
-    with their weights. For two classes the odds are ``exp(x' w + b)``. For more, the
-    probabilities are the softmax of ``x' w_k + b_k`` (multinomial). Labels are numbers
-    or text. A node may lack classes.
+    p is the probability of a row's own class; the sum is over the rows of all nodes,
+    with their weights. More than two classes are multinomial. Labels are numbers or
+    text. A node may lack classes.
 
     Parameters
     ----------
@@ -301,7 +305,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         Inverse of the strength of the penalty; infinite for no penalty. The sum over
         nodes of alpha of `dadmm.problems.LogisticRegression` is ``1 / C``.
     fit_intercept, warm_start
-        As in `dadmm.sklearn.linear.LinearModel`.
+        As in `dadmm.sklearn.estimators.LinearModel`.
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
 
@@ -311,11 +315,10 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         Of all nodes together, sorted.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        With more than two classes, coefficients and intercepts sum to zero over the
-        classes.
+        Of more than two classes, both sum to zero over the classes.
     n_iter_ : ndarray of int, shape (1,)
     result_ : Result
-        The result of `dadmm.solve`, with its history.
+        The result of `dadmm.solve`.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -392,3 +395,143 @@ def _all_labels(world: World, labels: Array) -> Array:
 
     kind, every = world.share(on_all_ranks(world, join))
     return np.array(every, dtype=kind)
+
+
+@dataclass(eq=False, repr=False)
+class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
+    """Principal components by maximum likelihood of ``x = W z + mu + noise``.
+
+    Entries of X may be missing (NaN): they are left out of the likelihood.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Less than the number of features. The default is 2, or 1 for two features.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Orthonormal axes of the subspace of W, by decreasing variance. The largest entry
+        of each is positive.
+    mean_ : ndarray of shape (n_features,)
+    explained_variance_ : ndarray of shape (n_components,)
+        Variance along each component in the model; scikit-learn's `PCA` divides by
+        n - 1, maximum likelihood by n.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same, divided by the variance of all features in the model.
+    noise_variance_ : float
+        Mean variance along the other n_features - n_components directions.
+    n_components_, n_iter_ : int
+    result_ : Result
+        The result of `dadmm.solve`.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dadmm.sklearn import PPCA
+    >>> X = np.random.default_rng(0).normal(size=(40, 3)) * [5.0, 1.0, 1.0]
+    >>> PPCA(1, n_nodes=2).fit(X).transform(X).shape
+    (40, 1)
+    """
+
+    n_components: int | None = None
+    _: KW_ONLY
+    tolerance: float = 1e-3
+
+    @with_one_blas_thread
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
+
+        def check() -> tuple[Matrix]:
+            rows = 2 if self.comm is None else 1
+            return (self._rows(X, order="C", ensure_min_samples=rows),)
+
+        data = self._assemble(check, least=2)
+        sizes = [[len(own), *(~np.isnan(own)).sum(axis=0)] for (own,) in data.shards]
+        n_samples, *counts = data.total(sizes).astype(int).tolist()
+        if 0 in counts:
+            raise ProblemError(
+                f"feature {counts.index(0)} is missing in all rows of all nodes; "
+                "leave it out"
+            )
+        D, M = int(self.n_features_in_), self.n_components
+        M = min(2, max(D - 1, 1)) if M is None else M
+        integer(1).check("n_components", M)
+        if M >= D or n_samples < M + 2:
+            raise ConfigError(
+                f"n_components is {M}, which leaves no noise; it must be less than "
+                f"n_features = {D} and than n_samples = {n_samples} - 1"
+            )
+        self.n_components_ = M = int(M)
+        nodes = data.problems(lambda own: problems.PPCA(own, M))
+        self.result_ = self._solve(data, nodes)
+        self.n_iter_ = self.result_.iterations
+        W, self.mean_, a = self.result_.layout.views(self.result_.solution)
+        axes, lengths = principal_axes(W)
+        self.noise_variance_ = noise = float(1.0 / a)
+        self.explained_variance_ = variance = lengths**2 + noise
+        self.components_ = np.ascontiguousarray(axes.T)
+        self.explained_variance_ratio_ = variance / (variance.sum() + (D - M) * noise)
+        return self
+
+    def transform(self, X: ArrayLike) -> Matrix:
+        """Return the projections of rows X (n, d) on the components, (n, n_components).
+
+        Missing entries are first replaced by their expectation.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        filled = fill(rows, self._loadings, self.mean_, 1.0 / self.noise_variance_)
+        return np.asarray((filled - self.mean_) @ self.components_.T)
+
+    def inverse_transform(self, X: ArrayLike) -> Matrix:
+        """Return the rows (n, d) that have these projections (n, n_components)."""
+        check_is_fitted(self)
+        return np.asarray(np.asarray(X) @ self.components_ + self.mean_)
+
+    def score_samples(self, X: ArrayLike) -> Vector:
+        """Return the log likelihood of each row's observed entries, (n,)."""
+        check_is_fitted(self)
+        rows, precision = self._rows(X, reset=False), 1.0 / self.noise_variance_
+        return log_likelihoods(rows, self._loadings, self.mean_, precision)
+
+    def score(self, X: ArrayLike, y: object = None) -> float:
+        """Return the mean log likelihood of rows X (n, d)."""
+        return float(self.score_samples(X).mean())
+
+    def get_covariance(self) -> Matrix:
+        """Return the covariance of a row in the model, (d, d)."""
+        check_is_fitted(self)
+        signal = self._loadings @ self._loadings.T
+        return np.asarray(signal + self.noise_variance_ * np.eye(len(signal)))
+
+    def get_precision(self) -> Matrix:
+        """Return the inverse of `get_covariance`."""
+        check_is_fitted(self)
+        share = 1.0 - self.noise_variance_ / self.explained_variance_
+        inside = (self.components_.T * share) @ self.components_
+        return np.asarray((np.eye(len(inside)) - inside) / self.noise_variance_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    @property
+    def _loadings(self) -> Matrix:
+        """W (d, n_components), in the axes of the components."""
+        signal = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
+        return np.asarray(self.components_.T * np.sqrt(signal))
+
+    def _rows(self, X: ArrayLike, **rules: Any) -> Matrix:
+        rules |= {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        rows: Matrix = validate_data(self, X, **rules)
+        return rows
