@@ -216,12 +216,10 @@ class BaselineRun(Hosted):
 
     Attributes
     ----------
-    t : int
-        Iterations done.
+    t : int, iterations done
     problems, start, l1 : list of Problem, ndarray of shape (n, m), ndarray (n, m)
         Problems in the coordinates of the run, first parameters, and weights of r_i.
-    curvature : float
-        The largest curvature of a node's objective at its start.
+    curvature : float, the largest of a node's objective at its start
 
     Examples
     --------
@@ -347,10 +345,8 @@ def solve(
         As in `dadmm.solve`.
     algorithm : str or Algorithm
         A name in `ALGORITHMS`, or an object as ``ALGORITHMS["extra"](step=0.7)``.
-    coordinates : {"raw", "metric"}
-        In which coordinates the steps are taken.
-    max_iter : int
-        Number of iterations, unless callbacks stop it.
+    coordinates : {"raw", "metric"}, in which steps are taken
+    max_iter : int, unless callbacks stop it
 
     Examples
     --------

@@ -23,12 +23,10 @@ class Layout:
 
     Parameters
     ----------
-    shapes : dict of str to tuple of int
-        Shape of each part, in the order in which the parts are laid out.
+    shapes : dict of str to tuple of int, of each part, in order
     private : sequence of str
         The last parts, if each node has them for itself: not sent, without penalty.
-    scales : dict of str to float
-        Factors of the penalty by part, for parts in other units.
+    scales : dict of str to float, factors of the penalty, for parts in other units
 
     Examples
     --------

@@ -124,12 +124,7 @@ def classification(
     noise_variance: float = 0.2,
     seed: int = 0,
 ) -> tuple[Matrix, Vector, Vector]:
-    """Draw rows of two classes: 1 where a noisy linear function is positive, else 0.
-
-    Returns
-    -------
-    X, y, coef : ndarray
-        As in `regression`.
+    """Draw rows of two classes: 1 where y of `regression` is positive, else 0.
 
     Examples
     --------
@@ -150,10 +145,7 @@ def counts(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows, and counts whose logarithm is about a linear function of them.
 
-    Returns
-    -------
-    X, y, coef : ndarray
-        As in `regression`; ``coef`` is smaller by the root of the dimension.
+    X and coef are those of `regression`; coef is divided by the root of the dimension.
 
     Examples
     --------

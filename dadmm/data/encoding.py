@@ -97,25 +97,9 @@ class Rows(NamedTuple):
 class Encoding:
     """How the columns of a table become X, y and weights.
 
-    Attributes
-    ----------
-    columns : dict of str to tuple of str
-        The features in the order of X, with their sorted categories; numbers have none.
-    target, weight : str or None
-        The names of these columns.
-    classes : tuple of str or float, or None
-        The classes of the target, sorted; y holds their positions.
-    means, scales : ndarray of shape (p,), or None
-        Means and standard deviations of the columns of X over all nodes, if missing
-        entries are filled or X is standardised. A constant column has the scale 1.
-    intercept : bool
-        Whether the model has an intercept. Then the first category of a column has no
-        column in X, and standardising subtracts the means.
-    on_missing, unknown : str
-        What is done to missing entries, and to categories that no node had; see
-        `dadmm.encode`. A row without target is dropped where others are filled.
-    named : bool
-        Whether the table has names of its own.
+    If the model has an intercept, the first category of a column has no column in X,
+    and standardising subtracts the means. A row without target is dropped where others
+    are filled. `dadmm.encode` explains ``on_missing`` and ``unknown``.
 
     Examples
     --------
@@ -128,16 +112,16 @@ class Encoding:
     array([[50.,  0.,  1.]])
     """
 
-    columns: dict[str, tuple[str, ...]]
+    columns: dict[str, tuple[str, ...]]  #: features of X, with sorted categories if any
     target: str | None = None
-    classes: tuple[Label, ...] | None = None
+    classes: tuple[Label, ...] | None = None  #: of the target, sorted; y has positions
     weight: str | None = None
-    means: Vector | None = None
-    scales: Vector | None = None
-    intercept: bool = True
+    means: Vector | None = None  #: (p,) over all nodes, if gaps are filled or X scaled
+    scales: Vector | None = None  #: (p,) standard deviations, 1 of a constant column
+    intercept: bool = True  #: whether the model has one
     on_missing: str = "error"
-    unknown: str = "error"
-    named: bool = True
+    unknown: str = "error"  #: what is done to categories that no node had
+    named: bool = True  #: whether the table has names of its own
 
     @classmethod
     def plain(cls, n_features: int, target: str | None = None, **more: Any) -> Encoding:

@@ -87,16 +87,14 @@ def read_frame(
         A .csv, .parquet, .npy, .npz, .mat or .txt file. ``data.npz::name`` chooses an
         array; by default the only one, or X if there is anything ``beside`` it. A .npz
         file may be one of scipy's sparse arrays.
-    separator : str, optional
-        Between cells. By default a tab, a semicolon or a comma, by the first line.
-    decimal : str
-        Decimal mark, a point or a comma. Columns with points are read by points.
-    encoding : str
-        Of a text file.
+    separator : str, optional, between cells
+        By default a tab, a semicolon or a comma, by the first line.
+    decimal : {".", ","}
+        Columns with points are read by points.
+    encoding : str, of a text file
     rows : slice, optional
         Of .npy and .parquet files no others are read, except in the same row groups.
-    beside : sequence of str
-        In a file of several arrays, those that are further columns.
+    beside : sequence of str, further columns in a file of several arrays
 
     Examples
     --------
@@ -163,10 +161,8 @@ def load_array(path: Place, key: str | None = None) -> Array:
 
     Parameters
     ----------
-    path : path-like
-        As of `dadmm.read_table`.
-    key : str, optional
-        Name of the array, in a file with several.
+    path : path-like, as of `dadmm.read_table`
+    key : str, optional, the name of the array in a file with several
 
     Examples
     --------
@@ -189,15 +185,14 @@ def load_tracks(path: Place) -> Matrix:
 
     Parameters
     ----------
-    path : path-like
-        As of `dadmm.read_table`. In a file with several arrays, as for Caltech
-        Turntable and Hopkins 155, the array is ``measurement_matrix``.
+    path : path-like, as of `dadmm.read_table`
+        In a file with several arrays, as for Caltech Turntable and Hopkins 155, the
+        array is ``measurement_matrix``.
 
     Returns
     -------
     measurements : ndarray of shape (2 F, N)
-        x and y of one frame after the other, one column per point; NaN where a point
-        is lost.
+        x and y of one frame after the other, a column per point; NaN if it is lost.
 
     Examples
     --------

@@ -28,17 +28,6 @@ class Frame(NamedTuple):
     objects: texts, with None for a missing entry. Columns of lists, bytes, dates and
     times may be there, but not used.
 
-    Attributes
-    ----------
-    columns : dict of str to ndarray
-        By name, in the order of the file.
-    named : bool
-        Whether the table has names of its own. Otherwise they are ``x0``, ``x1``, ...
-    sparse : scipy.sparse.csr_array or None
-        A sparse table, without names, in place of the columns.
-    first : int
-        Number of the first row, if rows before it are in other frames; for errors.
-
     Examples
     --------
     >>> import dadmm
@@ -49,10 +38,12 @@ class Frame(NamedTuple):
     array(['A', 'B', 'B'], dtype=object)
     """
 
-    columns: dict[str, Array]
-    named: bool = True
-    sparse: Sparse | None = None
-    first: int = 0
+    columns: dict[str, Array]  #: by name, in the order of the file
+    named: bool = (
+        True  #: whether the table has names; else they are ``x0``, ``x1``, ...
+    )
+    sparse: Sparse | None = None  #: a sparse table, without names, in place of columns
+    first: int = 0  #: number of the first row, if others are before it; for errors
 
     @classmethod
     def of(cls, table: Any, names: Sequence[str] | None = None) -> Frame:
@@ -62,8 +53,7 @@ class Frame(NamedTuple):
         ----------
         table : Frame, dict, ndarray, pandas.DataFrame, pyarrow.Table or sparse array
             Columns by name; a matrix, with ``names`` or without; or a structured array.
-        names : sequence of str, optional
-            Names of the columns of a matrix.
+        names : sequence of str, optional, of the columns of a matrix
         """
         if isinstance(table, Frame):
             return table

@@ -95,8 +95,7 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
 
     Parameters
     ----------
-    tracks : ndarray of shape (2 F, N)
-        The rows are x and y of one frame after the other.
+    tracks : ndarray of shape (2 F, N), x and y of one frame after the other
 
     Examples
     --------

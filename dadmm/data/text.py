@@ -6,7 +6,7 @@ import codecs
 import csv
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array
-from dadmm.data.frame import Arrow, Frame, as_texts, check_names, is_numeral, positions
+from dadmm.data.frame import Frame, as_texts, check_names, is_numeral, positions
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # cells without an entry
 MOST_COLUMNS = 100_000
@@ -53,8 +53,9 @@ def read_text(file: Path, how: Format, spaces: bool) -> Frame:
         columns = None if spaces else _read_arrow(file, how, head)
         if columns is None:
             with file.open(encoding=how.codec, newline="") as lines:
-                cells = np.array([*_rows(lines, head)], str).reshape(-1, head.width)
-            columns = [_parse(column, how.decimal) for column in cells.T]
+                cells = [*_rows(islice(lines, head.above, None), head)]
+            table = np.array(cells, str).reshape(-1, head.width)
+            columns = [_parse(column, how.decimal) for column in table.T]
     except UnicodeError:
         raise ShardError(
             f"it is not {how.encoding.upper()} text; save it as UTF-8, or name its "
@@ -121,10 +122,8 @@ def _records(
         yield reader.line_num, [cell.strip() for cell in cells]
 
 
-def _rows(lines: Iterator[str], head: Head) -> Iterator[list[str]]:
+def _rows(lines: Iterable[str], head: Head) -> Iterator[list[str]]:
     """Yield the cells of each row; lines that are empty or comments have none."""
-    for _ in range(head.above):
-        next(lines)
     for number, cells in _records(lines, head.separator):
         if len(cells) == head.width:
             yield cells
@@ -150,6 +149,7 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
     """Return the columns of a .csv file; None without pyarrow, or if it cannot."""
     try:
         import pyarrow
+        from pyarrow import compute
         from pyarrow import csv as arrow
     except ImportError:
         return None
@@ -174,21 +174,18 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
         )  # fmt: skip
     except pyarrow.ArrowInvalid:
         return None  # the other reader names the line
-    return [_parse_arrow(column, how.decimal) for column in table.columns]
-
-
-def _parse_arrow(column: Arrow, decimal: str) -> Array:
-    """Return the same as `_parse`."""
-    import pyarrow
-    from pyarrow import compute
-
-    cells = compute.utf8_trim_whitespace(column)
-    gaps = compute.is_in(cells, value_set=pyarrow.array(MISSING))
-    cells = compute.if_else(gaps, pyarrow.scalar(None, pyarrow.string()), cells)
-    numbers = cells
-    if decimal != "." and not compute.any(compute.match_substring(cells, ".")).as_py():
-        numbers = compute.replace_substring(cells, decimal, ".")
-    try:
-        return np.asarray(numbers.cast("float64").to_numpy(), dtype=np.float64)
-    except pyarrow.ArrowInvalid:
-        return as_texts(cells.to_pylist())
+    found, has_comma = [], how.decimal != "."
+    gap = pyarrow.scalar(None, pyarrow.string())
+    for column in table.columns:  # as in `_parse`
+        cells = compute.utf8_trim_whitespace(column)
+        is_gap = compute.is_in(cells, value_set=pyarrow.array(MISSING))
+        numbers = cells = compute.if_else(is_gap, gap, cells)
+        points = compute.match_substring(cells, ".") if has_comma else None
+        if has_comma and not compute.any(points).as_py():
+            numbers = compute.replace_substring(cells, how.decimal, ".")
+        try:
+            values = numbers.cast("float64").to_numpy()
+            found.append(np.asarray(values, dtype=np.float64))
+        except pyarrow.ArrowInvalid:
+            found.append(as_texts(cells.to_pylist()))
+    return found

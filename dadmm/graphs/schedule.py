@@ -46,13 +46,11 @@ class Schedule:
     n_nodes : int
     rounds : sequence of iterables of pairs of int
         The edges of iterations 1, 2, ..., repeated after the last; in both directions.
-    union : Topology, optional
-        The graph of all edges, with its names; made of the rounds if not given.
+    union : Topology, optional, the graph of all edges, with its names
 
     Attributes
     ----------
-    rows : tuple of ndarray of int
-        The rows of ``union.edges`` that each round has, sorted.
+    rows : tuple of ndarray of int, the rows of ``union.edges`` of each round, sorted
 
     Examples
     --------

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
+from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs import graphfiles
 from dadmm.graphs.graphfiles import NetworkxGraph
 from dadmm.graphs.measures import components, connected_pairs, diameter
@@ -33,17 +34,7 @@ class Topology:
     """The graph of a run: connected and undirected, over nodes 0..J-1.
 
     An edge is two directed edges, in the order of their first and then second node.
-
-    Parameters
-    ----------
-    indptr : ndarray of int, shape (n_nodes + 1,)
-        The directed edges of node i are rows ``indptr[i]`` to ``indptr[i + 1]``.
-    indices : ndarray of int, shape (n_edges,)
-        The second node of each directed edge. `from_edges` makes both from pairs.
-    names : tuple of str, optional
-        A name for each node, as reports and messages call it.
-    positions : ndarray of shape (n_nodes, 2), optional
-        Where pictures draw the nodes. Graphs are equal if their edges are.
+    `from_edges` makes the arrays from pairs. Graphs are equal if their edges are.
 
     Examples
     --------
@@ -52,10 +43,10 @@ class Topology:
     ((1, 3), [0, 2, 4, 6, 8], [1, 3, 0, 2, 1, 3, 0, 2])
     """
 
-    indptr: Integers
-    indices: Integers
-    names: tuple[str, ...] = ()
-    positions: NDArray[np.float64] | None = None
+    indptr: Integers  #: (n_nodes + 1,) node i has the rows indptr[i] : indptr[i + 1]
+    indices: Integers  #: (n_edges,) second node of each directed edge
+    names: tuple[str, ...] = ()  #: of each node, in reports and messages
+    positions: Matrix | None = None  #: (n_nodes, 2) where pictures draw the nodes
 
     def __post_init__(self) -> None:
         for name in ("indptr", "indices"):
@@ -97,7 +88,7 @@ class Topology:
         n_nodes: int,
         edges: Iterable[Sequence[int]],
         names: Sequence[str] = (),
-        positions: NDArray[np.float64] | None = None,
+        positions: Matrix | None = None,
     ) -> Topology:
         """Return the graph of these pairs, each given in one direction or in both."""
         _nodes(n_nodes)
@@ -167,7 +158,7 @@ class Topology:
         _nodes(n, int(0.5 * n * (n - 1) * share))
         points = np.random.default_rng(seed).random((2, n))
 
-        def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
+        def within(reach: float) -> tuple[Integers, Vector]:
             if n <= FEW_POINTS:
                 pairs = _all_pairs(n)
             else:
@@ -201,7 +192,7 @@ class Topology:
             )
         draws = np.random.default_rng(seed).random((n, n))
 
-        def within(level: float) -> tuple[Integers, NDArray[np.float64]]:
+        def within(level: float) -> tuple[Integers, Vector]:
             pairs = np.argwhere(np.triu(draws <= level, 1))
             return pairs, draws[tuple(pairs.T)]
 
@@ -312,19 +303,15 @@ class Topology:
 
     @cached_property
     def diameter(self) -> int:
-        """Largest number of edges on a shortest path between two nodes.
-
-        It is exact, and can take hours where `diameter_bound` is not.
-        """
+        """Largest number of edges on a shortest path; it can take hours."""
         return diameter(self, math.inf)
 
     @cached_property
     def diameter_bound(self) -> int:
-        """The diameter where it takes about a second, and an upper bound elsewhere.
+        """The diameter where it takes about a second, else at most twice of it.
 
         It is exact for all graphs of at most 500 nodes, most graphs of at most 2,000,
-        and trees, rings, grids, stars and complete graphs of any size. The bound is at
-        most twice the diameter.
+        and trees, rings, grids, stars and complete graphs of any size.
         """
         return diameter(self, math.inf if len(self) <= SMALL else MOST_WORK)
 
