@@ -62,7 +62,6 @@ def holds(rule, now, size=4):
     ],
 )
 def test_each_clause_counts_and_is_strict(change, met):
-    """A length at its limit is too long, though the paper looks at f only."""
     rules = ("residuals", "objective", "optimality")
     assert tuple(holds(Rule(name, 0.1, 0.0), CALM | change) for name in rules) == met
 

@@ -59,7 +59,6 @@ def follow(scheme, anchors, multipliers):
 def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
     budget, seed, first, scale
 ):
-    """Equations (10) and (11), for sequences that no run has, from any multipliers."""
     budget0, decay, trigger = budget
     scheme = SNAP(budget0=budget0, budget_decay=decay, budget_trigger=trigger)
     z, y = scale * wander(seed)
@@ -82,7 +81,6 @@ def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
 def test_noise_has_no_spectral_ratio(size):
-    """Unless only one of the two changes is noise; then the ratio may be extreme."""
     whole, quiet, loud = (np.full(1, size * x) for x in (1.0, 0.5e-13, 2e-13))
 
     assert np.isnan(spectral_ratio(quiet, quiet, whole, whole))
