@@ -127,7 +127,7 @@ def test_the_places_that_the_page_names_exist():
         file = None
         for word in re.findall(r"`([^`]+)`|(;)", line):
             name = word[0]
-            if re.fullmatch(r"[\w/]+\.(py|md|toml|js)", name) and "/" in name:
+            if re.fullmatch(r"[\w/]+\.(py|md|toml)", name) and "/" in name:
                 top = name.partition("/")[0]
                 outside = top in ("launch", "tests", "docs", "benchmarks")
                 file = ROOT / ("" if outside else "dadmm") / name
