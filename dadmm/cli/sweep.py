@@ -56,7 +56,9 @@ GRID.toml, for 12 runs:
 """
 
 
-def make_parser() -> Parser:
+@reports_errors
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a sweep, or write its table; return the exit code."""
     how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
     parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
     add = parser.add_argument
@@ -70,15 +72,9 @@ def make_parser() -> Parser:
     add("--dry-run", action="store_true", help="list the runs and their status")
     add("--sbatch", metavar="SCRIPT", help="submit a Slurm job array of a script, such "
         "as launch/slurm.sbatch; what follows -- goes to sbatch")  # fmt: skip
-    return parser
-
-
-@reports_errors
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sweep, or write its table; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
-    given = make_parser().parse_args(words[:end])
+    given = parser.parse_args(words[:end])
     if os.path.isdir(given.grid):
         return Sweep(Path(given.grid)).collect()
     if given.out is None or (given.at_most or 1) < 1:
