@@ -12,7 +12,6 @@ GRAPH = Topology.ring(NODES)
 
 
 def shards(seed=0, width=D, rows=12, decay=2.0):
-    """Return rows of unlike nodes, with gaps between all variances."""
     rng = np.random.default_rng(seed)
     scale = decay ** -np.arange(width)
     shift = rng.standard_normal((NODES, 1, width))
@@ -20,7 +19,6 @@ def shards(seed=0, width=D, rows=12, decay=2.0):
 
 
 def built(blocks, n_components=M, **settings):
-    """Return a problem for each block of rows."""
     return [PPCA(own, n_components, **settings) for own in blocks]
 
 
