@@ -23,7 +23,7 @@ from dadmm.baselines import ALGORITHMS, Algorithm
 from dadmm.baselines.algorithms import check_suited
 from dadmm.cli.job import OK, REPORT, Job, run_job
 from dadmm.cli.progress import Bar
-from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum, measure
+from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum
 from dadmm.comm import identity
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import collectively, from_rank_0
@@ -182,8 +182,7 @@ class Comparison(Job):
         left = [cell for cell in cells if _digest(self._facts(cell)) not in self.done]
         for cell in left:
             if cell.seed == left[0].seed:
-                self._prepare(cell)
-                self._make(cell)
+                self._check(cell)
         if left:
             collectively(self.world, self._append, "\n")  # a job may leave half a line
         rows, bar = [], Bar(len(cells), "runs")
@@ -227,9 +226,6 @@ class Comparison(Job):
             payload, _, more = text.partition(",")
             own = _parse_settings(f"payload {shown(text)}", more, Sending)
             self.sendings[text] = Sending(**(usual | {"payload": payload} | own))
-        for method, sending in product(self.methods, self.sendings.values()):
-            if isinstance(made := method.build(), Scheme):
-                check_drop(sending, name_of(made))
         names = given.network or ["lan", "wan", "wireless"]
         self.networks = {name: Network.read(name) for name in names}
         usual_nodes = self.world.size if self.over_mpi else config.traits.nodes
@@ -260,29 +256,26 @@ class Comparison(Job):
             tuned = f"{cell.method.tuned}={best:.4g}"
         watch = self._run(cell, best, self.config.max_iter)
         over_tree = getattr(cell.method.make, "uses_tree", False)
-        found = measure(
-            self.world, self.graph, watch, self.networks, self.given.work, over_tree
-        )
+        found = watch.measure(self.graph, self.networks, self.given.work, over_tree)
         about = {"coordinates": self.plan.name, "known": self._known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
         return {"tuned": tuned, **about, **found}
 
-    def _make(self, cell: Cell, best: float | None = None) -> Scheme | Algorithm:
-        """Return the method of a cell; raise if it is not for the problem."""
-        made = cell.method.build(best)
-        if isinstance(made, Algorithm):
-            first, sending = (
-                self.problems[min(self.problems)],
-                self.sendings[cell.payload],
-            )
+    def _check(self, cell: Cell) -> None:
+        """Raise if a method cannot be used with the problem, graph and payload."""
+        self._prepare(cell)
+        made, sending = cell.method.build(), self.sendings[cell.payload]
+        if isinstance(made, Scheme):
+            check_drop(sending, name_of(made))
+        else:
+            first = self.problems[min(self.problems)]
             kind = Kind.RAW if self.plan.kind is Kind.RAW else Kind.METRIC
             check_suited(made, first, kind, sending, self.schedule)
-        return made
 
     def _run(self, cell: Cell, best: float | None, cap: int) -> Watch:
         """Run a method, until its nodes have arrived or ``cap`` iterations are done."""
         self._prepare(cell)
-        made, arrival = self._make(cell, best), Arrival(self.given.to, cap)
+        made, arrival = cell.method.build(best), Arrival(self.given.to, cap)
         watch = Watch(self.world, self._distance, arrival)
         common: Table = {
             "sending": self.sendings[cell.payload], "schedule": self.schedule,

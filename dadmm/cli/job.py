@@ -403,7 +403,7 @@ class Job:
 
         world, config, result = self.world, self.config, self.result
         home, adrift = self.rows.home, self.targets.adrift
-        frames = results.gather_motion(world, self.problems, result)
+        frames = results.gather_motion(self)
         fit = results.describe(self)
         failures: list[OutputError] = []  # raised when the results are written
 

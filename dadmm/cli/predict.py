@@ -67,6 +67,8 @@ def predict(given: Namespace) -> str:
         raise OutputError(f"{out} exists; choose another --out, or use --force")
     model = load_model(given.run, unknown=given.unknown, on_missing=given.on_missing)
     with writing(out, NO_OUT), files.replacing(out) as file:
+        lines = io.TextIOWrapper(file, "utf-8", newline="\n")
+        writer = csv.writer(lines, lineterminator="\n")
         for frame in _frames(given):
             found = model.columns(frame)
             kept = [frame.find(word, "keep") for word in column_names(given.keep)]
@@ -75,10 +77,14 @@ def predict(given: Namespace) -> str:
                     f"--keep has {name!r}, a column of predictions; rename it"
                 )
             columns = {name: frame.column(name) for name in kept} | found
-            file.write(_lines(columns, header=not n_rows).encode())
+            if not n_rows:
+                writer.writerow(map(_cell, columns))
+            cells = [map(_cell, own.tolist()) for own in columns.values()]
+            writer.writerows(zip(*cells, strict=True))
             first = next(iter(found.values())).tolist()
             n_rows += frame.n_rows
             n_empty += sum(value is None or value != value for value in first)
+        lines.detach()
         if not n_rows:
             raise ShardError(f"{given.table} has no rows; give a table with rows")
     if model.origin.status == "not converged":
@@ -108,18 +114,8 @@ def _frames(given: Namespace) -> Iterator[Frame]:
             bar.close()
 
 
-def _lines(columns: dict[str, Any], header: bool) -> str:
-    """Return columns as CSV: numbers with all their digits, missing ones empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if header:
-        writer.writerow(map(_cell, columns))
-    cells = [[_cell(value) for value in own.tolist()] for own in columns.values()]
-    writer.writerows(zip(*cells, strict=True))
-    return text.getvalue()
-
-
 def _cell(value: Any) -> str:
+    """Return a number with all its digits, a text that no spreadsheet runs, or ""."""
     if value is None or value != value:
         return ""
     text = label(value) if isinstance(value, float) else str(value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from dadmm.cli import tables
 from dadmm.data import shard
 from dadmm.models.scores import BINS
@@ -18,128 +16,28 @@ SCORES = {  # sums over the rows of a node, by what the model predicts
     "classification": ", sums of log losses, and numbers of right labels",
     "subspace": ", and sums of squared distances from the subspace and from mu",
 }
-# Each line has the name of the condition under which it holds, see `leaving`.
-LINES = """
-always: {rows}
-agree: to a neighbour, in set-up: names of the columns that are used (their number if
-  the file has none), the categories of columns of text and the classes of the target,
-  merged over a part of the graph; from the root of a tree to all nodes: the names,
-  categories and classes of all nodes
-pool: to a neighbour, in set-up: number of rows, and number, mean and sum of squares
-  about it of the entries of each column of X, pooled over a part of the graph; a leaf
-  of the tree sends its own; from the root to all nodes: the same of all rows
-send: from rank 0 to all nodes: names of the columns that are used, categories and
-  classes{scales}
-fill: to all nodes: how many of its rows were dropped, and how many filled
-always: to all nodes: host name, process id, a hash of the settings, error messages,
-  number or names of parameters, and which starts its problem allows
-gaps: to a neighbour, if entries are missing: how many of each column are observed,
-  {added}
-compare: to rank 0, if none is missing: number of rows, column means and scatter factor
-  (they reveal the rows if a node has no more rows than columns); from it to all nodes:
-  the centralised solution
-metric: to a neighbour, in set-up and at checks: a triangular factor of its rows X,
-  merged over a part of the graph; a leaf of the tree sends its own, which reveals its
-  rows if it has no more rows than parameters (not beyond 300 parameters;
-  --no-summaries sends none)
-metric: from the root of a tree to all nodes: coordinates, from the factor of all rows
-metric: to a neighbour, at checks and at the end: {sums}, {added}
-merged: to a neighbour, in set-up: number of its rows, number and sum of the entries of
-  each column; the longest M + 10 (at most D) principal axes of its rows about the mean
-  of all rows; their lengths within all axes and outside; its gradient at the start; all
-  added up or merged over a part of the graph; a leaf of the tree sends its own, which
-  reveal its rows if it has no more rows than axes (--no-summaries sends none)
-merged: to a neighbour, in set-up, if entries are missing: in up to 60 rounds the sum
-  and the axes of its rows again, with missing entries completed
-merged: from the root of a tree to all nodes: number and mean of all rows, axes, W and
-  noise of the start, gradient of all
-units: to a neighbour, in set-up, if no entry is missing: number and sum of its rows;
-  their squares about the mean of all rows; what its best M components leave of them;
-  all {added}, and the totals; a leaf of the tree sends its own (not with
-  --no-summaries)
-judge: to a neighbour, when the run may end: whether all nodes of a part of the graph
-  meet the stopping rule, or their largest gradient relative to its limit
-curvature: to a neighbour, when the run may end: the second moments of the latent
-  variables of its rows (M x M numbers), {added}; a leaf of the tree sends its own (not
-  with --stopping objective)
-always: to each neighbour, before the first iteration: {parameters}, and a penalty
-always: to each neighbour, in iterations: {parameters} ({payload}){penalties}
-frame: to each neighbour, before the first iteration: the camera's first frame, from
-  which W starts, moved by 0.1 (--sfm-start random sends none)
-vote: to all nodes, in iterations: its vote, or its objective
-residuals: to all nodes, in iterations: the lengths of its residuals
-always: to rank 0, at the end: parameters, objective, penalties, budgets, residuals,
-  seconds, and counts of messages
-not_metric: to a neighbour, at the end: {end}, {added}
-bound: to a neighbour, at the end, if no entry is missing: number, sum and sum of
-  squares of its rows; lengths within the subspace of the solution, and the longest
-  M + 10 (at most D) axes outside, shortened; all added up or merged over a part of the
-  graph; a leaf of the tree sends its own, which reveal its rows if it has no more rows
-  than axes (not with --no-summaries)
-bound: from the root of a tree to all nodes: the same sums of all rows, without the axes
-scored: to rank 0, at the end: the number of its rows (--no-summaries sends none)
-scored: to a neighbour, at the end: the number of its rows{scores}, {added}; a leaf
-  of the tree sends its own (--no-summaries sends none)
-binary: to a neighbour, at the end: the least and the largest score of its rows, and a
-  histogram of {bins} bins of the scores of each class, {added}; a leaf of the tree
-  sends its own (--no-summaries sends none)
-errors: to a neighbour, at the end: a triangular factor of its rows again, for standard
-  errors; from the root of a tree to all nodes: these
-always: to a neighbour, at the end: the slowest progress of the stopping rule in a part
-  of the graph
-tracks: to rank 0, at the end: the motion of the camera, by frame
-gaps: to a neighbour, at the end, if entries are missing: how many, and the log
-  likelihood of the rows, {added}
-always: to the folder of the run: {history}, result.npz (all nodes' parameters),
-  summary.json, config.toml, ranks.csv
-model: to the folder of the run: model.json, with the solution, and names, categories,
-  means and scales of the columns
-checkpoint: to the folder of the run, while it is not finished: checkpoints, with
-  parameters, multipliers, what neighbours sent, and a check sum of the rows
-gaps: to the folder of the run, if entries are missing: imputed-*.npz, with the node's
-  rows, for the owner alone (mode 0600)
-"""
 
 
 def leaving(config: RunConfig) -> str:
     """Return the data that leave a node with these settings, as TOML comments."""
     plan, traits, given = config.plan(), config.traits, config.data is not None
     subspace, tracks, predicts = config.has_subspace, traits.tracks, traits.predicts
-    table, plugin = given and not tracks, config.is_plugin
+    table, plugin, scheme = (
+        given and not tracks,
+        config.is_plugin,
+        config.options["scheme"],
+    )
     own = table and config.labels is None and shard.is_local(str(config.data))
     moments = config.standardise or config.on_missing == "mean"
+    gaps = subspace and (given or config.missing_fraction > 0.0)
     may_be_metric = plugin and config.coordinates in ("auto", "metric")
     metric = plan.kind is Kind.METRIC or may_be_metric
     merged, units = plan.kind is Kind.MERGED, plan.kind is Kind.UNITS
     judged = plan.kind is Kind.RAW and subspace and config.stopping != "objective"
+    bound = (merged or units) and config.bound_angle and not config.missing_fraction
     scored = not plan.asked and (given or not subspace)  # else all ranks have all rows
-    holds = {
-        "always": True,
-        "agree": own,
-        "pool": own and moments,
-        "send": table and not own,
-        "fill": table and config.on_missing in ("drop", "mean"),
-        "gaps": subspace and (given or config.missing_fraction > 0.0),
-        "compare": subspace and config.compares and given,
-        "metric": metric,
-        "not_metric": not metric,
-        "merged": merged,
-        "units": units,
-        "judge": merged or units or judged,
-        "curvature": judged,
-        "frame": tracks and config.sfm_start == "frame" and not merged,
-        "vote": config.agreement == "global",
-        "residuals": config.options["scheme"].needs_global_residuals,
-        "bound": (merged or units) and config.bound_angle
-        and not config.missing_fraction,
-        "scored": scored,
-        "binary": scored and predicts == "classification"
-        and builder.n_classes(config.problem) == 2,
-        "errors": scored and metric and traits.has_errors and not config.alpha,
-        "tracks": tracks,
-        "model": predicts is not None,
-        "checkpoint": config.checkpoint,
-    }  # fmt: skip
+    binary = predicts == "classification" and builder.n_classes(config.problem) == 2
+    errors = scored and metric and traits.has_errors and not config.alpha
     rows = "rows: not sent, each rank reads its own"
     if not own:
         rows = "rows: rank 0 reads all of them, and sends each node its rows"
@@ -151,23 +49,107 @@ def leaving(config: RunConfig) -> str:
         sums += " (and margins and weights of an l1 penalty, if the problem has them)"
     elif traits.adds:
         sums = f"parameters, gradients, objectives and {traits.adds}"
-    words = {
-        "rows": rows,
-        "scales": ", means and scales" * moments,
-        "added": "added up over a part of the graph",
-        "sums": sums,
-        "end": end,
-        "parameters": traits.sends,
-        "payload": config.payload,
-        "penalties": ", and a penalty" * config.options["scheme"].couples,
-        "scores": SCORES.get(str(predicts), ""),
-        "bins": BINS,
-        "history": "history.csv" + " and edges.csv" * bool(config.record_edges),
-    }
-    found = [TITLE]
-    for entry in re.split(r"\n(?=\w)", LINES.strip()):
-        name, _, line = entry.partition(": ")
-        if holds[name]:
-            found.append(" ".join(line.split()).format(**words))
-    found += tables.shared_names(config) if table else []
-    return "\n# - ".join(found) + "\n"
+    added, scales = "added up over a part of the graph", ", means and scales" * moments
+    penalties = ", and a penalty" * scheme.couples
+    scored_by = SCORES.get(str(predicts), "")
+    history = "history.csv" + " and edges.csv" * bool(config.record_edges)
+    found = [
+        (True, rows),
+        (own, "to a neighbour, in set-up: names of the columns that are used (their "
+         "number if the file has none), the categories of columns of text and the "
+         "classes of the target, merged over a part of the graph; from the root of a "
+         "tree to all nodes: the names, categories and classes of all nodes"),
+        (own and moments, "to a neighbour, in set-up: number of rows, and number, mean "
+         "and sum of squares about it of the entries of each column of X, pooled over "
+         "a part of the graph; a leaf of the tree sends its own; from the root to all "
+         "nodes: the same of all rows"),
+        (table and not own, "from rank 0 to all nodes: names of the columns that are "
+         f"used, categories and classes{scales}"),
+        (table and config.on_missing in ("drop", "mean"), "to all nodes: how many of "
+         "its rows were dropped, and how many filled"),
+        (True, "to all nodes: host name, process id, a hash of the settings, error "
+         "messages, number or names of parameters, and which starts its problem "
+         "allows"),
+        (gaps, "to a neighbour, if entries are missing: how many of each column are "
+         f"observed, {added}"),
+        (subspace and config.compares and given, "to rank 0, if none is missing: "
+         "number of rows, column means and scatter factor (they reveal the rows if a "
+         "node has no more rows than columns); from it to all nodes: the centralised "
+         "solution"),
+        (metric, "to a neighbour, in set-up and at checks: a triangular factor of its "
+         "rows X, merged over a part of the graph; a leaf of the tree sends its own, "
+         "which reveals its rows if it has no more rows than parameters (not beyond "
+         "300 parameters; --no-summaries sends none)"),
+        (metric, "from the root of a tree to all nodes: coordinates, from the factor "
+         "of all rows"),
+        (metric, f"to a neighbour, at checks and at the end: {sums}, {added}"),
+        (merged, "to a neighbour, in set-up: number of its rows, number and sum of the "
+         "entries of each column; the longest M + 10 (at most D) principal axes of its "
+         "rows about the mean of all rows; their lengths within all axes and outside; "
+         "its gradient at the start; all added up or merged over a part of the graph; "
+         "a leaf of the tree sends its own, which reveal its rows if it has no more "
+         "rows than axes (--no-summaries sends none)"),
+        (merged, "to a neighbour, in set-up, if entries are missing: in up to 60 "
+         "rounds the sum and the axes of its rows again, with missing entries "
+         "completed"),
+        (merged, "from the root of a tree to all nodes: number and mean of all rows, "
+         "axes, W and noise of the start, gradient of all"),
+        (units, "to a neighbour, in set-up, if no entry is missing: number and sum of "
+         "its rows; their squares about the mean of all rows; what its best M "
+         f"components leave of them; all {added}, and the totals; a leaf of the tree "
+         "sends its own (not with --no-summaries)"),
+        (merged or units or judged, "to a neighbour, when the run may end: whether all "
+         "nodes of a part of the graph meet the stopping rule, or their largest "
+         "gradient relative to its limit"),
+        (judged, "to a neighbour, when the run may end: the second moments of the "
+         f"latent variables of its rows (M x M numbers), {added}; a leaf of the tree "
+         "sends its own (not with --stopping objective)"),
+        (True, f"to each neighbour, before the first iteration: {traits.sends}, and a "
+         "penalty"),
+        (True, f"to each neighbour, in iterations: {traits.sends} "
+         f"({config.payload}){penalties}"),
+        (tracks and config.sfm_start == "frame" and not merged, "to each neighbour, "
+         "before the first iteration: the camera's first frame, from which W starts, "
+         "moved by 0.1 (--sfm-start random sends none)"),
+        (config.agreement == "global", "to all nodes, in iterations: its vote, or its "
+         "objective"),
+        (scheme.needs_global_residuals, "to all nodes, in iterations: the lengths of "
+         "its residuals"),
+        (True, "to rank 0, at the end: parameters, objective, penalties, budgets, "
+         "residuals, seconds, and counts of messages"),
+        (not metric, f"to a neighbour, at the end: {end}, {added}"),
+        (bound, "to a neighbour, at the end, if no entry is missing: number, sum and "
+         "sum of squares of its rows; lengths within the subspace of the solution, and "
+         "the longest M + 10 (at most D) axes outside, shortened; all added up or "
+         "merged over a part of the graph; a leaf of the tree sends its own, which "
+         "reveal its rows if it has no more rows than axes (not with --no-summaries)"),
+        (bound, "from the root of a tree to all nodes: the same sums of all rows, "
+         "without the axes"),
+        (scored, "to rank 0, at the end: the number of its rows (--no-summaries sends "
+         "none)"),
+        (scored, f"to a neighbour, at the end: the number of its rows{scored_by}, "
+         f"{added}; a leaf of the tree sends its own (--no-summaries sends none)"),
+        (scored and binary, "to a neighbour, at the end: the least and the largest "
+         f"score of its rows, and a histogram of {BINS} bins of the scores of each "
+         f"class, {added}; a leaf of the tree sends its own (--no-summaries sends "
+         "none)"),
+        (errors, "to a neighbour, at the end: a triangular factor of its rows again, "
+         "for standard errors; from the root of a tree to all nodes: these"),
+        (True, "to a neighbour, at the end: the slowest progress of the stopping rule "
+         "in a part of the graph"),
+        (tracks, "to rank 0, at the end: the motion of the camera, by frame"),
+        (gaps, "to a neighbour, at the end, if entries are missing: how many, and the "
+         f"log likelihood of the rows, {added}"),
+        (True, f"to the folder of the run: {history}, result.npz (all nodes' "
+         "parameters), summary.json, config.toml, ranks.csv"),
+        (predicts is not None, "to the folder of the run: model.json, with the "
+         "solution, and names, categories, means and scales of the columns"),
+        (config.checkpoint, "to the folder of the run, while it is not finished: "
+         "checkpoints, with parameters, multipliers, what neighbours sent, and a check "
+         "sum of the rows"),
+        (gaps, "to the folder of the run, if entries are missing: imputed-*.npz, with "
+         "the node's rows, for the owner alone (mode 0600)"),
+    ]  # fmt: skip
+    lines = [TITLE, *(line for holds, line in found if holds)]
+    lines += tables.shared_names(config) if table else []
+    return "\n# - ".join(lines) + "\n"

@@ -25,16 +25,12 @@ COLOURS = {"certified": 32, "stationary": 32, "stopped": 33, "NOT": 31}
 
 
 class Bar:
-    """Progress: a line that is rewritten on a terminal, in a log a line a minute.
-
-    ``total`` is what there is to do, and ``what`` the name of one unit.
-    """
+    """Progress: a line that is rewritten on a terminal, in a log a line a minute."""
 
     def __init__(self, total: int, what: str) -> None:
         self._live = _is_terminal(sys.stderr, "DADMM_PROGRESS")
-        self._total, self._what = total, what
-        self._period = LIVE if self._live else LOG
-        self._start = monotonic()
+        self._total, self._what = total, what  # how many there are, of what
+        self._period, self._start = LIVE if self._live else LOG, monotonic()
         self._next = self._start + self._period
         self._width = 0  # of the line on the terminal
         if self._live:
@@ -86,7 +82,7 @@ class Bar:
 
 
 def _is_terminal(stream: TextIO | None, variable: str) -> bool:
-    """Return whether a stream is a terminal, or a launcher says so: ranks have none."""
+    # ranks have no terminal, but a launcher may have one
     return os.environ.get(variable) == "live" or bool(stream and stream.isatty())
 
 
@@ -101,9 +97,8 @@ def duration(seconds: float) -> str:
     """Return a time as 0:05, 12:34 or 1:02:03."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours:,}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-    )
+    start = f"{hours:,}:{minutes:02}" if hours else f"{minutes}"
+    return f"{start}:{seconds:02}"
 
 
 class Progress(Bar):
@@ -155,20 +150,15 @@ class Progress(Bar):
         first, *others = loss.components
         if first[0] not in self._nodes:  # the rank of this node prints
             return
-        text = (
-            f"dadmm: {_named(loss.lost)} failed; {_named(first)} will continue after "
-            f"iteration {loss.t}\n"
-        )
+        text = f"dadmm: {_named(loss.lost)} failed; {_named(first)} will continue "
+        text += f"after iteration {loss.t}\n"
         for part in others:
-            text += (
-                f"dadmm: {_named(part)} will continue separately, without a path to "
-                f"them; results in part-{part[0]:05d}\n"
-            )
+            text += f"dadmm: {_named(part)} will continue separately, without a path "
+            text += f"to them; results in part-{part[0]:05d}\n"
         print(text, end="", file=sys.stderr, flush=True)
 
 
 def _named(nodes: Sequence[int]) -> str:
-    """Return node numbers as text, such as "nodes 0-3, 5"."""
     words = names_of_nodes(nodes).replace(" ", ", ")
     return f"node{'s' * (len(nodes) > 1)} {words}"
 
@@ -197,22 +187,18 @@ def laid_out(text: str) -> str:
 class Signals:
     """A callback that stops the run after the first INT, TERM or USR1.
 
-    A later INT or TERM ends this process at once, without results. One request may
-    arrive twice, from ``timeout`` or mpiexec: a signal that repeats the first one
-    within ``SAME`` seconds is ignored, once.
+    A later INT or TERM ends this process at once, without results. But one request may
+    arrive twice, from ``timeout`` or mpiexec, which is late among many ranks.
     """
-
-    CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    SAME = 0.3  # seconds
-    SAME_FOR_A_RANK = 1.0  # among many ranks on few cores mpiexec may be late
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._number = 0  # of the first signal
         self._repeated = False
         self._is_rank = rank_and_size() is not None
-        self._same = self.SAME_FOR_A_RANK if self._is_rank else self.SAME
-        self._before = {n: signal.signal(n, self._handle) for n in self.CAUGHT}
+        self._same = 1.0 if self._is_rank else 0.3  # seconds: one request
+        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+        self._before = {n: signal.signal(n, self._handle) for n in caught}
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = monotonic()

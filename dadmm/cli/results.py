@@ -13,10 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dadmm.cli.job import Job
-from dadmm.comm.world import World
 from dadmm.core.documents import Table, write_arrays, writing
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Matrix
 from dadmm.core.version import __version__
 from dadmm.data import shard
@@ -208,14 +206,13 @@ def _by_name(model: Model, parts: Mapping[str, Array]) -> dict[str, float | None
     return dict(zip(_names(model), values, strict=True))
 
 
-def gather_motion(
-    world: World, problems: Mapping[int, Problem], result: Result
-) -> Matrix | None:
+def gather_motion(job: Job) -> Matrix | None:
     """Return the motion of all cameras on rank 0, or None if the problem is not sfm."""
-    cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
-    if not cameras:
-        return None
-    return world.gather_nodes([p.motion(result.of(i)) for i, p in cameras.items()])
+    own = [
+        problem.motion(job.result.of(i)) for i, problem in job.problems.items()
+        if isinstance(problem, StructureFromMotion)
+    ]  # fmt: skip
+    return job.world.gather_nodes(own) if own else None
 
 
 def arrays(

@@ -7,7 +7,6 @@ the grid grows, ``NAME/`` is the run, and ``logs/`` has the output of all.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from argparse import RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count, product
 from pathlib import Path
 from types import FrameType
 
@@ -56,7 +56,9 @@ GRID.toml, for 12 runs:
 """
 
 
-def make_parser() -> Parser:
+@reports_errors
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a sweep, or write its table; return the exit code."""
     how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
     parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
     add = parser.add_argument
@@ -70,15 +72,9 @@ def make_parser() -> Parser:
     add("--dry-run", action="store_true", help="list the runs and their status")
     add("--sbatch", metavar="SCRIPT", help="submit a Slurm job array of a script, such "
         "as launch/slurm.sbatch; what follows -- goes to sbatch")  # fmt: skip
-    return parser
-
-
-@reports_errors
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sweep, or write its table; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
-    given = make_parser().parse_args(words[:end])
+    given = parser.parse_args(words[:end])
     if os.path.isdir(given.grid):
         return Sweep(Path(given.grid)).collect()
     if given.out is None or (given.at_most or 1) < 1:
@@ -110,6 +106,7 @@ class Sweep:
                 raise ConfigError(f"{file} is damaged: out is not the folder of a run")
             self.tasks[name] = _toml(table)
         self._before = dict(self.tasks)
+        self._signals, self._running = 0, set[subprocess.Popen[bytes]]()
         path = os.path.abspath(folder).encode()
         self._job = f"dadmm-{hashlib.sha256(path).hexdigest()[:8]}"  # in Slurm
 
@@ -139,7 +136,7 @@ class Sweep:
                 f"{file}: {min(both)} must be in only one of [base] and [grid], and "
                 "out, overwrite and nodes in neither, because a sweep sets them"
             )
-        for values in itertools.product(*grid.values()):
+        for values in product(*grid.values()):
             changed = dict(zip(grid, values, strict=True))
             name = name_of(changed)
             own = {"out": str(self.folder / name), "nodes": n} | base | changed
@@ -180,7 +177,7 @@ class Sweep:
                 if self.tasks[name] != self._before.get(name):
                     write_text(self.file(number), self.tasks[name])
         if script is None or not left:
-            codes = Pool(self, left).run(at_most or os.cpu_count() or 1)
+            codes = self.run_here(left, at_most or os.cpu_count() or 1)
             return self.collect() or int(any(codes))
         waiting = [number for number in left.values() if number not in queued]
         if not waiting:
@@ -250,29 +247,21 @@ class Sweep:
         say(f"{len(rows)} runs: {counts}; table in {self.folder / TABLE}")
         return 0
 
+    def run_here(self, tasks: dict[str, int], at_most: int) -> list[int]:
+        """Run tasks in processes, `at_most` at a time; return their exit codes.
 
-class Pool:
-    """Run tasks, each in a process on this machine, a few at a time.
-
-    The first signal stops them at a common iteration, the second kills them.
-    """
-
-    def __init__(self, sweep: Sweep, tasks: dict[str, int]) -> None:
-        self._sweep, self._tasks, self._signals = sweep, tasks, 0
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._ended, self._start = itertools.count(1), time.monotonic()
-
-    def run(self, at_most: int) -> list[int]:
-        """Run the tasks, `at_most` at a time; return their exit codes."""
+        The first signal stops them at a common iteration, the second kills them.
+        """
+        self._left, self._ended, self._start = tasks, count(1), time.monotonic()
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.stop)
         with ThreadPoolExecutor(at_most) as pool:
-            return list(pool.map(self._run_task, self._tasks))
+            return list(pool.map(self._run_task, tasks))
 
     def _run_task(self, name: str) -> int:
         """Run a task to its end; return its exit code."""
-        sweep, folder, of = self._sweep, self._sweep.folder / name, len(self._tasks)
-        words = ["--config", str(sweep.file(self._tasks[name])), *sweep.trust]
+        folder, of = self.folder / name, len(self._left)
+        words = ["--config", str(self.file(self._left[name])), *self.trust]
         given = RunConfig.from_argv(words)
         given.config.settle(given.config.nodes or 1)
         planned = attempt.plan_attempt(given, words, folder, given.config.nodes or 1)
@@ -280,7 +269,7 @@ class Pool:
             return 0
         if self._signals:
             return 128 + signal.SIGINT
-        output = sweep.folder / LOGS / f"{name}.out"
+        output = self.folder / LOGS / f"{name}.out"
         with open(output, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dadmm", "run", *planned],

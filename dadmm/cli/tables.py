@@ -78,11 +78,7 @@ def _asked(config: RunConfig) -> tuple[Choice, Table]:
 
 
 def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
-    """Return the encoded tables of the hosted nodes.
-
-    Each rank reads its own rows if the files allow it. Otherwise rank 0 reads the file
-    and sends each rank the numbers of its rows.
-    """
+    """Return the encoded tables of the hosted nodes."""
     source, n_nodes = str(config.data), graph.n_nodes
     is_local = shard.is_local(source) and config.labels is None
     if RANK in source and world.comm is not None and world.size != n_nodes:
@@ -98,7 +94,7 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
             who = ": rank 0 reads it, and sends each rank its rows"
             who = ": each rank reads its own rows" if is_local else who
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{who}\n")
-    if not is_local:
+    if not is_local:  # rank 0 reads the file, and sends each rank numbers of its rows
         whole = collectively(world, _load_all, config, graph, world.rank)
         return whole if world.comm is None else _scatter(world, whole, n_nodes)
 
@@ -123,9 +119,8 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     frame = read_frame(str(config.data), **how)
     choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
-    parts = shard.split(frame, graph.n_nodes, labels)
-    found = {i: [part] for i, part in enumerate(parts)}
-    reduce = TreeReduction(graph).reduce
+    parts = enumerate(shard.split(frame, graph.n_nodes, labels))
+    found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
     return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
 
 

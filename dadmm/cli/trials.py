@@ -32,6 +32,7 @@ POINTS = 100  # of a curve
 PER_DECADE = 8  # values of a setting that are tried
 FINEST = 1e-11  # tolerance of the run that finds the optimum
 Distance = Callable[[Matrix], float]  # the largest of the nodes of this process
+Networks = Mapping[str, Network]  # by name
 
 
 class Arrival:
@@ -82,7 +83,7 @@ class Watch:
         self._world, self._distance, self.arrival = world, distance, arrival
         self.errors: list[float] = []  # of all nodes, up to the last block
         self.bytes: list[np.ndarray] = []  # (E,) of this process, by iteration
-        self.messages: list[int] = []
+        self._messages: list[int] = []
         self._own: list[float] = []
         self._is_over = False
 
@@ -96,8 +97,8 @@ class Watch:
         summed, self._before = tree - self._before, tree.copy()
         self.bytes.append(lengths + summed[:, 1])
         self.is_broadcast = run.is_broadcast
-        self.messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
-        self.shared = run.exchange.collectives.tolist()
+        self._messages.append(int((lengths > 0).sum() + summed[:, 0].sum()))
+        self._shared = run.exchange.collectives.tolist()
         self._own.append(self._distance(run.theta))
         if t % BLOCK == 0 and not self._is_over:
             own = np.array(self._own[-BLOCK:])
@@ -111,6 +112,68 @@ class Watch:
         """Note the sums at the end, which only `dadmm.solve` sends."""
         by_edge = np.array([traffic.tree_messages, traffic.tree_bytes]).T
         self.end = by_edge[np.argsort(np.argsort(self.arcs))] - self.setup
+
+    def measure(
+        self, graph: Topology, networks: Networks, work: float, on_tree: bool
+    ) -> Table:
+        """Return what was sent until the nodes arrived, on rank 0; all ranks call it.
+
+        A node works ``work`` seconds in an iteration, which may be a sum over the tree.
+        """
+        arrival, n = self.arrival, graph.n_nodes
+        found: Table = {"first": arrival.first, "for_good": arrival.for_good}
+        found["ended"] = arrival.ended
+        until = arrival.for_good or min(arrival.cap, len(self.errors))
+        if not self.bytes:
+            return found
+        columns = [self.arcs, *self.setup.T, *self.end.T, self.opening]
+        rows = self._world.gather(np.array([*columns, *self.bytes[:until]]).T)
+        told = sum(self._messages[:until]) + int((self.opening > 0).sum())
+        told += int((self.setup + self.end)[:, 0].sum())
+        messages = int(self._world.gather(np.array([[told]])).sum())
+        if self._world.rank:
+            return found
+        rows = rows[np.argsort(rows[:, 0]), 1:]  # (E, 5 + until)
+        setup, end, opening, sent = rows[:, :2], rows[:, 2:4], rows[:, 4], rows[:, 5:].T
+        calls, shared = self._shared  # collectives, also of iterations after `until`
+        each = sent.sum(axis=1) + shared / max(calls, 1)
+        before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
+        clocks, ends = {}, {}
+        for name, network in networks.items() if not calls else ():
+            # the time of collectives is not modelled
+            if on_tree:  # the same in all iterations
+                first = np.array([sent[0] > 0, sent[0]]).T
+                per = work + tree_seconds(graph, network, first)
+                seconds = np.asarray(per * np.arange(1, len(sent) + 1))
+            else:
+                is_radio = self.is_broadcast
+                seconds = _replayed(graph, network, work, opening, sent, is_radio)
+            clocks[name] = tree_seconds(graph, network, setup) + seconds
+            ends[name] = float(clocks[name][-1]) + tree_seconds(graph, network, end)
+        keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
+        found["curve"] = {
+            "iteration": (keep + 1).tolist(),
+            "error": [float(f"{self.errors[k]:.6g}") for k in keep],
+            "bytes": [round((before + loop[k]) / n) for k in keep],
+            **{k: [float(f"{v[i]:.6g}") for i in keep] for k, v in clocks.items()},
+        }
+        if arrival.for_good:
+            after = end[:, 1].sum()
+            by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
+            by_node = np.bincount(graph.edges[:, 0], by_edge)
+            firsts = np.unique(graph.edges[:, 0], return_index=True)[1]
+            sent_once = sent[:, firsts] if self.is_broadcast else sent
+            radio = before + opening.sum() + sent_once.sum() + after
+            radio += until * shared / max(calls, 1)
+            found |= {
+                "messages": messages, "bytes": round(loop[-1] / n),
+                "setup_bytes": round(before / n), "end_bytes": round(after / n),
+                "total_bytes": round((before + loop[-1] + after) / n),
+                "broadcast_bytes": round(radio / n),  # as a radio sends them
+                "most_bytes": round(by_node.max()),  # of the node that sends most
+            }  # fmt: skip
+            found |= {f"{k}_seconds": float(f"{v:.6g}") for k, v in ends.items()}
+        return found
 
 
 def find_optimum(
@@ -149,74 +212,6 @@ def find_optimum(
         return float(np.sqrt(np.vecdot(off, off)).max() / size)
 
     return distance, known
-
-
-def measure(
-    world: World,
-    graph: Topology,
-    watch: Watch,
-    networks: Mapping[str, Network],
-    work: float,
-    over_tree: bool,
-) -> Table:
-    """Return what was sent until the nodes arrived, on rank 0; all ranks call it.
-
-    A node works ``work`` seconds in an iteration, which may be a sum over the tree.
-    """
-    arrival, n = watch.arrival, graph.n_nodes
-    found: Table = {
-        "first": arrival.first, "for_good": arrival.for_good, "ended": arrival.ended,
-    }  # fmt: skip
-    until = arrival.for_good or min(arrival.cap, len(watch.errors))
-    if not watch.bytes:
-        return found
-    columns = [watch.arcs, *watch.setup.T, *watch.end.T, watch.opening]
-    rows = world.gather(np.array([*columns, *watch.bytes[:until]]).T)
-    told = sum(watch.messages[:until]) + int((watch.opening > 0).sum())
-    told += int((watch.setup + watch.end)[:, 0].sum())
-    messages = int(world.gather(np.array([[told]])).sum())
-    if world.rank:
-        return found
-    rows = rows[np.argsort(rows[:, 0]), 1:]  # (E, 5 + until)
-    setup, end, opening, sent = rows[:, :2], rows[:, 2:4], rows[:, 4], rows[:, 5:].T
-    calls, shared = watch.shared  # collectives, also of iterations that are not counted
-    each = sent.sum(axis=1) + shared / max(calls, 1)
-    before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
-    clocks, ends = {}, {}
-    for name, network in networks.items() if not calls else ():
-        # the time of collectives is not modelled
-        if over_tree:  # the same in all iterations
-            first = np.array([sent[0] > 0, sent[0]]).T
-            per = work + tree_seconds(graph, network, first)
-            seconds = np.asarray(per * np.arange(1, len(sent) + 1))
-        else:
-            seconds = _replayed(graph, network, work, opening, sent, watch.is_broadcast)
-        clocks[name] = tree_seconds(graph, network, setup) + seconds
-        ends[name] = float(clocks[name][-1]) + tree_seconds(graph, network, end)
-    keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
-    found["curve"] = {
-        "iteration": (keep + 1).tolist(),
-        "error": [float(f"{watch.errors[k]:.6g}") for k in keep],
-        "bytes": [round((before + loop[k]) / n) for k in keep],
-        **{k: [float(f"{v[i]:.6g}") for i in keep] for k, v in clocks.items()},
-    }
-    if arrival.for_good:
-        after = end[:, 1].sum()
-        by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
-        by_node = np.bincount(graph.edges[:, 0], by_edge)
-        firsts = np.unique(graph.edges[:, 0], return_index=True)[1]
-        sent_once = sent[:, firsts] if watch.is_broadcast else sent
-        radio = before + opening.sum() + sent_once.sum() + after
-        radio += until * shared / max(calls, 1)
-        found |= {
-            "messages": messages, "bytes": round(loop[-1] / n),
-            "setup_bytes": round(before / n), "end_bytes": round(after / n),
-            "total_bytes": round((before + loop[-1] + after) / n),
-            "broadcast_bytes": round(radio / n),  # as a radio sends them
-            "most_bytes": round(by_node.max()),  # of the node that sends most
-        }  # fmt: skip
-        found |= {f"{k}_seconds": float(f"{v:.6g}") for k, v in ends.items()}
-    return found
 
 
 def _replayed(

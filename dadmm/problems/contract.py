@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -77,10 +77,10 @@ def check_problem(
                 if name not in fixed and part.size:
                     size = np.sqrt(np.mean(part**2))
                     part += (size or 1.0) * rng.standard_normal(part.shape)
-            step = check.take(theta, centre, weight)
-            check.objectives(np.array([*visited, step.result]), step.stats)
-            check.optimality(step, visited)
-            theta = step.result
+            check.take(theta, centre, weight)
+            theta = check.result
+            check.objectives(np.array([*visited, theta]))
+            check.optimality(visited)
             visited.append(theta)
         check.hold(visited)
         if stacks(type(problem)):
@@ -90,16 +90,8 @@ def check_problem(
             zero = np.zeros(problem.layout.size)
             for weight in WEIGHTS:
                 centre = rng.standard_normal(len(zero))
-                inside.optimality(inside.take(zero, centre, weight), [zero, centre])
-
-
-class _Step(NamedTuple):
-    theta: Vector
-    stats: object
-    centre: Vector
-    weight: float
-    result: Vector
-    weights: Vector  # (size,) of the entries
+                inside.take(zero, centre, weight)
+                inside.optimality([zero, centre])
 
 
 class _Contract:
@@ -143,8 +135,8 @@ class _Contract:
             for bad in found[span][~np.isfinite(found[span])]:
                 self.fail(method, "finite numbers", f"{bad} in part {name}")
 
-    def take(self, theta: Vector, centre: Vector, weight: float) -> _Step:
-        """Return a proximal step, which is checked without using f."""
+    def take(self, theta: Vector, centre: Vector, weight: float) -> None:
+        """Take a proximal step, which is checked without using f."""
         problem = self.problem
         with self.unchanged("expect", theta=theta):
             stats = problem.expect(theta)
@@ -164,34 +156,37 @@ class _Contract:
         for name in self.fixed:
             if _differ(result[self.spans[name]], theta[self.spans[name]]):
                 self.fail("prox", f"the fixed part {name} not to change", "a new value")
-        weights = np.asarray(weight * self.layout.pull)
-        return _Step(theta, stats, centre, weight, result, weights)
+        self.theta, self.stats, self.centre, self.result = theta, stats, centre, kept
+        self.weight, self.weights = weight, weight * self.layout.pull
 
-    def objectives(self, rows: Matrix, stats: object) -> None:
+    def _values(self, rows: Matrix) -> Vector:
+        return np.asarray(self.problem.objectives(rows, self.stats))
+
+    def objectives(self, rows: Matrix) -> None:
         """Check that the value of each row depends on this row alone."""
-        ask = self.problem.objectives
+        ask = self._values
         with self.unchanged("objectives", thetas=rows):
-            values = ask(rows, stats)
+            values = ask(rows)
         self._shape("objectives", values, (len(rows),))
         for bad in values[~np.isfinite(values)]:
             self.fail("objectives", "finite f at the results of init and prox", bad)
         for how, again in (
-            ("alone", np.array([ask(row[None], stats)[0] for row in rows])),
-            ("in another order", ask(rows[::-1], stats)[::-1]),
-            ("when asked again", ask(rows, stats)),
+            ("alone", np.array([ask(row[None])[0] for row in rows])),
+            ("in another order", ask(rows[::-1])[::-1]),
+            ("when asked again", ask(rows)),
         ):
             far = np.abs(again - values) > 1e-9 * (1.0 + np.abs(values))
             if far.any():
                 wanted = f"{values[far][0]:.6g} of a row whatever the other rows"
                 self.fail("objectives", wanted, f"{again[far][0]:.6g} {how}")
 
-    def optimality(self, step: _Step, visited: Sequence[Vector]) -> None:
+    def optimality(self, visited: Sequence[Vector]) -> None:
         """Check that the step does not raise the proximal objective, and is optimal."""
-        rows = np.array([step.theta, step.result])
-        values = self.problem.objectives(rows, step.stats)
-        pull = 0.5 * ((rows - step.centre) ** 2 @ step.weights)
+        rows = np.array([self.theta, self.result])
+        values = self._values(rows)
+        pull = 0.5 * ((rows - self.centre) ** 2 @ self.weights)
         before, after = values + pull
-        at = f"with weight {step.weight:g}"
+        at = f"with weight {self.weight:g}"
         if after > before + ROUNDING * (np.abs(values) + pull).sum():
             wanted = f"{PROXIMAL} not to rise from theta to the result"
             self.fail("prox", wanted, f"a rise by {after - before:.3g} {at}")
@@ -200,10 +195,10 @@ class _Contract:
         @cache
         def descent(name: str, moved: frozenset[str]) -> float | None:
             """Return the slope in a part if only these parts have moved so far."""
-            point = step.result.copy()
+            point = self.result.copy()
             for other in spans.keys() - moved:
-                point[spans[other]] = step.theta[spans[other]]
-            return self._steepest(step, point, spans[name], visited)
+                point[spans[other]] = self.theta[spans[other]]
+            return self._steepest(point, spans[name], visited)
 
         def explained(moved: frozenset[str]) -> bool:
             """Return whether some parts moved last, together or one of them alone."""
@@ -219,29 +214,29 @@ class _Contract:
                 self.fail("prox", f"no descent of {PROXIMAL} at the result", found)
 
     def _slopes(
-        self, step: _Step, point: Vector, ways: Matrix, length: float, order: int
+        self, point: Vector, ways: Matrix, length: float, order: int
     ) -> tuple[Vector, Vector, float]:
         """Return slopes of f and of the proximal term along ways, and their noise."""
         rows = np.vstack([point, point + 0.5 * length * ways, point + length * ways])
-        values = self.problem.objectives(rows, step.stats)
+        values = self._values(rows)
         here, (half, full) = values[0], values[1:].reshape(2, -1)
         of_f = (full - here) / length
         if order == 2:
             of_f = 4.0 * (half - here) / length - of_f
         of_f[~np.isfinite(of_f)] = np.inf  # outside the domain
-        pull = ways @ (step.weights * (point - step.centre))
+        pull = ways @ (self.weights * (point - self.centre))
         size = np.abs(values[np.isfinite(values)]).max(initial=abs(here))
         return of_f, pull, ROUNDING * size / length
 
     def _steepest(
-        self, step: _Step, point: Vector, span: slice, visited: Sequence[Vector]
+        self, point: Vector, span: slice, visited: Sequence[Vector]
     ) -> float | None:
         """Return the slope of steepest descent within a part; None at a minimum.
 
         A direction descends if it does with all step sizes, by more than ``rtol`` times
-        the slopes of the terms at the point and the slopes at theta. Directions are
-        axes, random, and towards visited points, which stay inside a convex domain.
+        the slopes of the terms at the point and the slopes at theta.
         """
+        # axes, random, and towards visited points, which stay inside a convex domain
         width = span.stop - span.start
         axes = self.rng.choice(width, min(width, MOST), replace=False)
         n_mixed = min(width, MOST // 4) if width > 1 else 0
@@ -251,13 +246,13 @@ class _Contract:
         rows = rows[row_lengths(rows) > 0.0]
         ways = np.zeros((len(rows), len(point)))
         ways[:, span] = rows / row_lengths(rows)[:, None]
-        near = point, point - step.centre, step.theta
+        near = point, point - self.centre, self.theta
         scale = max(float(np.sqrt(np.mean(part[span] ** 2))) for part in near)
         worst, excess = np.full((2, len(ways)), -np.inf)
         for size, order in STEPS:
             length = size * (scale or 1.0)
-            of_f, pull, noise = self._slopes(step, point, ways, length, order)
-            before = np.add(*self._slopes(step, step.theta, ways, length, order)[:2])
+            of_f, pull, noise = self._slopes(point, ways, length, order)
+            before = np.add(*self._slopes(self.theta, ways, length, order)[:2])
             terms = np.concatenate([np.abs(of_f) + np.abs(pull), np.abs(before)])
             allowed = self.rtol * terms[np.isfinite(terms)].max(initial=0.0) + noise
             worst = np.maximum(worst, of_f + pull)

@@ -111,10 +111,7 @@ class Cvxpy(WithStart):
             raise ProblemError(f"the problem of Cvxpy {reason}")
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
-
-        Private variables have no proximal term.
-        """
+        """Return the argmin of f and the proximal term of shared variables, (size,)."""
         found, status = self._solve(centre, weight)
         if status not in SOLVED:
             raise np.linalg.LinAlgError(f"Clarabel says {status}")
@@ -206,14 +203,11 @@ def _parts(
 
 
 def _compile(problem: Problem, variables: Sequence[Variable]) -> Program:
-    """Return a problem as Clarabel takes it.
-
-    cvxpy replaces variables with attributes, such as nonneg, by others; each of them
-    gets an equal one without attributes, which is kept.
-    """
+    """Return a problem as Clarabel takes it."""
     import cvxpy
     from scipy import sparse
 
+    # cvxpy replaces variables with attributes, such as nonneg; their equals are kept
     plain = [
         cvxpy.Variable(v.shape) if any(v.attributes.values()) else v for v in variables
     ]
@@ -238,9 +232,9 @@ def _compile(problem: Problem, variables: Sequence[Variable]) -> Program:
 def _eliminate(program: Program) -> Program:
     """Return a program with the same solutions and fewer unknowns, if it is smaller.
 
-    cvxpy writes a sum of squares of ``X w - y`` as one of new unknowns that equal it.
-    An unknown that is in one row only, an equation, is replaced by what it equals:
-    ``x = S v + s`` with v the others. Then the number of rows of X does not matter.
+    cvxpy has new unknowns equal to ``X w - y`` for a sum of its squares. An unknown
+    that is in one row only, an equation, is replaced by what it equals: ``x = S v + s``
+    with v the others. Then the number of rows of X does not matter.
     """
     P, q, A, b, dims, columns = program
     alone = np.diff(A.indptr) == 1

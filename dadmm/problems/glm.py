@@ -7,9 +7,9 @@ converged does not move while others of its stack continue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,13 @@ class GeneralisedLinear(LinearProblem):
 
     stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")
+    # what a subclass has: the sum of losses (m, s), of fits (m, s, n); their first and
+    # second derivatives (m, 1, n), of fits; roots (n,) of their least curvatures within
+    # a radius; the margins of all rows, where penalised entries of theta count as zero
+    _losses: ClassVar[Callable[[Any, Matrix], Matrix]]
+    _derivatives: ClassVar[Callable[[Any, Matrix], tuple[Matrix, Matrix]]]
+    _bend_roots: ClassVar[Callable[[Any, Vector, float], Vector]]
+    _margins: ClassVar[Callable[[Any, Vector], Vector]]
 
     def _adopt(self, given: Design) -> None:
         self._rows = given.rows[None]  # (m, n, p)
@@ -72,22 +79,6 @@ class GeneralisedLinear(LinearProblem):
             found = f"{y[bad][0]:g}; choose another target or problem"
             raise ProblemError(f"{type(self).__name__} needs {what}, got {found}")
 
-    def _losses(self, fits: Matrix) -> Matrix:
-        """Return the sum of losses (m, s) of fits (m, s, n)."""
-        raise NotImplementedError
-
-    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
-        """Return first and second derivatives (m, 1, n) of losses by fits."""
-        raise NotImplementedError
-
-    def _bend_roots(self, theta: Vector, radius: float) -> Vector:
-        """Return roots (n,) of the least curvatures of the losses within a radius."""
-        raise NotImplementedError
-
-    def _margins(self, theta: Vector) -> Vector:
-        """Return the margins of all rows; penalised entries of theta count as zero."""
-        raise NotImplementedError
-
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (n + r, p), where F'F is at most the Hessian within the radius."""
         roots = self._bend_roots(theta, radius)
@@ -96,8 +87,7 @@ class GeneralisedLinear(LinearProblem):
     def margins(self, theta: Vector) -> tuple[float, float]:
         """Return the least and the largest margin of the rows along ``theta``.
 
-        Penalised entries count as zero. If the least margin of all nodes is positive,
-        their sum falls along ``theta`` for ever.
+        If the least one of all nodes is positive, their sum falls for ever.
         """
         found = self._margins(theta)
         return float(found.min()), float(found.max())
@@ -167,8 +157,7 @@ class GeneralisedLinear(LinearProblem):
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = thetas.reshape(len(self._held), -1, self.layout.size)
         held = points @ self._held.mT
-        values: Vector = self._losses(self._fits(points))
-        values = values + 0.5 * np.vecdot(held, held)
+        values: Vector = self._losses(self._fits(points)) + 0.5 * np.vecdot(held, held)
         return values.reshape(thetas.shape[:-1])
 
     def gradient(self, theta: Vector) -> Vector:
@@ -177,15 +166,11 @@ class GeneralisedLinear(LinearProblem):
         return np.asarray((theta @ self._penalty + self._pull(forces))[0, 0])
 
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
-        """Return the minimum of the proximal objective, (m, 1, p).
-
-        The search starts from ``here``, or from zero if that is lower: Newton's method
-        is slow where losses are almost linear, or grow exponentially.
-        """
+        """Return the minimum of the proximal objective, (m, 1, p)."""
         here, model = here.copy(), self._evaluate(here, anchor)
         pull = 0.5 * np.vecdot(anchor.weight * anchor.centre, anchor.centre)
         high = ~(model.value <= self._at_zero + pull)
-        if high.any():
+        if high.any():  # Newton's method is slow where losses are linear or grow fast
             here[high] = 0.0
             model = self._evaluate(here, anchor)
         moving = model.far
@@ -234,8 +219,8 @@ class GeneralisedLinear(LinearProblem):
         off = here - anchor.centre
         held, pull = here @ self._penalty, anchor.weight * off
         gradient = (held + pull) + self._pull(forces)
-        value = self._losses(fits)
-        value = value + 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
+        near = 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
+        value = self._losses(fits) + near
         terms = np.vecdot(np.abs(forces), self._lengths) + row_lengths(held + pull)
         # the rounding of the fits times the curvature, and of the penalty
         bend = trace + self._penalty_trace
@@ -399,10 +384,7 @@ class MultinomialLogistic(GeneralisedLinear):
     traits = Traits("classification", True, classification, "margins")
 
     def _adopt(self, given: Design) -> None:
-        """Take rows X = Q R, so that a change of coordinates concerns R only.
-
-        Q (n, q) is ``_basis``. A class has the logits ``Q (R_k theta)``.
-        """
+        # X = Q R, logits Q (R_k theta): a change of coordinates concerns R only
         y, K, p = given.y, int(self.n_classes), given.rows.shape[1]
         rule = f"integer labels from 0 to {K - 1}, because n_classes is {K}"
         self._check_targets(rule, y, (y != np.round(y)) | (y < 0.0) | (y >= K))

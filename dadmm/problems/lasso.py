@@ -89,11 +89,8 @@ class ElasticNet(LeastSquares):
 class Lasso(ElasticNet):
     """Least squares with absolute values of the coefficients as penalty.
 
-    ``f = 1/2 |X coef + intercept - y|^2 + alpha |coef|_1``, as in `ElasticNet`.
-
-    Parameters
-    ----------
-    X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
+    ``f = 1/2 |X coef + intercept - y|^2 + alpha |coef|_1``. Zeros of ``coef`` are
+    exact, and the arguments are those of `Ridge`.
 
     Examples
     --------
@@ -234,9 +231,8 @@ def _iterate_signs(
 def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
     """Return the same argmin by an active-set method.
 
-    Each step goes to the minimum for the present signs, or to where the first entry
-    becomes zero; this entry leaves the active set. At the minimum, the zero entry with
-    the largest gain enters.
+    A step goes to the minimum for the present signs, or to where a first entry is zero,
+    which leaves the active set. At the minimum, the zero of the largest gain enters.
     """
     theta, signs, free = theta.copy(), np.sign(theta), l1 == 0.0
     signs[free] = 1.0

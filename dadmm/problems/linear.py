@@ -7,7 +7,7 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -88,6 +88,8 @@ class LinearProblem:
     compressible: ClassVar[bool] = False  # whether only squared errors of rows matter
     mapped: ClassVar[tuple[str, ...]] = ()  # arrays (..., p), in z times T
     traits = Traits("regression")
+    _adopt: ClassVar[Callable[[Any, Design], None]]
+    _prepare: ClassVar[Callable[[Any], None]]
 
     @with_one_blas_thread
     def __post_init__(
@@ -100,12 +102,6 @@ class LinearProblem:
         if self.fit_intercept:
             self.layout = Layout.of(**self.layout.shapes, intercept=())
         self._adopt(given)
-
-    def _adopt(self, given: Design) -> None:
-        raise NotImplementedError
-
-    def _prepare(self) -> None:
-        raise NotImplementedError
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return zeros (p,)."""
@@ -201,10 +197,9 @@ class LeastSquares(LinearProblem):
 
     Notes
     -----
-    A QR decomposition leaves at most p + 1 rows with the same squared error. In the
-    axes of their singular value decomposition f is a sum of parabolas, so a proximal
-    step is two small products, whatever the number of rows. A penalty is one more row
-    for each penalised entry, with target zero.
+    A QR decomposition leaves at most p + 1 rows with the same squared error. In their
+    singular axes f is a sum of parabolas, so a proximal step is two small products. A
+    penalty is one more row for each penalised entry, with target zero.
 
     Examples
     --------
@@ -251,10 +246,7 @@ class LeastSquares(LinearProblem):
 
     @classmethod
     def stack(cls, problems: Sequence[LeastSquares]) -> LeastSquares:
-        """Return n problems of one kind as one, with the same bits.
-
-        Its `prox` and `objectives` take and return arrays with a leading axis of n.
-        """
+        """Return n problems as one with the same bits; arrays get a first axis of n."""
         stacked = stack_attributes(cls, problems, ())
         stacked._parabolas = parabolas(problems)
         return stacked
@@ -398,15 +390,11 @@ class Huber(LinearProblem):
         self._bend = self._lengths @ self._lengths + self._penalty.trace()
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (r, p) with F'F at most the Hessian within a positive radius.
-
-        Only rows that stay within delta count. With radius 0, a row beyond delta counts
-        with ``delta / error``, as in reweighted least squares.
-        """
+        """Return F (r, p), where F'F is at most the Hessian within a radius above 0."""
         errors = np.abs(self._X @ theta - self._y)
-        if radius > 0.0:
+        if radius > 0.0:  # rows that stay within delta
             kept = self._X[errors + self._lengths * radius <= self._reach]
-        else:
+        else:  # as in reweighted least squares
             share = self._reach / np.maximum(errors, self._reach)
             kept = np.sqrt(share)[:, None] * self._X
         return np.vstack([kept, self._held])
@@ -416,20 +404,17 @@ class Huber(LinearProblem):
         return self._mapped(Huber, T)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,).
-
-        A Newton step after which no row has crossed delta ends at the minimum.
-        """
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here, stiffness = theta.copy(), self._penalty + weight * self._eye
         least = self._least + weight
         model, aim = self._evaluate(here, centre, weight), np.abs(weight * centre).max()
-        kept = 0  # steps in a row that changed no side; the second reduces rounding
+        kept = 0  # steps in which no row crosses delta: one ends at the minimum
         for _ in range(MAX_STEPS):
             terms = np.abs(model.force) @ self._lengths + np.abs(model.pull).max()
             rounding = self._fixed + self._bend * np.abs(here).max() + aim
             noise = TOLERANCE * terms + 2.0 * EPS * rounding
             if kept == 2 or np.abs(model.gradient).max() <= noise:
-                break
+                break  # the second step has reduced the rounding of the first
             step, whole = self._step(model, stiffness, least)
             new = self._evaluate(here + step, centre, weight)
             if not whole or new.gradient @ step > 0.0:
@@ -479,13 +464,11 @@ class Huber(LinearProblem):
         return -axes[:, ~flat] @ slopes[~flat], True
 
     def _length(self, model: HuberModel, step: Vector, stiffness: Matrix) -> float:
-        """Return the multiple of a step at which the slope along it is zero.
-
-        The slope is piecewise linear, with corners where a row crosses delta.
-        """
+        """Return the multiple of a step at which the slope along it is zero."""
         drift = self._X @ step
         moving = drift != 0.0
         drift, misfit, reach = drift[moving], model.misfit[moving], self._reach[moving]
+        # the slope is piecewise linear, with corners where a row crosses delta
         ends = (np.stack([-reach, reach]) - misfit) / drift
         bend = drift**2
         enters, leaves = ends.min(axis=0), ends.max(axis=0)

@@ -285,8 +285,7 @@ class PPCA:
     def objectives(self, thetas: Matrix, stats: Any) -> Vector:
         """Return the expected complete-data negative log likelihood of each row.
 
-        EM minimises it in place of equation (14). The posterior ``stats`` is the same
-        for all rows of ``thetas`` (k, size).
+        EM minimises it in place of equation (14), with one posterior for all rows.
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
@@ -433,15 +432,11 @@ class LogLengthPPCA:
     def prox(
         self, theta: Vector, stats: Expected, centre: Vector, weight: Scalars
     ) -> Vector:
-        """Return ``theta`` after some descent steps of the proximal objective.
-
-        A step divides the gradient of ``-log p(X)`` by the curvature, about N plus the
-        weight. If it does not descend, the next one is shorter.
-        """
+        """Return ``theta`` after some descent steps of the proximal objective."""
         plain, axes = self.plain, self.axes(theta)
         value = self._value(theta, axes, centre, weight)
         allowed = ROUNDING * plain.count * plain.dimension
-        curvature = plain.count
+        curvature = plain.count  # it grows after a step that does not descend
         for k in range(STEPS):
             if k:
                 stats = plain.expect(self._with(theta, axes.product(axes.long)))

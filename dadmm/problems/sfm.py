@@ -90,15 +90,10 @@ class StructureFromMotion(PPCA):
 class LostTracks(IncompletePPCA, StructureFromMotion):
     """Structure from motion of a camera that loses tracks (NaN in its rows).
 
-    Parameters
-    ----------
-    rows, start : as in `StructureFromMotion`
-
-    Notes
-    -----
-    The translation of a row is a free offset, because not all points are observed. The
-    structure is known up to a translation. The start "frame" is W = [x + 0.1, y + 0.1,
-    x'], from the first frame in which each point is observed; x' is from the last one.
+    The arguments are those of `StructureFromMotion`. The translation of a row is a free
+    offset, because not all points are observed, and the structure is known up to a
+    translation. The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame
+    in which each point is observed; x' is from the last one.
 
     Examples
     --------

@@ -31,10 +31,6 @@ ValueAndGradient = Callable[[Vector], tuple[float, Vector]]
 _array = partial(checked_array, "Smooth", finite=False)
 
 
-class _OutsideError(Exception):
-    """The objective is not finite at a point."""
-
-
 class Smooth(WithStart):
     """f is a smooth function, given by its value and gradient.
 
@@ -95,7 +91,7 @@ class Smooth(WithStart):
                 f"value_and_gradient of Smooth: {what} is {found[k]} at the start; "
                 "pass a start where f is finite"
             )
-        self._check_derivatives("value_and_gradient: the gradient", self._evaluate)
+        _check_slopes("value_and_gradient: the gradient", self._evaluate, self._start)
         if isinstance(self, TwiceSmooth):
             self._check_hessian()
 
@@ -107,9 +103,9 @@ class Smooth(WithStart):
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
 
         The unknown of L-BFGS is ``(x - theta) / length``, and its objective is divided
-        by ``length |g|``, with g the gradient at theta. So its first step has length 1
-        in any units. For a convex f the step to the minimum is at most ``|g| /
-        weight``, which is the length. It is reduced if f is not finite at a point.
+        by ``length |g|``, with g the gradient at theta: its first step has length 1 in
+        any units. The length is ``|g| / weight``, which a step of a convex f does not
+        exceed; it is reduced if f is not finite at a point.
         """
         from scipy.optimize import minimize
 
@@ -121,7 +117,7 @@ class Smooth(WithStart):
             pull = weight * (x - centre)
             value, slopes = value + 0.5 * float(pull @ (x - centre)), gradient + pull
             if not (math.isfinite(value) and np.isfinite(slopes).all()):
-                raise _OutsideError
+                raise FloatingPointError
             if value < least:
                 best, least = x, value
             return value, slopes
@@ -129,7 +125,7 @@ class Smooth(WithStart):
         with np.errstate(all="ignore"):  # f may be tried outside its domain
             try:
                 slopes = proximal(theta.copy())[1]
-            except _OutsideError:
+            except FloatingPointError:
                 raise np.linalg.LinAlgError(
                     "value_and_gradient is not finite at the start of a proximal step"
                 ) from None
@@ -153,7 +149,7 @@ class Smooth(WithStart):
                         options=options,
                     )  # fmt: skip
                     return np.asarray(origin + length * found.x)
-                except _OutsideError:
+                except FloatingPointError:
                     length *= 0.1
         return best
 
@@ -174,11 +170,6 @@ class Smooth(WithStart):
         value = _array("value_and_gradient with a value", value, ())
         gradient = _array("value_and_gradient with a gradient", gradient, theta.shape)
         return float(value), gradient
-
-    def _check_derivatives(self, name: str, function: ValueAndGradient) -> None:
-        with np.errstate(all="ignore"):
-            if wrong := find_wrong_slope(function, self._start):
-                raise ProblemError(f"{name} is wrong: {wrong}")
 
 
 class TwiceSmooth(Smooth):
@@ -201,7 +192,7 @@ class TwiceSmooth(Smooth):
         def slope(theta: Vector) -> tuple[float, Vector]:
             return float(self.subgradient(theta) @ way), self._hessian_at(theta) @ way
 
-        self._check_derivatives("hessian(theta) @ v", slope)
+        _check_slopes("hessian(theta) @ v", slope, self._start)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, size) with F'F the Hessian at ``theta``, or half in a ball."""
@@ -249,7 +240,7 @@ class TwiceSmooth(Smooth):
         if fault:
             raise ProblemError(
                 f"hessian of Smooth does not fit a convex f: {fault}, at theta = "
-                f"{shown_point(theta)}; correct it, or leave hessian and convex out"
+                f"{_shown_point(theta)}; correct it, or leave hessian and convex out"
             )
         return values, axes, scale
 
@@ -261,18 +252,18 @@ def _call(name: str, function: Callable[[Vector], T], theta: Vector) -> T:
         text = " ".join(str(error).split())
         raise ProblemError(
             f"{name} of Smooth raised {type(error).__name__}: {text}, at theta = "
-            f"{shown_point(theta)}"
+            f"{_shown_point(theta)}"
         ) from error
 
 
-def find_wrong_slope(function: ValueAndGradient, start: Vector) -> str:
-    """Return a slope that finite differences refute, in words; "" if none is found.
+@np.errstate(all="ignore")
+def _check_slopes(name: str, function: ValueAndGradient, start: Vector) -> None:
+    """Raise if finite differences refute a slope.
 
     Each entry k of a direction is +-1 / |g_k|, so that all entries change the function
     equally in any units, and one wrong entry is seen. Step sizes span many decades:
-    with one of them a right gradient agrees with the differences. It is called wrong
-    only where the differences of two successive step sizes agree with each other and
-    not with it.
+    with one of them a right gradient agrees with the differences. It is wrong only if
+    differences of two successive step sizes agree with each other and not with it.
     """
     rng = np.random.default_rng(0)
     for k in range(POINTS):
@@ -292,14 +283,13 @@ def find_wrong_slope(function: ValueAndGradient, start: Vector) -> str:
                 if (found := _mismatch(function, point, alone)) is not None:
                     what, wrong = f"entry {entry}", found / way[entry]
                     break
-            return (
-                f"its {what} is {wrong[0]:.4g}, but differences give {wrong[1]:.4g}, "
-                f"at theta = {shown_point(point)}"
+            raise ProblemError(
+                f"{name} is wrong: its {what} is {wrong[0]:.4g}, but differences give "
+                f"{wrong[1]:.4g}, at theta = {_shown_point(point)}"
             )
-    return ""
 
 
-def shown_point(theta: Vector) -> str:
+def _shown_point(theta: Vector) -> str:
     numbers = ", ".join(f"{x:.3g}" for x in theta[:4])
     return f"[{numbers}{', ...' if len(theta) > 4 else ''}]"
 

@@ -142,7 +142,6 @@ class Checkpoints:
         return arrays
 
     def _about(self, t: int, i: int) -> dict[str, str | int]:
-        """Return the facts in the file of node i."""
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
         return {**place, **self.identity, **data}

@@ -148,8 +148,7 @@ class SolveKind(RunKind):
                 values = np.full(len(theta), np.nan)
             objective = merged(run, values, np.add)
         solution = np.asarray(self.theta_of(centre[None])[0])
-        said = Statement(solution, objective, certificate, why=why)
-        said = self.with_more(run, said)
+        said = self.with_more(run, Statement(solution, objective, certificate, why=why))
         convex = all(getattr(own, "convex", False) for own in run.local.problems)
         status = "stopped"
         if run.stopping.rule.tolerance == 0.0:  # max_iter iterations are asked for
@@ -220,7 +219,6 @@ class RawKind(SolveKind):
         return certificate, self.plan.why
 
     def slope(self, run: Run) -> Vector | None:
-        """Return the largest gradient or error over its limit, by node."""
         if self.plan.judge is Judge.RULE:
             return None
         layout, own, theta = self.layout, self.own(run), run.state.theta

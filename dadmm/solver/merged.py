@@ -135,8 +135,7 @@ def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
     def merge(mine: Matrix, other: Matrix) -> Matrix:
         return longest(np.concatenate([mine, other], axis=-2))
 
-    own_axes = [longest(own) for own in rows]
-    return np.asarray(total(own_axes, Stacked(merge), finish))
+    return np.asarray(total([*map(longest, rows)], Stacked(merge), finish))
 
 
 def _start(
@@ -224,13 +223,11 @@ class MergedKind(InUnits):
         self.duals = {i: p.count / n * whole - mine for (i, p), mine in known}
 
     def enter(self, record: Start, strictness: float = 1.0) -> None:
-        """Set what the run is made of, except for its curvature and duals."""
         super().enter(record, strictness * float(record.strictness))
         start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
         self.starts = {i: start.copy() for i in self.problems}
 
     def with_more(self, run: Run, said: Statement) -> Statement:
-        """Return the statement with where the run started, too."""
         theta = self.theta_of(next(iter(self.starts.values())))
         W = self.layout.views(said.solution).W
         angle = float(subspace_angle(W, self.record.W))
@@ -239,7 +236,6 @@ class MergedKind(InUnits):
         return super().with_more(run, said._replace(start=start))
 
     def doubt(self, run: Run, said: Statement) -> str:
-        """Return why a run that met its rule may not be stationary; "" if it is."""
         why, start, bound = super().doubt(run, said), said.start, said.subspace_bound
         if why or start is None or (bound is not None and not bound.why):
             return why
@@ -308,8 +304,7 @@ def distance(one: Start, two: Start) -> float:
     half = np.linalg.solve(root, np.hstack([old, ratio * eye]))
     variances = np.linalg.svd(half, compute_uv=False) ** 2
     shift = np.linalg.norm(_whitened(two, (one.mean - two.mean)[:, None] / two.unit))
-    changes = [np.abs(variances - 1.0).max(), abs(ratio * ratio - 1.0), shift]
-    return float(max(changes))
+    return float(max(np.abs(variances - 1.0).max(), abs(ratio * ratio - 1.0), shift))
 
 
 def _whitened(model: Start, columns: Matrix) -> Matrix:
@@ -322,14 +317,12 @@ def _whitened(model: Start, columns: Matrix) -> Matrix:
 
 def _extrapolated(first: Start, second: Start, third: Start) -> Start:
     """Return where steps from the first to the third model lead to."""
-    unit = third.unit
     steps = []
     for one, two in ((first, second), (second, third)):
-        scaled = np.column_stack(
-            [two.unit * two.W - one.unit * one.W, two.mean - one.mean]
-        )
+        moved = two.unit * two.W - one.unit * one.W
+        scaled = np.column_stack([moved, two.mean - one.mean])
         noise = math.log(two.unit / one.unit)
-        size = np.append(_whitened(third, scaled / unit), noise)
+        size = np.append(_whitened(third, scaled / third.unit), noise)
         steps.append((scaled, noise, size))
     (scaled, noise, size), (scaled_two, noise_two, size_two) = steps
     turn = float(np.linalg.norm(size_two - size))

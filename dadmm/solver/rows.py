@@ -89,14 +89,12 @@ class RowBuffer:
         return rows
 
     def rewind(self, failure: NodeFailure) -> None:
-        """Drop the iterations that are repeated, and rows of failed nodes."""
         self._used = min(self._used, max(failure.t + 1 - self._first, 0))
         self.flush()
         self._sink.rewind(failure.t, getattr(failure, self.KEPT))
         self._first = failure.t + 1
 
     def flush(self) -> None:
-        """Pass all rows to the sink."""
         if self._used:
             self._sink.append(self._first, self._finished(self._block[: self._used]))
         self._first += self._used
@@ -217,6 +215,5 @@ class Recorder:
             width = len(rows.columns)
             shaped = table.reshape(len(table), table.shape[1] // width, width)
             found.append(History(rows.columns, shaped.transpose(1, 0, 2), kept))
-        history, edges = found
-        history.edges = edges if self._kept[1] else None
-        return history
+        found[0].edges = found[1] if self._kept[1] else None
+        return found[0]

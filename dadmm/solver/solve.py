@@ -194,28 +194,25 @@ def as_option(kind: type[Option], given: object) -> Option:
 
 
 def grouped(settings: Mapping[str, object]) -> Table:
-    """Return arguments of `dadmm.solve`, given fields of its options by name.
+    """Return arguments of `dadmm.solve`, given fields of its options by name."""
+    renamed = {"rule": "stopping", "nodes": "record", "edges": "record_edges"}
+    options = {
+        "stopping": Stopping,
+        "sending": Sending,
+        "record": Record,
+        "comm": Ranks,
+    }
+    left, found = Table(settings), Table()
 
-    ``record_edges`` is the field ``edges``, and ``stopping`` the name of the rule.
-    """
-    left: Table = dict(settings)
-
-    def take(kind: type, **renamed: str) -> Table:
+    def take(kind: type) -> Table:
         names = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
         return {name: left.pop(old) for name, old in names.items() if old in left}
 
-    found: Table = {}
-    if own := take(penalty.Scheme):
+    if own := take(Scheme):
         found["scheme"] = penalty.build(left.pop("scheme", "snap"), **own)
-    if not isinstance(left.get("stopping"), Stopping):
-        found["stopping"] = Stopping(**take(Stopping, rule="stopping"))
-    if "sending" not in left:
-        found["sending"] = Sending(**take(Sending))
-    if not isinstance(left.get("record"), Record):
-        names = {"nodes": "record", "edges": "record_edges"}
-        found["record"] = Record(**take(Record, **names))
-    if not isinstance(left.get("comm"), Ranks):
-        found["comm"] = Ranks(**take(Ranks))
+    for name, kind in options.items():
+        if not isinstance(left.get(name), kind):
+            found[name] = kind(**take(kind))
     return found | left
 
 
@@ -441,8 +438,8 @@ def run_plan(
         if local.lost and exchange.private_comm is not None:
             left = exchange.private_comm.Dup()
         exchange.close()
-        settings = {"problem": place_of(type(next(iter(hosted.values()))))}
-        settings |= _facts(given, set())
+        problem = place_of(type(next(iter(hosted.values()))))
+        settings = {"problem": problem} | _facts(given, set())
         spent = {"total": monotonic() - began, "set_up": set_up}
         return replace(result, comm=left, settings=settings, spent=spent)
 

@@ -305,12 +305,11 @@ class InUnits(SolveKind):
         return np.array(found)
 
     def with_more(self, run: Run, said: Statement) -> Statement:
-        """Return the statement with a bound on the angle, if no entry is missing."""
         if not self.complete or not self.plan.bound_angle:
             return said
         W, whole = (self.layout.views(at).W for at in (run.points, said.solution))
-        own, n_nodes = self.own(run), run.topology.n_nodes
-        bound = bound_subspace(run.total, own, W, whole, n_nodes)
+        n_nodes = run.topology.n_nodes
+        bound = bound_subspace(run.total, self.own(run), W, whole, n_nodes)
         return said._replace(subspace_bound=bound)
 
 

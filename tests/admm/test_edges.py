@@ -18,7 +18,6 @@ NOISY = Sending(payload="float32")  # neighbours have rounded parameters
 
 @pytest.fixture(params=["pair", "star", "random"])
 def topology(request):
-    """Return graphs with nodes of one degree, and of several."""
     random = random_graph(np.random.default_rng(3), 9)
     graphs = {"pair": Topology.chain(2), "star": Topology.star(6), "random": random}
     return graphs[request.param]
@@ -46,7 +45,6 @@ def anywhere(topology, size=3, relaxation=1.0, sending=None):
 
 
 def test_an_edge_that_is_not_live_does_not_move(topology):
-    """Bit for bit; the live ones move as if all did."""
     run, full = anywhere(topology, relaxation=1.6), anywhere(topology, relaxation=1.6)
     old = run.state.choose()
     live = np.random.default_rng(1).random(len(old.eta)) < 0.5
@@ -61,13 +59,11 @@ def test_an_edge_that_is_not_live_does_not_move(topology):
 
 
 def lengths(rows):
-    """Return the Euclidean length of each row."""
     return np.sqrt((rows**2).sum(axis=-1))
 
 
 @pytest.mark.parametrize("sending", [None, NOISY])
 def test_what_a_node_can_know_of_its_edges(topology, sending):
-    """Also with rounded neighbours; the influence of an edge is that of both ends."""
     run = anywhere(topology, sending=sending)
 
     run.edges.pull()
@@ -95,7 +91,6 @@ def test_what_a_node_can_know_of_its_edges(topology, sending):
 
 @pytest.mark.parametrize("alpha", [1.0, 1.6])
 def test_lossy_edges_are_those_of_r_admm(topology, alpha):
-    """Send 2 theta - c; move by alpha/2 to what has arrived, and not otherwise."""
     run = anywhere(topology, relaxation=alpha, sending=Sending(drop_probability=0.5))
     arrived = np.random.default_rng(2).random(len(run.arcs)) < 0.5
     state, message = run.state, np.empty_like(run.state.sent)

@@ -1,15 +1,19 @@
-"""When a run ends, why, and after which iteration."""
+"""When a run ends, why, and where; a run with missing entries."""
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Topology
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import PATIENCE
-from dadmm.problems import PPCA
+from dadmm.data.patterns import remove_entries
+from dadmm.penalty import SCHEMES
+from dadmm.problems import PPCA, metrics
+from dadmm.run import main
 from tests.support.problems import Quadratic, distance, optimum, quadratics
+from tests.support.runs import arrays_of, refused, summary_of
 from tests.support.solving import solve
 
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -30,7 +34,6 @@ def test_a_run_ends_when_all_are_satisfied(stopping, agreement):
 
 
 def test_a_callback_or_a_time_limit_ends_the_run_two_rounds_of_a_diameter_later():
-    """A request takes a diameter to reach all, in one process as over MPI."""
     seen = []
 
     def watch(t, run):
@@ -67,7 +70,6 @@ class Heavier(PPCA):
 
 @pytest.mark.parametrize(("kind", "gaps"), [(PPCA, 0), (PPCA, 1), (Heavier, 0)])
 def test_the_rule_objective_judges_equation_14_where_a_problem_knows_it(kind, gaps):
-    """The sum over all nodes; it is read one iteration later."""
     shards = dadmm.shard.split(dadmm.datasets.synthetic(72, 7, 2, seed=5)[0], 6)
     if gaps:
         shards[0][0, 1] = shards[2][3, 2] = np.nan
@@ -88,3 +90,64 @@ def test_the_rule_objective_judges_equation_14_where_a_problem_knows_it(kind, ga
     in_a_row = np.lib.stride_tricks.sliding_window_view(small, PATIENCE).all(axis=1)
     assert result.iterations == np.argmax(in_a_row) + PATIENCE + 2
     assert_array_equal(result.history["objective"], objectives)  # those stay f_i
+
+
+# Schemes that give the ends of an edge unlike penalties
+DIRECTED = [name for name, kind in SCHEMES.items() if not kind.is_symmetric]
+ENDLESS = {"tolerance": 0, "record": False}
+
+
+def test_vp_nap_converges_from_a_small_penalty():
+    """It pays |tau| only, and would double and halve forever if it had no last time."""
+    problems = quadratics(8, curvature=(0.03, 1.0), seed=1)
+    given = {"scheme": "vp_nap", "eta0": 0.1, "max_iter": 1500}
+    result = solve(problems, Topology.ring(8), **given, **ENDLESS)
+
+    assert distance(result.theta, optimum(problems)) < 1e-8
+
+
+@pytest.mark.parametrize("scheme", DIRECTED)
+def test_penalties_of_its_own_lead_each_scheme_to_a_wrong_point(scheme):
+    """coupling="own", the paper as printed: perfect consensus, on something else."""
+    problems = quadratics(5)
+    for graph in (Topology.ring(5), Topology.complete(5), Topology.cluster(5)):
+        given = {"scheme": scheme, "coupling": "own", "max_iter": 250}
+        theta = solve(problems, graph, **given, **ENDLESS).theta
+
+        assert metrics.consensus_error(theta) < 1e-10
+        assert distance(theta, optimum(problems)) > 1e-4
+
+
+SMALL = ("--nodes", "4", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
+
+
+def test_a_run_fills_in_what_is_missing(tmp_path):
+    assert main([*SMALL, "--missing-fraction", "0.2", "--out", str(tmp_path)]) == 0
+
+    found, arrays = summary_of(tmp_path)["metrics"], arrays_of(tmp_path)
+    holed = remove_entries(dadmm.datasets.synthetic(60, 6, 2)[0], 0.2, seed=0)
+    parts = {name: arrays[name] for name in ("W", "mu", "a")}
+    means = [part.mean(axis=0) for part in parts.values()]
+    expected = metrics.ppca_log_likelihood(holed, *means)
+    assert_allclose(found["log_likelihood"], expected, rtol=1e-12)
+    assert found["missing"] == np.isnan(holed).mean()
+    assert "angle_to_centralised_degrees" not in found
+    for i, rows in enumerate(dadmm.shard.split(holed, 4)):
+        own = PPCA(rows, 2)
+        theta = own.layout.pack(**{name: part[i] for name, part in parts.items()})
+        with np.load(tmp_path / f"imputed-{i:05d}.npz") as imputed:
+            both = (imputed["samples"], imputed["variances"])
+            for array, want in zip(both, own.impute(theta, rows), strict=True):
+                assert_array_equal(array, want)
+            assert imputed["latent"].shape == (15, 2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "culprit"), [(np.s_[:, 3], "column 3"), (np.s_[15:30], "node 1")]
+)
+def test_what_nobody_knows_is_refused(spoil, culprit, capsys, tmp_path):
+    samples, _ = dadmm.datasets.synthetic(60, 6, 2)
+    samples[spoil] = np.nan
+    np.save(tmp_path / "x.npy", samples)
+
+    assert culprit in refused(capsys, *SMALL, "--data", str(tmp_path / "x.npy"))

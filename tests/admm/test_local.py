@@ -133,7 +133,6 @@ def test_private_parts_are_never_sent_and_become_optimal(scheme):
 
 @pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
 def test_a_scale_is_a_change_of_units(scheme):
-    """The same run as with that part in other units, to rounding."""
     units = np.array([4.0, 4.0, 4.0, 1.0])
     scaled = [Varying(*pair, {"slope": 16.0}) for pair in zip(X, Y, strict=True)]
     changed = list(map(Varying, X / units[:D], Y))
@@ -152,7 +151,6 @@ def test_a_scale_is_a_change_of_units(scheme):
     [("a", {}), ("c", {}), ("b", {"b": 2.0}), ("", {"c": 2.0}), ("", {"b": 0.0})],
 )
 def test_bad_layouts_are_refused(private, scales):
-    """Private parts are the last, and only shared parts have a scale, above zero."""
     with pytest.raises(ProblemError, match=private or next(iter(scales))):
         Layout({"a": (2,), "b": ()}, tuple(private), scales)
 
@@ -195,7 +193,6 @@ def test_a_problem_that_breaks_down_has_no_curvature(error, after):
 
 
 def test_stacked_problems_have_the_curvature_of_each_alone():
-    """Bit for bit, in order, whatever other problems there are and do."""
     rng, problems = np.random.default_rng(0), []
     for k in range(9):
         X = rng.normal(size=(4 + k % 3, 3)) * 10.0 ** rng.integers(-3, 4)

@@ -9,8 +9,7 @@ from numpy.testing import assert_array_equal
 from dadmm.admm.rule import FRACTION, Rule, over
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
-from tests.support.agreement import agree
-from tests.support.engine import stopping
+from tests.support.engine import agree, stopping
 from tests.support.problems import distances, random_graph
 
 # At tolerance 0.1 a node is satisfied with this: all lengths are half of their limits.
@@ -63,7 +62,6 @@ def holds(rule, now, size=4):
     ],
 )
 def test_each_clause_counts_and_is_strict(change, met):
-    """A length at its limit is too long, though the paper looks at f only."""
     rules = ("residuals", "objective", "optimality")
     assert tuple(holds(Rule(name, 0.1, 0.0), CALM | change) for name in rules) == met
 

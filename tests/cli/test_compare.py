@@ -19,11 +19,9 @@ SMALL = (
 OWN = """
 import dadmm
 
-
 class Doubled(dadmm.penalty.Scheme):
     def update(self, state, obs):
         return state | {"eta": 2 * state["eta"]} if obs.t == 3 else state
-
 
 class Descent(dadmm.baselines.Algorithm):
     def update(self, mixed):
@@ -32,8 +30,7 @@ class Descent(dadmm.baselines.Algorithm):
 
 
 def read(path: str) -> list[dict[str, str]]:
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(Path(path).read_text().splitlines()))
 
 
 def compare(words: str) -> list[dict[str, str]]:
@@ -131,7 +128,6 @@ def test_ranks_find_the_same(home):
 def test_a_refused_comparison_leaves_nothing(culprit, words, capsys):
     """The goal is too near, or one of the methods not suited: no other is run."""
     given = (*SMALL, "--payload", "float32", *words.split(), "--nodes", 4)
-
     assert culprit in refused(capsys, *given, main=main)
     assert not Path("compare").exists()
 

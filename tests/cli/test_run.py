@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import sys
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,6 +117,7 @@ def test_files_of_a_run_are_as_documented():
         "node_hosts": 4 * list(summary["hosts"]),
     }  # fmt: skip
     assert summary | facts == summary
+    assert summary["versions"]["dadmm"] == dadmm.__version__
     assert summary["messages"] == found["edge_messages"].sum()
     assert 0.0 < summary["seconds"]["set_up"] < summary["seconds"]["total"]
     without = run_job(*SHORT, "--no-record-edges", out="without")
@@ -124,11 +126,11 @@ def test_files_of_a_run_are_as_documented():
 
 @pytest.mark.parametrize("words", ["--help", "--max-iter 3"])
 def test_a_closed_pipe_is_no_error(words, home):
-    command = [sys.executable, "-um", "dadmm.run", *words.split(), "--out", "run"]
+    command = f"{sys.executable} -um dadmm.run {words} --out run 2>&1"
     # the shell waits until the pipe has no reader
-    script = '{ sleep 0.2; "$@" 2>&1; echo $? >code; } | true'
+    script = f"{{ sleep 0.2; {command}; echo $? >code; }} | true"
     env = variables(DADMM_PROGRESS="live")
-    ended = Job(["bash", "-c", script, "bash", *command], home, env).end()
+    ended = Job(["bash", "-c", script], home, env).end()
 
     assert ended.err == ""
     assert Path("code").read_text() == "0\n"
@@ -152,19 +154,6 @@ def going(worst: float, tolerance: float = 1e-3) -> SimpleNamespace:
     return SimpleNamespace(stopping=stopping, work=SimpleNamespace(numbers=None))
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that each look advances by a number of seconds."""
-    now = [0.0, 1.0]
-
-    def look() -> float:
-        now[0] += now[1]
-        return now[0]
-
-    monkeypatch.setattr(progress, "monotonic", look)
-    return now
-
-
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -175,8 +164,9 @@ def clock(monkeypatch):
     ],
 )  # fmt: skip
 def test_the_progress_line_is_rewritten_on_a_terminal(
-    columns, said, clock, capsys, monkeypatch
+    columns, said, capsys, monkeypatch
 ):
+    monkeypatch.setattr(progress, "monotonic", count().__next__)
     monkeypatch.setenv("DADMM_PROGRESS", "live")
     monkeypatch.setenv("COLUMNS", str(columns))
     line = Progress(max_iter=1000)
@@ -200,14 +190,13 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
         ((1e303, 0.0), " of 1000, at most 6:38:40 left"),  # tolerance 0
     ],
 )
-def test_progress_elsewhere_is_a_line_a_minute(run, said, clock, capsys, monkeypatch):
+def test_progress_elsewhere_is_a_line_a_minute(run, said, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
-    clock[1] = 20.0
     for quiet in (False, True):
+        monkeypatch.setattr(progress, "monotonic", count(step=20).__next__)
         line = Progress(max_iter=1000, is_quiet=quiet)
         for t in range(101, 108):  # resumed after iteration 100
             line(t, going(*run))
-        line.close()
     lines = capsys.readouterr().err.splitlines()
 
     assert len(lines) == 3
@@ -231,7 +220,6 @@ def test_a_terminal_gets_whole_words_and_one_colour(plain, monkeypatch):
 
 @pytest.mark.mpi
 def test_any_number_of_ranks_leaves_the_same_files(home):
-    """On 1 to 4 ranks and without MPI, and resumed on another number: see placed.py."""
     step = 1 if os.environ.get("DADMM_ALL") else 6
     ended = mpiexec(4, *program("placed.py"), home, step, timeout=1800 / step)
 
@@ -280,18 +268,16 @@ def test_a_second_interrupt_ends_at_once(ranked, arrivals, last, monkeypatch):
     assert (late == signal.SIG_IGN) == ranked
 
 
-@pytest.mark.parametrize(("rank", "size"), ranks.LAUNCHERS)
-def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
-    monkeypatch.setenv(rank, "2")
-    monkeypatch.setenv(size, "many")
-    assert ranks.rank_and_size() is None
-    assert isinstance(world.connect(), world.World)
-    monkeypatch.setenv(size, "20")
-    assert ranks.rank_and_size() == (2, 20)
-
-
-def test_tasks_of_slurm_that_no_mpi_connects_are_refused(monkeypatch):
-    """They would each be a run of their own, in one folder."""
+def test_launchers_are_recognised_by_what_they_say(monkeypatch):
+    """Tasks of Slurm that no MPI connects would each be a run, in one folder."""
+    for rank, size in ranks.LAUNCHERS:
+        with monkeypatch.context() as patch:
+            patch.setenv(rank, "2")
+            patch.setenv(size, "many")
+            assert ranks.rank_and_size() is None
+            assert isinstance(world.connect(), world.World)
+            patch.setenv(size, "20")
+            assert ranks.rank_and_size() == (2, 20)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     for task, error in (("0", ConfigError), ("2", SystemExit)):
         monkeypatch.setenv("SLURM_PROCID", task)
@@ -302,7 +288,6 @@ def test_tasks_of_slurm_that_no_mpi_connects_are_refused(monkeypatch):
 
 
 def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch):
-    """Not all of them: the first one."""
     monkeypatch.setitem(sys.modules, "dadmm.comm.mpi", None)
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
@@ -315,7 +300,6 @@ def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch)
 
 
 def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
-    """Others would write the same files at the same time."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "1")
     for name in COMMANDS.keys() - set(FOR_RANKS):
@@ -339,7 +323,6 @@ def test_results_of_a_run_whose_folder_is_gone_are_rescued(how, monkeypatch, cap
 
 
 def test_a_checkpoint_with_a_file_of_another_run_is_refused(capsys):
-    """Its settings and data may be the same; its state is not."""
     for name in "ab":
         run_job(*SHORT, out=name)
     shutil.copy(*(checkpoint.path_of(Path(name), 12, 2) for name in "ba"))

@@ -1,9 +1,8 @@
 """The command line by sessions: what commands print, and their exit codes.
 
-A file of ``sessions`` has commands, each after ``$``, and what they print. Lines of
-stderr start with ``!``, and the exit code stands after ``?`` unless it is 0. In what a
-run prints, ``#`` stands for a number. Commands start in a folder with the files of
-`write_files`. ``DADMM_SESSIONS=write`` writes the files again.
+A file of ``sessions`` has commands, each after ``$``, and what they print: ``!`` is
+before lines of stderr, ``?`` before an exit code, and ``#`` stands for a number.
+``DADMM_SESSIONS=write`` writes the files again.
 """
 
 import os
@@ -76,7 +75,6 @@ NUMBER = 3
 
 
 def write_files(folder: Path) -> None:
-    """Write tables, arrays, a graph, settings and modules of one's own."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((60, 5)) @ np.diag([3.0, 2.0, 1.0, 0.5, 0.5])
     twice = rng.integers(-9, 9, size=(40, 3)).astype(float)
@@ -133,10 +131,7 @@ def write_files(folder: Path) -> None:
 
 
 def start(words: list[str], folder: Path, capsys) -> Ended:
-    """Run ``mpiexec -n N dadmm ...``, or ``dadmm ...`` in this process.
-
-    ``head`` shows the first lines of a file.
-    """
+    """Run ``mpiexec -n N dadmm ...``, ``dadmm ...`` in this process, or ``head``."""
     if words[0] == "head":
         lines = Path(words[1]).read_text().splitlines(keepends=True)[:4]
         return Ended(0, re.sub(r"\d+\.\d+(e-?\d+)?", "#", "".join(lines)), "")
@@ -150,7 +145,6 @@ def start(words: list[str], folder: Path, capsys) -> Ended:
 
 
 def transcript(line: str, ended: Ended) -> list[str]:
-    """Return a command, and what it has printed."""
     out = ended.out
     if ended.code in (0, 3) and not any(word in line for word in EXACT):
         out = NUMBER.sub("#", re.sub("MPI: .*", "MPI", out))

@@ -54,9 +54,8 @@ def test_an_invalid_grid_is_an_error_before_any_run(grid, capsys, text):
 def test_the_folder_of_a_run_is_inside_that_of_the_sweep(capsys):
     task = OUT / "tasks" / "0.toml"
     task.parent.mkdir(parents=True)
-    for out, name in (("'a/'", "a"), ("3", "3")):
-        task.write_text(f"out = {out}")
-        assert list(sweep.Sweep(OUT).tasks) == [name]
+    task.write_text("out = 'a/'")
+    assert list(sweep.Sweep(OUT).tasks) == ["a"]
     for out in ("../..", "logs", ".hidden"):
         task.write_text(f"out = '{out}'")
         assert "0.toml" in refused(capsys, "out", main=sweep.main)
@@ -73,9 +72,10 @@ def test_a_name_is_made_of_the_settings():
 def test_a_sweep_runs_on_this_machine(grid, capsys):
     """One at a time in a folder, and only what is not finished."""
     OUT.mkdir()
-    (OUT / "thesis.tex").touch()
+    other = OUT / "thesis.tex"
+    other.touch()
     refused(capsys, *RUN, main=sweep.main)
-    (OUT / "thesis.tex").unlink()
+    other.unlink()
     lock = RunFolder(OUT)
     lock.lock(first=True)
     refused(capsys, *RUN, main=sweep.main)
@@ -92,8 +92,7 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
     assert sweep.main(["out"]) == 0
     assert "1 failed, 2 not converged, 1 missing" in capsys.readouterr().err
-    with open(OUT / "table.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader((OUT / "table.csv").read_text().splitlines()))
     assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
     assert not [x for row in rows for x in row.values() if x.startswith("{")]
     assert sweep.main(RUN) == 0
@@ -146,19 +145,19 @@ def test_a_signal_before_or_while_a_run_starts_stops_it(grid, monkeypatch, when)
     made.plan("grid.toml", None)
     for folder in ("logs", "tasks"):
         (OUT / folder).mkdir(parents=True)
-    (name,) = made.tasks
-    (OUT / "tasks" / "0.toml").write_text(made.tasks[name])
-    pool, start = sweep.Pool(made, {name: 0}), subprocess.Popen
+    ((name, text),) = made.tasks.items()
+    (OUT / "tasks" / "0.toml").write_text(text)
+    start = subprocess.Popen
 
     def start_and_signal(*_, **options):
         process = start(["sleep", "60"])
-        pool.stop(signal.SIGTERM, None)
+        made.stop(signal.SIGTERM, None)
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_and_signal)
     if when == "before":
-        pool.stop(signal.SIGTERM, None)
+        made.stop(signal.SIGTERM, None)
     code = 128 + signal.SIGINT if when == "before" else -signal.SIGUSR1
 
-    assert pool.run(1) == [code]
+    assert made.run_here({name: 0}, 1) == [code]
     assert read_progress(OUT / name).status == "missing"

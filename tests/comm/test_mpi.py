@@ -29,10 +29,6 @@ FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 
 
 def test_any_number_of_nodes_per_rank_has_the_same_bits():
-    """Every scheme, rule, agreement, way of sending and kind of coordinates.
-
-    On 7 ranks with a node each and on fewer.
-    """
     step = 1 if os.environ.get("DADMM_ALL") else 48
     ended = mpiexec(7, *program("hosted.py"), step, timeout=500 * 48 / step)
 
@@ -45,7 +41,6 @@ def test_any_number_of_nodes_per_rank_has_the_same_bits():
 
 
 def test_a_library_user_may_pass_a_communicator():
-    """Results, mistakes, requests to stop, texts, steps and sums: see library.py."""
     ended = mpiexec(4, *program("library.py"))
 
     assert ended.code == 0, ended.err
@@ -204,7 +199,6 @@ def reports(folder):
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_sentence(reports, folder, name):
-    """And it leaves nothing behind."""
     if name not in reports:
         pytest.skip("needs root, and a system that lets it mount a tmpfs")
     report, (line, end) = reports[name], reports[name]["err"][0].split("\n")
@@ -242,7 +236,6 @@ def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatc
 
 
 def test_only_rank_0_speaks(reports, folder):
-    """Not converging is code 3 where it matters; a time limit leaves results."""
     for name in SPEAKING:
         assert reports[name]["err"] == [""] * RANKS
         assert reports[name]["codes"] == [3 if name == "strict" else 0] * RANKS

@@ -1,21 +1,23 @@
-"""Collectives: sums over a tree, steps that are checked together, and waits."""
+"""Collectives: sums over a tree, checked steps, waits, which ranks belong together."""
 
 import io
 import os
+import re
 import sys
 import threading
 
 import numpy as np
 import pytest
 
-from dadmm import Topology
-from dadmm.comm import mpi
+from dadmm import Schedule, Sending, Topology
+from dadmm.comm import identity, mpi
 from dadmm.comm.launch_link import doing, wait_until_read
 from dadmm.comm.tree import TreeReduction, spanning_tree
 from dadmm.comm.world import Checks, World, collectively
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from tests.support import openmpi
-from tests.support.processes import program
+from tests.support.processes import PROGRAMS, ROOT, mpi_groups, program
+from tests.support.runs import arrays_of, summary_of
 
 
 def fail(error):
@@ -56,7 +58,6 @@ def test_a_long_wait_sleeps(wait, monkeypatch):
 
 @pytest.mark.timeout(60)
 def test_last_words_are_waited_for_until_the_launcher_has_read_them(tmp_path):
-    """Without a pipe, or beyond the limit, there is no wait."""
     reader, writer = os.pipe()
     with open(reader, "rb") as outlet, open(writer, "w") as inlet:
         inlet.write("last words")
@@ -81,7 +82,6 @@ PARENTS = [-1, 2, 0, 5, 0, 2]
 
 
 def test_the_parent_is_the_lowest_neighbour_that_is_nearer_to_the_root():
-    """A merge that does not commute shows the order."""
     parents, depth = spanning_tree(KITE)
     names = {i: str(i) for i in range(6)}
     whole = TreeReduction(KITE).reduce(names, lambda mine, other: f"({mine} {other})")
@@ -104,7 +104,6 @@ def test_traffic_is_one_message_up_and_one_down_each_edge_of_the_tree():
 
 
 def test_the_root_has_the_order_that_others_receive():
-    """The bits of a product depend on the order of its factors in memory."""
     tree = TreeReduction(Topology.ring(3))
     found = tree.reduce({i: np.eye(2, 3) for i in range(3)}, finish=lambda x: 2.0 * x.T)
 
@@ -128,3 +127,97 @@ def test_a_step_that_ranks_do_together_is_work_and_not_a_wait():
     Checks(World()).compare(lambda: inside.append(doing(sys._getframe(1))))
     assert inside[0]["waits"]
     assert inside[0]["at"].startswith("run (world.py:")
+
+
+RING = Topology.ring(6)
+GIVEN = {"eta0": 10.0, "seed": 3, "sending": Sending()}
+SAME = {"seed": np.int64(3), "sending": Sending(), "eta0": 10}
+
+
+def test_an_identity_repeats_and_shows_what_differs():
+    mine = identity.identity(GIVEN, RING)
+    assert list(mine) == ["version", "configuration", "graph"]
+    for names, given, *graph in (
+        ([], SAME, Topology.from_edges(6, RING.edges[::-1])),
+        (["configuration"], GIVEN | {"eta0": 10.000000000000002}, RING),
+        (["configuration"], GIVEN | {"t_max": None}, RING),
+        (["configuration"], GIVEN | {"sending": Sending("quantised:9")}, RING),
+        (["graph"], GIVEN, Topology.star(6)),
+        (["graph"], GIVEN, RING, Schedule.matchings(RING)),
+    ):
+        theirs = identity.identity(given, *graph)
+        assert [key for key in mine if mine[key] != theirs[key]] == names
+
+
+def test_data_are_told_apart_by_shape_type_and_bytes():
+    rows = np.arange(12.0).reshape(3, 4)
+    others = [
+        [rows.T], [rows.reshape(4, 3)], [rows.astype(np.float32)], [rows, rows],
+        [np.nextafter(rows, 99)], [rows.view(np.int64)], [],
+    ]  # fmt: skip
+    codes = [identity.of_data(blocks) for blocks in [[rows], *others]]
+
+    assert len(set(codes)) == len(codes)
+    assert identity.of_data([np.asfortranarray(rows)]) == codes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("graph", TopologyError), ("layout", ProblemError), ("eta0", ConfigError)],
+)
+def test_the_fact_and_the_ranks_are_named(name, kind):
+    for others, who in ((1, "rank 1 "), (4, "ranks 1, 2, 3 and 4 "), (999, "996 ")):
+        with pytest.raises(kind, match=f"{who}.*{name}"):
+            identity.raise_difference([{name: "x"}] + [{name: "y"}] * others)
+    identity.raise_difference([{name: "x"}] * 3)
+
+
+STRANGER = PROGRAMS / "mismatched_rank.py"
+RUN = ("--topology", "ring", "--max-iter", 9, "--out", "run")
+RARE = {"marks": pytest.mark.slow}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("theirs", "culprit"),
+    [
+        (("none", *RUN, "--scheme", "nap"), "rank 2 has scheme"),
+        (("graph", *RUN), "rank 2 has graph"),  # a ring in either numbering
+        pytest.param(("dadmm", *RUN), "rank 2 has", **RARE),
+        pytest.param(("none", *RUN, "--scheme", "npa"), "rank 2: .*npa", **RARE),
+        pytest.param(("none", *RUN, "--version"), "rank 2 has --help", **RARE),
+    ],
+)
+def test_a_rank_with_other_settings_version_or_graph_is_named(
+    tmp_path, theirs, culprit
+):
+    ours = (2, STRANGER, "none", *RUN)
+    ended = mpi_groups(ours, (1, STRANGER, *theirs), ours, cwd=tmp_path).end()
+
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert "Traceback" not in ended.err
+    assert not (tmp_path / "run").exists()
+    (sentence,) = ended.said
+    assert re.search(culprit, sentence)
+
+
+@pytest.mark.mpi
+def test_ranks_alike_run_although_written_otherwise(tmp_path):
+    """Flags or file, in any order; each rank may be quiet; rank 0 reads the graph."""
+    toml = 'scheme = "vp"\nmax_iter = 9\ntopology = "path.edges"\nout = "../run"\n'
+    for name, edges in (("a", "0 1\n1 2\n2 3\n"), ("b", "0 1\n0 2\n0 3\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "path.edges").write_text(edges)
+        (tmp_path / name / "a.toml").write_text(toml)
+    words = {"b": ("--eta0=1e1", "--config", "a.toml", "--quiet")}
+    words["a"] = ("--max-iter", 9, "--topology", "path.edges", "--out", "../run")
+    words["a"] += ("--scheme", "vp", "--eta0", 10)
+    start = "import os, sys; os.chdir(%r); from dadmm.run import main; sys.exit(main())"
+    groups = [(2, "-c", start % str(tmp_path / k), *words[k]) for k in "ab"]
+    ended = mpi_groups(*groups, cwd=ROOT).end()
+
+    assert (ended.code, ended.said) == (0, []), ended.err
+    summary = summary_of(tmp_path / "run")
+    assert (summary["n_nodes"], summary["iterations"]) == (4, 9)
+    chain = Topology.chain(4).edges.tolist()
+    assert arrays_of(tmp_path / "run")["edges"].tolist() == chain

@@ -14,14 +14,9 @@ from launch.batch import Allocation
 from launch.console import UsageError
 from launch.mpi import Runtime
 from tests.support.processes import ROOT, Job, variables
-from tests.support.run_folders import copy_launch
+from tests.support.runs import copy_launch, write_program
 
 IN_SLURM = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "2"}
-
-
-def write_program(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.mark.parametrize(("text", "here"), [("12,8", 12), ("4", 4), ("10(x2),3", 10)])

@@ -1,36 +1,52 @@
-"""Jobs under the launch commands: signals, output, failed ranks."""
+"""Jobs under the launch commands: signals, output, failed ranks and why, several hosts.
+
+Lost hosts are in `tests/campaigns/faults`.
+"""
 
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.emulation.network import AGENT
+from dadmm.core import files
+from dadmm.runs.folder import LOCK
 from launch import job
-from launch.diagnosis import read_ranks
+from launch.diagnosis import explain, read_ranks
 from launch.job import StopHandler, report_end
+from tests.support.emulation import network, reached_by
 from tests.support.processes import (
     PROGRAMS,
     ROOT,
     TIMEOUT,
     Job,
     find_mpiexec,
+    python,
     variables,
 )
-from tests.support.run_folders import write_checkpoint, write_run
+from tests.support.runs import (
+    assert_same_arrays,
+    summary_of,
+    write_checkpoint,
+    write_program,
+    write_run,
+)
 
 pytestmark = pytest.mark.mpi
 
-RESUME = "./launch/local -n 4 --resume run"
+RECORDED = ROOT / "tests" / "launch" / "recorded"  # output of MPIs and Slurm
+RESUME = "./launch/local -n 4 --resume"
 
 
 def command(*words: object, **options: object) -> list[str]:
-    """Return the command that runs a command under `run_job`."""
     start = [sys.executable, str(PROGRAMS / "run_job.py"), json.dumps(options)]
     return [*start, *map(str, words)]
 
@@ -169,11 +185,11 @@ def test_the_folder_of_a_failed_run_is_found(tmp_path):
     write_checkpoint(folder, 9, range(4))
     ended = start(as_rank(0, folder=str(folder)), tmp_path).end()
     assert ended.code == 1
-    assert ended.said[-1].endswith(RESUME)
+    assert ended.said[-1].endswith(f"{RESUME} run")
     for changed, found in ((time.time() + TIMEOUT, True), (0, False)):
         os.utime(folder / "config.toml", (changed, changed))
         ended = start("exit 9", tmp_path, folder="run").end()
-        assert ended.said[-1].endswith(RESUME) is found
+        assert ended.said[-1].endswith(f"{RESUME} run") is found
 
 
 def test_a_tolerant_mpiexec_that_hangs_after_all_ranks_is_ended(tmp_path):
@@ -203,7 +219,7 @@ def test_a_killed_rank_is_named(tmp_path, rank):
     assert f"node {rank} (rank {rank} on {host})" in ended.said[-2]
     assert "SIGKILL" in ended.said[-2]
     assert "iteration 33" in ended.said[-1]
-    assert ended.said[-1].endswith(RESUME)
+    assert ended.said[-1].endswith(f"{RESUME} run")
 
 
 class Seen:
@@ -222,7 +238,7 @@ class Seen:
 
 
 RAISED = "dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n"
-MPICH = (ROOT / "tests/launch/recorded/mpich-sigkill.txt").read_text()
+MPICH = (RECORDED / "mpich-sigkill.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -252,3 +268,183 @@ def test_the_code_is_one_of_dadmm_and_a_rank_is_named_if_all_were_seen(
 def test_a_rank_that_ends_without_a_last_word_has_failed(tmp_path, script, code):
     ended = start(as_rank(2, script), tmp_path).end()
     assert (ended.code, "failed" in ended.err) == (code, bool(code))
+
+
+RANK_2, ANY = "node 2 (rank 2 on vm)", "an unknown rank"
+EXPECTED = "RuntimeError: this was to be expected"
+TRACEBACK = "Traceback (most recent call last):\n"
+FIRST = f"iteration 3\rdadmm: rank 1 failed:\n{TRACEBACK}  File x\nKeyError: 'a'\n\n"
+FIRST += "During handling of the above exception, another exception occurred:\n\n"
+FIRST += TRACEBACK + "OSError: [Errno 28] No space left\ndadmm: rank 3 failed:\n"
+ABSENT = "ModuleNotFoundError: No module named 'dadmm'"
+SPREAD = ("north", "north", "south", "east")  # ranks that do not reach the monitor
+TWO, FOUR = ("host0", "host0", "host1", "host1"), ("host0", "host1", "host2", "host3")
+# what is printed, the rank that the monitor saw end first, the start and words of the
+# sentence, and the hosts of the run, if there are several
+CASES = [
+    ("mpich-sigkill", 2, RANK_2, "SIGKILL or ended by itself"),
+    ("mpich-sigsegv", 2, RANK_2, "SIGINT or SIGQUIT or SIGSEGV"),
+    ("mpich-exit", 2, RANK_2, "ended first"),
+    ("openmpi-sigkill", None, RANK_2, "was killed by SIGKILL"),
+    ("openmpi-sigsegv", None, RANK_2, "was killed by SIGSEGV"),
+    ("openmpi-exit", None, RANK_2, "code 5"),
+    ("intel-sigkill", 2, RANK_2, "was killed by SIGKILL"),
+    ("intel-sigsegv", None, RANK_2, "was killed by SIGSEGV"),
+    ("intel-exit", 2, RANK_2, "exited by itself"),
+    # MPICH and Intel MPI name ranks that they ended themselves
+    ("mpich-sigkill", None, ANY, "SIGKILL or ended by itself"),
+    ("mpich-sigsegv", None, ANY, "SIGINT or SIGQUIT or SIGSEGV"),
+    ("mpich-exit", None, "the job", "exit code 9"),
+    ("intel-sigkill", None, ANY, "probably killed by SIGKILL"),
+    ("intel-exit", None, ANY, "probably killed by SIGKILL"),
+    # dadmm's own report is more precise
+    ("mpich-exception", 0, RANK_2, EXPECTED),
+    ("openmpi-exception", 0, RANK_2, EXPECTED),
+    ("intel-exception", 0, RANK_2, EXPECTED),
+    (FIRST, None, "node 1 (rank 1 on vm)", "OSError: [Errno 28] No space left"),
+    (2 * f'{TRACEBACK}  File "x"\n{ABSENT}\n', None, ANY, ABSENT),
+    ("slurm-sigkill", None, RANK_2, "was killed by SIGKILL"),
+    ("slurm-memory", None, RANK_2, "memory ran out"),
+    ("slurm-time", None, ANY, "time limit"),
+    ("slurm-exit", None, RANK_2, "exit code 1"),
+    # MPICH names the host
+    ("mpich-sigkill at south", None, "node 2 (rank 2 on south)", "SIGKILL", SPREAD),
+    ("mpich-sigkill at north", None, ANY, "on north", SPREAD),
+    ("mpich-sigkill at 10.0.0.2", None, ANY, "on 10.0.0.2", SPREAD),
+    # but not one that was lost, unless there is only one other
+    ("mpich-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("mpich-unreachable", None, "host host1 was lost", "ranks", TWO),
+    ("openmpi-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("intel-lost-host", None, "host host1 was lost", "ranks", TWO),
+    ("mpich-lost-host", None, "one of the hosts", "host1, host2, host3", FOUR),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_the_failed_rank_is_named_if_it_is_known(tmp_path, case):
+    name, first, who, words, *hosts = case
+    name, _, host = name.partition(" at ") if "\n" not in name else (name, "", "")
+    text = name if "\n" in name else (RECORDED / f"{name}.txt").read_text()
+    text = text.replace("RUNNING AT vm", f"RUNNING AT {host or 'vm'}")
+    run = write_run(tmp_path / "run", *hosts)
+    sentence, advice = explain(RESUME, text, run, 9, first)
+
+    assert sentence.startswith(who)
+    assert words in sentence
+    assert "no complete checkpoint" in advice
+    if name == "openmpi-sigkill":  # by the kernel, if that has killed a process
+        assert "memory ran out" in explain(RESUME, text, run, 9, out_of_memory=True)[0]
+
+
+def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
+    """A later one lacks the file of a node; the folder is quoted for a shell."""
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / "my run")
+    refused = (RESUME, "dadmm: error: x", run, 2)
+    assert explain(*refused) == explain(RESUME, "", run, 3) == []  # not converged
+    for iteration, nodes in ((80, range(4)), (120, range(4)), (160, (0, 1, 3))):
+        write_checkpoint(run, iteration, nodes)
+    _, advice = explain(RESUME, "", run, 1)
+
+    assert "iteration 120" in advice
+    assert advice.endswith(f"{RESUME} 'my run'")
+    assert RESUME not in explain(RESUME, "", None, 1)[1]
+    assert f"{RESUME} FOLDER" in explain(RESUME, "", None, 1, here=False)[1]
+    assert explain(RESUME, "dadmm: error: x", None, 2) == []
+    # a full disk has its own message, so that only the advice is added
+    assert explain(*refused) == [advice]
+    assert explain(*refused, since=time.time() + 9) == []  # it was resumed and refused
+    with (run / LOCK).open("w") as file:  # the run of another job
+        assert files.lock(file.fileno())
+        assert explain(*refused) == []
+    (run / "summary.json").touch()
+    assert explain(*refused) == []
+
+
+def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
+    folder = write_run(tmp_path / "run")
+    write_checkpoint(folder, 40, range(4))
+    diagnose = (ROOT / "launch", "diagnose")
+    words = (folder, RECORDED / "slurm-sigkill.txt", "sbatch x --resume")
+    ended = python(*diagnose, *words, cwd=tmp_path).end()
+
+    assert ended.code == 0
+    reason, advice = ended.out.splitlines()
+    assert RANK_2 in reason
+    assert advice.endswith("sbatch x --resume run")
+    ended = python(*diagnose).end()
+    assert (ended.code, len(ended.said)) == (2, 1)
+
+
+HOSTS = ("host0", "host1", "host2")
+# no variables of the caller, as ssh
+CLEAN = "exec env -i HOME=/ SHELL=/bin/sh PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+# At a site its own folder is at the path `site`, and those of others are hidden. The
+# caller is at a site, too.
+ON_SITE = f"""while case $1 in -*) true ;; *) false ;; esac; do shift; done
+host=$1
+shift
+exec {AGENT} "$host" "umount 'FOLDER/machines' 'FOLDER/site' 2>/dev/null;" \\
+    "mount --bind 'FOLDER/machines/$host' 'FOLDER/site' &&" \\
+    "mount -t tmpfs tmpfs 'FOLDER/machines' &&" "$@"
+"""
+FLAGS = ("--data", "data/site-{rank}.csv", "--n-components", 1, "--max-iter", 9)
+FLAGS += ("--topology", "chain", "--out", "run")
+UNSEEN = ("--no-record", "--no-checkpoint")
+REFUSED = (2, 255, 141)  # the last two: mpiexec of Intel MPI
+
+
+@pytest.fixture
+def cluster():
+    with network(hosts=3) as hosts:
+        yield hosts
+
+
+def test_a_run_of_three_sites_equals_one_in_a_process(cluster, tmp_path):
+    """The first site alone has the results, and each the rows that were filled in."""
+    rng, machines = np.random.default_rng(7), tmp_path / "machines"
+    for folder in ("data", "site", *(f"machines/{host}/data" for host in HOSTS)):
+        (tmp_path / folder).mkdir(parents=True)
+    for rank, host in enumerate(HOSTS):
+        rows, file = rng.normal(size=(20 + 10 * rank, 4)), f"data/site-{rank}.csv"
+        rows[0, 0] = np.nan
+        np.savetxt(tmp_path / file, rows @ np.tri(4), "%.17g", ",")
+        shutil.copy(tmp_path / file, machines / host / "data")
+    (tmp_path / "hosts.txt").write_text("\n".join(HOSTS))
+    text = ON_SITE.replace("FOLDER", str(tmp_path))
+    on_site = write_program(tmp_path / "onsite", text)
+    ssh = write_program(tmp_path / "ssh", f'{CLEAN} {on_site} "$@"')
+
+    def start(*more):
+        words = (sys.executable, PROGRAMS / "local.py", find_mpiexec(), "--hostfile")
+        words = (*words, tmp_path / "hosts.txt", *FLAGS, *UNSEEN, *more)
+        there = f"cd '{tmp_path / 'site'}' && exec {shlex.join(map(str, words))}"
+        command = cluster.command(0, [str(on_site), "host0", there])
+        return Job(command, None, variables(**reached_by(ssh))).end()
+
+    counted = [cluster.counters()]
+    ended = start()
+    assert ended.code == 0, ended.err
+    counted.append(cluster.counters())
+    alone = python("-m", "dadmm.run", "--nodes", 3, *FLAGS, cwd=tmp_path).end()
+    assert alone.code == 0, alone.err
+
+    first = machines / "host0" / "run"
+    assert_same_arrays(tmp_path / "run" / "result.npz", first / "result.npz")
+    summary = summary_of(first)
+    assert summary["node_hosts"] == list(HOSTS)
+    assert summary["hosts"] == dict.fromkeys(HOSTS, 1)
+    before, after = (sum(host["tx_bytes"] for host in hosts) for hosts in counted)
+    assert after - before > summary["bytes_between_hosts"] > 0
+    for rank, host in enumerate(HOSTS):
+        (path,) = (machines / host / "run").glob("imputed-*")
+        assert path.name == f"imputed-0000{rank}.npz"
+        assert path.stat().st_mode & 0o777 == 0o600
+        with np.load(path) as filled:
+            assert filled["samples"].shape == (20 + 10 * rank, 4)
+        if rank:
+            assert {f.name for f in (machines / host).glob("*")} == {"data", "run"}
+            assert list((machines / host / "run").iterdir()) == [path]
+    again = start("--overwrite")
+    assert again.code in REFUSED, again.err  # others do not know whose folder it is
+    assert "host1" in again.err

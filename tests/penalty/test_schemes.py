@@ -1,29 +1,32 @@
-"""What all schemes promise, the equations at their borders, and their settings."""
+"""What all schemes promise, their settings, and the first penalty of an edge."""
 
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
+from dadmm import Topology
 from dadmm.core.linalg import EPS
+from dadmm.graphs import measures
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES, equations
 from dadmm.penalty.schemes import Observation
-from tests.support.problems import quadratics
+from dadmm.problems import PPCA, LeastSquares
+from tests.support.problems import quadratics, random_graph
+from tests.support.solving import solve
 
 BY_EDGE = ("probes", "sent", "received", "anchors", "drift", "multipliers", "eta")
 
 
 def build(name, **settings):
-    """Return a scheme with a number as its first penalty."""
     return dadmm.penalty.build(name, **{"eta0": 10.0} | settings)
 
 
 @pytest.fixture(params=SCHEMES)
 def scheme(request):
-    """Return each scheme with its default settings."""
     return build(request.param)
 
 
@@ -62,13 +65,11 @@ def wander(seed, degree=3, n=80, size=4):
 
 
 def together(*nodes):
-    """Return the observations of several nodes that `wander`, in order."""
     for t, each in enumerate(zip(*nodes, strict=True), start=1):
         yield observe(each, (1.0 + t % 7, 30.0 / t) if t > 1 else None)
 
 
 def arrays(record):
-    """Return all arrays of a state or an observation."""
     fields = record if isinstance(record, dict) else vars(record)
     return [field for field in fields.values() if isinstance(field, np.ndarray)]
 
@@ -79,7 +80,6 @@ def update(scheme, state, obs):
 
 
 def follow(scheme, observations, *degrees):
-    """Return the states of a scheme, the first before iteration 1."""
     incidence = Incidence(np.array(degrees or (3,)))
     n_edges = int(incidence.degrees.sum())
     state = scheme.init(incidence, np.full(n_edges, scheme.eta0))
@@ -112,7 +112,6 @@ def test_a_scheme_depends_on_state_and_observation_only_and_is_bounded(scheme, s
 
 
 def test_nodes_together_have_the_bits_of_each_alone(scheme):
-    """Of several degrees, up to where numpy adds in pairs; one has flat objectives."""
     degrees = (1, 1, 2, 5, 5, 11, 40)
     nodes = [list(wander(k, degree, 20)) for k, degree in enumerate(degrees)]
     nodes[3] = [n | {"probes": np.full(5, n["objective"])} for n in nodes[3]]
@@ -159,7 +158,6 @@ def test_a_scheme_that_returns_no_penalties_is_refused(answer):
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, -1.0, 1e-300, -1e300])
 def test_objectives_that_are_equal_to_rounding_have_a_tau_of_zero(scale):
-    """Neither the paper's 0/0 nor a few last bits become a penalty."""
     probes = scale * np.array([1.0, 1 + 8 * EPS, 1 - 64 * EPS, 1 + 1e-13])
     both = (probes.min(keepdims=True), probes.max(keepdims=True))
 
@@ -198,3 +196,112 @@ def test_a_setting_out_of_range_is_refused(setting, values):
             build("vp_nap", **{setting: value})
     with pytest.raises(dadmm.ConfigError, match="npa"):
         build("npa")
+
+
+GRAPHS = [
+    Topology.from_edges(1, []), Topology.chain(2), Topology.complete(9),
+    Topology.star(8), Topology.ring(10), Topology.cluster(10),
+    random_graph(np.random.default_rng(3), 30),
+]  # fmt: skip
+LARGE = [random_graph(np.random.default_rng(5), 520), Topology.cluster(502)]
+
+
+@pytest.mark.parametrize("dense", [measures.MOST_DENSE, 0])
+@pytest.mark.parametrize("chunk", [measures.CHUNK, 7])
+def test_common_neighbours_are_those_of_networkx(chunk, dense, monkeypatch):
+    monkeypatch.setattr(measures, "MOST_DENSE", dense)
+    monkeypatch.setattr(measures, "CHUNK", chunk)
+    for topology in GRAPHS:
+        graph, ends = topology.to_graph(), topology.edges.tolist()
+        want = np.array([len(list(nx.common_neighbors(graph, *e))) for e in ends])
+        every = np.arange(len(ends))
+        for rows in (every, every[1::3][::-1]):  # of all, and of a rank in its order
+            found = measures.common_neighbours(topology, rows)
+            assert_array_equal(found, want[rows])
+
+
+def by_eigenvalues(topology):
+    walk = nx.to_numpy_array(topology.to_graph(), nodelist=range(len(topology)))
+    second = np.sort(np.linalg.eigvals(walk / walk.sum(1, keepdims=True)).real)[-2]
+    return 1 / math.sqrt(1 - max(second, 0.0) ** 2)
+
+
+@pytest.mark.parametrize("graph", GRAPHS[2:] + LARGE)
+def test_slowness_is_that_of_the_second_eigenvalue(graph):
+    rtol = 0.01 if graph in LARGE else 1e-9
+    assert_allclose(measures.slowness(graph), by_eigenvalues(graph), rtol=rtol)
+
+
+def test_of_more_than_5000_nodes_it_is_by_the_diameter():
+    def by_diameter(diameter):
+        return math.sqrt(1.0 + (diameter / 3.2) ** 2)
+
+    for make in (Topology.ring, Topology.chain):
+        large, small = make(6000), make(301)
+        assert measures.slowness(large) == by_diameter(large.diameter_bound)
+        near = by_diameter(small.diameter_bound)
+        assert_allclose(near, by_eigenvalues(small), rtol=0.2)
+    assert measures.slowness(Topology.star(5001)) == by_diameter(2)
+
+
+def first(problems, topology, **settings):
+    """Return the penalties of iteration 1, (E,), and which of them are guesses."""
+    kept = {}
+
+    def watch(t, run):
+        names = ("eta0", "guessed")
+        kept.update({name: run.by_edge(run.state.penalty[name]) for name in names})
+
+    given = {"max_iter": 1, "tolerance": 0, "callbacks": [watch]}
+    result = solve(problems, topology, **given | settings)
+    means = np.bincount(topology.sources, kept["eta0"]) / topology.degrees
+    assert_allclose(result.history["eta"][0], means)  # those that were used
+    return kept["eta0"], kept["guessed"]
+
+
+def test_an_edge_is_a_guess_only_if_both_ends_know_no_curvature():
+    """Nodes 0 and 1 of a chain start where they are optimal."""
+    problems, topology = quadratics(4), Topology.chain(4)
+    theta0 = np.array([problem.b for problem in problems])
+    theta0[2:] += 1.0
+
+    eta0, guessed = first(problems, topology, init=theta0)
+
+    is_first = np.array([{0, 1} == set(edge) for edge in topology.edges.tolist()])
+    assert_array_equal(guessed.astype(bool), is_first)
+    assert_array_equal(eta0 == 10.0, is_first)
+
+
+ROWS = np.random.default_rng(0).standard_normal((5, 12, 3))
+PPCAS = [PPCA(X + X[:, :1], 1) for X in ROWS]
+LINEAR = [LeastSquares(X, X[:, 0] ** 2) for X in ROWS]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("problems", "coordinates", "init"),
+    [(PPCAS, "raw", "shared"), (PPCAS, "units", "merged"), (LINEAR, "metric", None)],
+)
+def test_eta0_is_the_users_if_given_and_else_that_of_the_coordinates(
+    scheme, problems, coordinates, init
+):
+    """In chosen coordinates of the graph and curvature, in raw ones the paper's 10."""
+    given = {"scheme": scheme, "coordinates": coordinates, "init": init}
+    ring = Topology.ring(5)
+
+    assert_array_equal(first(problems, ring, eta0=0.7, **given)[0], np.full(10, 0.7))
+    eta0, _ = first(problems, ring, **given)
+    measured, guessed = first(problems, ring, **given, eta0="auto")
+    assert not guessed.any()
+    papers = coordinates == "raw" and scheme != "snap"
+    assert_array_equal(eta0, np.full(10, 10.0) if papers else measured)
+    if coordinates == "metric":  # the mean curvature is one
+        assert_allclose(eta0, np.full(10, 0.25 * measures.slowness(ring)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_relaxation_is_that_of_the_coordinates_unless_told(scheme):
+    raw = 1.6 if scheme == "snap" else 1.0
+    for given, want in (({}, (raw, 1.6, raw)), ({"relaxation": 1.2}, (1.2,) * 3)):
+        own = dadmm.penalty.build(scheme, **given)
+        assert (own.alpha, own.settled(True).alpha, own.settled(False).alpha) == want

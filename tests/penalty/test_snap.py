@@ -14,7 +14,7 @@ from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES, SNAP
 from dadmm.penalty.schemes import spectral_ratio
 from dadmm.problems import PPCA
-from tests.support import reference_snap
+from tests.support import reference
 from tests.support.problems import quadratics, samples
 from tests.support.solving import solve
 
@@ -59,7 +59,6 @@ def follow(scheme, anchors, multipliers):
 def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
     budget, seed, first, scale
 ):
-    """Equations (10) and (11), for sequences that no run has, from any multipliers."""
     budget0, decay, trigger = budget
     scheme = SNAP(budget0=budget0, budget_decay=decay, budget_trigger=trigger)
     z, y = scale * wander(seed)
@@ -67,10 +66,10 @@ def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
     found = follow(scheme, z, y)
 
     for e in range(z.shape[1]):
-        edge = reference_snap.start(2.0, budget0)
+        edge = reference.start_edge(2.0, budget0)
         for k in range(1, len(z)):
             now, old = (z[k, e], y[k, e]), (z[k - 1, e], y[k - 1, e])
-            reference_snap.update(edge, *now, *old, *budget)
+            reference.adapt_edge(edge, *now, *old, *budget)
             for name in KEYS:
                 assert_allclose(found[name][k, e], edge[name], 1e-9, 1e-300)
     assert np.all(found["spent"] <= found["budget"] * (1 + 1e-15))
@@ -82,7 +81,6 @@ def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
 def test_noise_has_no_spectral_ratio(size):
-    """Unless only one of the two changes is noise; then the ratio may be extreme."""
     whole, quiet, loud = (np.full(1, size * x) for x in (1.0, 0.5e-13, 2e-13))
 
     assert np.isnan(spectral_ratio(quiet, quiet, whole, whole))

@@ -11,14 +11,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.data import datasets
 from dadmm.data.encoding import Rows
 from dadmm.data.patterns import remove_entries
-from dadmm.problems import (
-    PPCA,
-    PROBLEMS,
-    IncompletePPCA,
-    Smooth,
-    StructureFromMotion,
-    builder,
-)
+from dadmm.problems import PPCA, PROBLEMS, Smooth, StructureFromMotion, builder
 from dadmm.testing import check_problem
 from tests.support.problems import Quadratic, Varying
 
@@ -26,12 +19,12 @@ SAMPLES = datasets.synthetic(40, 5, 2)[0]
 TRACKS = datasets.turntable(5, 8)[0]
 X, Y = datasets.regression(30, 3)[:2]
 SQUARES = PROBLEMS["least_squares"]
-COUPLED = np.array([[2.0, 0.5, 0.3], [0.5, 1.0, -0.4], [0.3, -0.4, 1.5]])
 
 
 class Bowl(Quadratic):
     def __init__(self):
-        super().__init__(COUPLED, np.array([1.0, -2.0, 0.5]))
+        coupled = np.array([[2.0, 0.5, 0.3], [0.5, 1.0, -0.4], [0.3, -0.4, 1.5]])
+        super().__init__(coupled, np.array([1.0, -2.0, 0.5]))
 
 
 class Sweep(Bowl):
@@ -135,14 +128,6 @@ def later(problem, value, thetas):
     return value(thetas) + (problem.calls == 3)
 
 
-def all_at_once(problem, theta, stats, centre, weight):
-    """Return a sweep whose parts see the old values of all others."""
-    new = theta.copy()
-    for k in range(3):
-        problem.move(k, new, theta, centre, weight)
-    return new
-
-
 def shrink_twice(step, x, s, centre, weight):
     """Return a step of x^2 + 0.1 |x|, with twice its absolute values."""
     aim = weight * centre / (2.0 + weight)
@@ -190,6 +175,13 @@ def on_rows(**members):
 def without_scales(problem, theta, stats, centre, weight):
     gram = problem.design.T @ problem.design + weight * np.eye(4)
     return np.linalg.solve(gram, problem.design.T @ problem.y + weight * centre)
+
+
+def all_at_once(problem, theta, stats, centre, weight):
+    new = theta.copy()
+    for k in range(3):  # each part sees the old values of all others
+        problem.move(k, new, theta, centre, weight)
+    return new
 
 
 def unlike(problem, k, new, seen, centre, weight):
@@ -314,7 +306,7 @@ CALLS = [
       for kind, word, given, *named in LINEAR),
     *SMOOTH,
     *((word, partial(kind, x, 1)) for word, x in BAD_SAMPLES
-      for kind in (PPCA, IncompletePPCA)),
+      for kind in (PPCA, problems.IncompletePPCA)),
     *(("rows", partial(StructureFromMotion, np.ones(s))) for s in ((3, 5), 4, (0, 5))),
     ("start", partial(StructureFromMotion, np.ones((4, 6)), start="middle")),
 ]  # fmt: skip

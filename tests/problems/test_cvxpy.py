@@ -87,10 +87,8 @@ def test_other_variables_are_private_and_a_constraint_of_one_node_holds_for_all(
     best = lsq_linear(rows, targets, (least, np.inf), tol=1e-12).x
     parts = [found.parts(i) for i in range(NODES)]
     assert parts[0].w.min() >= -1e-8
-    for i, part in enumerate(parts):
-        assert_allclose(
-            np.append(part.w, part.offset), best[[*range(D), D + i]], atol=2e-3
-        )
+    for part, offset in zip(parts, best[D:], strict=True):
+        assert_allclose([*part.w, part.offset], [*best[:D], offset], atol=2e-3)
 
 
 def test_a_node_alone_may_be_unbounded():

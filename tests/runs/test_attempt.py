@@ -10,7 +10,7 @@ from dadmm.runs import attempt
 from dadmm.runs.attempt import Progress, read_progress, write_failure
 from dadmm.runs.config import CommandLine, RunConfig
 from dadmm.runs.folder import FAILURE, RunFolder
-from tests.support.run_folders import write_checkpoint
+from tests.support.runs import write_checkpoint
 
 WANTED = {"problem": "ppca", "topology": "ring", "max_iter": 100, "seed": 0}
 NEW = ["--out", "x"]

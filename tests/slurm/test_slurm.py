@@ -1,31 +1,44 @@
 """Batch jobs under a real Slurm: two nodes, arrays, time limits, cancelled jobs.
 
-Without Slurm these tests are skipped, unless the variable CI is set: then they try to
-install it.
+The Slurm is in a folder of its own. It needs Debian's slurm-wlm and munge, but not
+root. Without Slurm these tests are skipped, unless the variable CI is set: then they
+try to install it.
 """
 
 import contextlib
 import csv
+import ctypes
 import os
+import pwd
 import re
+import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from launch.mpi import version_text
-from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
 from tests.support.runs import SINCE_RESUME, assert_same_arrays
 
 pytestmark = pytest.mark.slow
 
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+TEMPLATE = Path(__file__).with_name("slurm.conf")
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # where the daemons are
+USER = pwd.getpwuid(os.geteuid()).pw_name  # whatever the variables say
+END_WITH_PARENT = (1, signal.SIGTERM)  # even if the tests are killed
 SCRIPT = ROOT / "launch" / "slurm.sbatch"
-PATIENCE = 120  # seconds to wait for a job, which takes a few
+PATIENCE = 120  # seconds to wait for a daemon or a job, which takes a few
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
 # 0.25 s per iteration; four nodes need 207 of them, twenty 363
 SLOW = ["--problem", "tests.slurm.slow:SlowPPCA"]
@@ -34,18 +47,121 @@ NOWHERE = {"DADMM_HOME": "/nowhere"}
 TWENTY = [*SLOW, "--tolerance", "3e-2"]
 
 
-class Slurm:
-    """The cluster of the tests, with a folder from which jobs are submitted."""
+class SlurmError(Exception):
+    pass
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.slow = folder / "slow"  # SlowPPCA is slow while it exists
+
+def obstacle() -> str:
+    """Return why this machine has no Slurm, or ""."""
+    lacking = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+    return f"Slurm is not installed: no {', '.join(lacking)}" if lacking else ""
+
+
+def install() -> None:
+    """Install Slurm with apt-get, as root on Debian or Ubuntu."""
+    if os.geteuid() or not shutil.which("apt-get"):
+        raise SlurmError(f"{obstacle()}, and only root with apt-get can install it")
+    # RUNLEVEL=1 keeps the packages from starting services of their own
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    options = ["-q", "-y", "--no-install-recommends"]
+    for words in (["update", "-q"], ["install", *options, *PACKAGES]):
+        command = ["timeout", "-k", "5", "180", "apt-get", *words]
+        if subprocess.run(command, env=quiet, capture_output=True).returncode:
+            raise SlurmError(f"apt-get {words[0]} failed")
+
+
+class Slurm:
+    """A Slurm from `start` to `close`, all of it in ``home``, and its user.
+
+    Jobs are submitted from ``folder``; they are slow while the file ``slow`` exists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.slow = folder, folder / "slow"
         self.slow.touch()
+        self.home = Path(tempfile.mkdtemp(prefix="dadmm-slurm-"))
+        self.conf = str(self.home / "slurm.conf")
+        self._daemons: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        self.home.chmod(0o755)  # munge requires that its socket can be reached
+        with contextlib.ExitStack() as stack:
+            servers = [socket.create_server(("", 0)) for _ in range(3)]
+            ports = [stack.enter_context(each).getsockname()[1] for each in servers]
+        text = TEMPLATE.read_text().format(
+            folder=self.home, host=socket.gethostname().partition(".")[0], user=USER,
+            cpus=32, ports=ports,
+            first_job=1 + secrets.randbelow(60_000_000),  # Slurm's own limit is 67
+        )  # fmt: skip
+        Path(self.conf).write_text(text)
+        for name in ("state", "spool.n1", "spool.n2"):
+            (self.home / name).mkdir()
+        key = self.home / "munge.key"
+        key.touch(0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        names = ("key", "log", "pid", "seed")
+        options = [f"--{name}-file={self.home}/munge.{name}" for name in names]
+        socket_path = self.home / "munge.socket"
+        self._daemon("munged", "--foreground", "--force", *options, f"-S{socket_path}")
+        self._comes_up(socket_path.exists, "munged has no socket")
+        self._daemon("slurmctld", "-D")
+        for node in ("n1", "n2"):
+            self._daemon("slurmd", "-D", "-N", node)
+        states = ("sinfo", "-h", "-N", "-o", "%T")
+        ready = lambda: {*self.call(*states).stdout.split()} == {"idle"}  # noqa: E731
+        self._comes_up(ready, "nodes are not idle")
+
+    def _daemon(self, name: str, *options: str) -> None:
+        program = str(shutil.which(name, path=PATH))
+        own = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        own |= {"PATH": PATH, "SLURM_CONF": self.conf}
+        with open(self.home / f"{name}.out", "ab") as log:
+            self._daemons.append(subprocess.Popen(
+                [program, *options], env=own, start_new_session=True,
+                preexec_fn=partial(ctypes.CDLL(None).prctl, *END_WITH_PARENT),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            ))  # fmt: skip
+
+    def _comes_up(self, condition, otherwise: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            dead = [daemon for daemon in self._daemons if daemon.poll() is not None]
+            if dead or time.monotonic() > end:
+                raise SlurmError(f"{otherwise}: {self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self, lines: int = 5) -> str:
+        files = [*self.home.glob("*.log"), *self.home.glob("*.out")]
+        tails = [(f.name, f.read_text().splitlines()[-lines:]) for f in sorted(files)]
+        return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
+
+    def processes(self, *marks: str) -> list[int]:
+        """Return all processes of jobs and daemons of this Slurm, with these marks."""
+        wanted = {mark.encode() for mark in (f"SLURM_CONF={self.conf}", *marks)}
+        found = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+        found = [number for number in found if wanted <= {*strings(number, "environ")}]
+        return [number for number in found if number != os.getpid()]
+
+    def close(self) -> None:
+        if len(self._daemons) > 1 and self._daemons[1].poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.call("scancel", "--user", USER)
+                limit = time.monotonic() + 15
+                while self.call("squeue", "-h").stdout and time.monotonic() < limit:
+                    time.sleep(0.1)
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(5)
+        for process in self.processes():  # of jobs, or a daemon that did not end
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def call(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a user of the tests' environment."""
-        own = {k: self.cluster.variables[k] for k in ("PATH", "SLURM_CONF")}
-        own |= {"DADMM_ENVIRONMENT": sys.prefix, "DADMM_TEST_SLOW": str(self.slow)}
+        own = {"PATH": PATH, "SLURM_CONF": self.conf, "DADMM_ENVIRONMENT": sys.prefix}
+        own["DADMM_TEST_SLOW"] = str(self.slow)
         return subprocess.run(
             [*map(str, command)], cwd=self.folder, env=variables(**own | more),
             capture_output=True, text=True, timeout=PATIENCE,
@@ -68,7 +184,7 @@ class Slurm:
         end = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > end:
-                facts, logs = self.facts(job), self.cluster.logs()
+                facts, logs = self.facts(job), self.logs()
                 pytest.fail(f"waited in vain: {facts}\n{self.said(job)}\n{logs}")
             time.sleep(0.1)
 
@@ -79,10 +195,6 @@ class Slurm:
         found = facts["JobState"], facts["ExitCode"] if code else ""
         assert found == (state, code), self.said(job)
         return self.said(job)
-
-    def processes(self, job: str) -> list[int]:
-        mark = f"SLURM_JOB_ID={job}".encode()
-        return [p for p in self.cluster.processes() if mark in strings(p, "environ")]
 
 
 def strings(process: int, kind: str) -> list[bytes]:
@@ -104,12 +216,12 @@ def slurm(tmp_path_factory):
         try:
             if obstacle():
                 install()
-            cluster = Cluster()
-            stack.callback(cluster.close)
-            cluster.start()
+            slurm = Slurm(tmp_path_factory.mktemp("slurm"))
+            stack.callback(slurm.close)
+            slurm.start()
         except SlurmError as error:
             pytest.skip(str(error))
-        yield Slurm(cluster, tmp_path_factory.mktemp("slurm"))
+        yield slurm
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,7 +263,7 @@ def test_ranks_span_both_nodes(slurm, expected, launcher):
     job = slurm.submit("-N2", "-n", 6, job=words, DADMM_LAUNCHER=launcher)
     last = slurm.end(job).splitlines()[-1]
     assert f"after 20 iterations; results in {out}" in last
-    second = (slurm.cluster.folder / "slurmd.n2.log").read_text()
+    second = (slurm.home / "slurmd.n2.log").read_text()
     assert f"StepId={job}." in second
     assert_same_arrays(slurm.folder / out / "result.npz", expected(6, *arguments))
 
@@ -186,7 +298,7 @@ def test_a_cancelled_job_leaves_no_process(slurm):
     slurm.until(lambda: len(list(parts.glob("history-*"))) == 4, job)
     slurm.call("scancel", job)
     slurm.end(job, "CANCELLED", "")
-    slurm.until(lambda: not slurm.processes(job), job)
+    slurm.until(lambda: not slurm.processes(f"SLURM_JOB_ID={job}"), job)
 
 
 def test_what_is_wrong_is_one_line_before_ranks_start(slurm):
@@ -205,7 +317,7 @@ def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
     saved = run / "checkpoints/00000005"
     slurm.until(lambda: len(list(saved.glob("node-*.npz"))) == 4, job)
     python = os.path.join(sys.prefix, "bin", "python").encode()
-    for process in slurm.processes(job):
+    for process in slurm.processes(f"SLURM_JOB_ID={job}"):
         words = strings(process, "cmdline")
         if words[0] == python and b"dadmm.run" in words:
             os.kill(process, signal.SIGKILL)

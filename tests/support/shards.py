@@ -4,6 +4,7 @@ import numpy as np
 
 from dadmm import Topology
 from dadmm.comm.tree import TreeReduction
+from dadmm.data.patterns import remove_entries
 from dadmm.problems import PPCA, metrics
 
 D, M, NODES = 6, 2, 5
@@ -11,7 +12,6 @@ GRAPH = Topology.ring(NODES)
 
 
 def shards(seed=0, width=D, rows=12, decay=2.0):
-    """Return rows of unlike nodes, with gaps between all variances."""
     rng = np.random.default_rng(seed)
     scale = decay ** -np.arange(width)
     shift = rng.standard_normal((NODES, 1, width))
@@ -19,7 +19,6 @@ def shards(seed=0, width=D, rows=12, decay=2.0):
 
 
 def built(blocks, n_components=M, **settings):
-    """Return a problem for each block of rows."""
     return [PPCA(own, n_components, **settings) for own in blocks]
 
 
@@ -43,3 +42,13 @@ def total_of(graph):
         return tree.reduce(dict(enumerate(rows)), merge, finish)
 
     return total, tree
+
+
+WIDE = np.vstack(list(shards(width=30, decay=1.2)))
+RAW = {"init": "shared", "coordinates": "raw", "max_iter": 3000}
+PPCAS = {  # runs of each kind: the rows of all nodes, and settings
+    "raw": (shards(rows=40), RAW),
+    "units": (shards(width=10, rows=40), {"init": "shared"}),
+    "merged": (shards(width=30, rows=8, decay=1.2), {}),
+    "gaps": (np.array_split(remove_entries(WIDE, 0.1, 0), NODES), {}),
+}

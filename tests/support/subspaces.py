@@ -9,8 +9,6 @@ from benchmarks.shared.pooled import LONG, rotate
 
 
 class Axes(NamedTuple):
-    """The principal axes of rows (n, D)."""
-
     variances: np.ndarray  # (D,) largest first
     axes: np.ndarray  # (D, D), columns
 
@@ -35,7 +33,6 @@ def principal_axes(X: np.ndarray, zero_mean: bool = False) -> Axes:
 
 
 def largest_angle(W: np.ndarray, axes: np.ndarray) -> float:
-    """Return the largest angle between the columns of W and orthonormal axes."""
     W, axes = W / np.linalg.norm(W, axis=0), axes.astype(float)
     return float(np.degrees(subspace_angles(W, axes).max()))
 
@@ -43,11 +40,7 @@ def largest_angle(W: np.ndarray, axes: np.ndarray) -> float:
 def expected_objective(
     X: np.ndarray, W: np.ndarray, mu: np.ndarray, a: float
 ) -> tuple[float, float]:
-    """Return the expected complete-data negative log likelihood of rows, and its size.
-
-    The posterior is that at the same W, mu and a. The size is the sum of the absolute
-    terms.
-    """
+    """Return the expected complete-data -log likelihood, and the sum of |terms|."""
     X, W, mu, a = (np.asarray(part, LONG) for part in (X, W, mu, a))
     (n, D), M = X.shape, W.shape[1]
     lengths, V = rotate(np.vstack([W, np.eye(M, dtype=LONG) / np.sqrt(a)]))

@@ -16,7 +16,6 @@ from dadmm.run import main
 
 
 def run(arguments: list[str]) -> tuple[int, str, str]:
-    """Return the exit code, stdout and stderr of one job on this rank."""
     out, err, before = io.StringIO(), io.StringIO(), sys.stdout
     sys.stdout = out  # ranks other than 0 replace it
     try:

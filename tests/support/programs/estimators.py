@@ -33,7 +33,6 @@ def own(rows: np.ndarray) -> np.ndarray:
 
 
 def compare(estimator, *given) -> None:
-    """Fit over MPI and in this process, and assert that all bits agree."""
     estimator.set_params(tolerance=3e-3)
     over = clone(estimator).set_params(comm=COMM).fit(*map(own, given))
     n_nodes = estimator.n_nodes or COMM.size
@@ -107,14 +106,12 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
 
 
 def check_a_warm_start_needs_few_iterations() -> None:
-    """Each rank begins with its own parameters and multipliers."""
     found = Ridge(comm=COMM, warm_start=True).fit(own(X), own(Y))
     first = found.n_iter_
     assert found.fit(own(X), own(Y)).n_iter_ < first / 2
 
 
 def check_any_communicator_serves() -> None:
-    """Two pairs of ranks fit two models at the same time."""
     pair = COMM.Split(COMM.rank % 2, key=-COMM.rank)
     half = slice(21) if pair.rank == 0 else slice(21, 42)
     found = Ridge(comm=pair).fit(X[half], Y[half])

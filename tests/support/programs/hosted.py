@@ -71,7 +71,6 @@ def problems(kind: str) -> list[Any]:
 
 
 def cases() -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield problems, graph and settings of each run."""
     graphs = cycle(topology.build(name, NODES) for name in GRAPHS)
     for scheme, coupling in product(SCHEMES, COUPLINGS):
         # a symmetric scheme makes the same run with both couplings
@@ -116,7 +115,6 @@ def cases() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
-    """Assert that two results are the same, but for seconds."""
     assert ours.ending.summary() == alone.ending.summary()
     assert len(ours.history) == ours.iterations
     for mine, other in zip(facts(ours), facts(alone), strict=True):
@@ -137,7 +135,6 @@ def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
 
 
 def facts(result: dadmm.Result) -> list[Any]:
-    """Return what a result states, but for its history and traffic."""
     names = ("iterations", "reason", "status", "coordinates", "theta", "eta",
              "objectives", "solution", "objective")  # fmt: skip
     found = [getattr(result, name) for name in names]
@@ -152,7 +149,6 @@ def facts(result: dadmm.Result) -> list[Any]:
 
 
 def check_wire(result: dadmm.Result) -> None:
-    """Look at the bytes that ranks sent to each other."""
     wire, whole = result.traffic.wire, result.traffic
     assert len(np.unique(wire[:, :2], axis=0)) == len(wire)
     assert wire[:, 3].sum() <= whole.bytes

@@ -28,7 +28,6 @@ OWN, RING = PROBLEMS[RANK], Topology.ring(SIZE)
 
 
 def same_everywhere(value: object) -> bool:
-    """Return whether all ranks hold the same value."""
     return len(set(COMM.allgather(value))) == 1
 
 
@@ -58,7 +57,6 @@ def refused(kind, culprit, *call, begins="", **settings) -> None:
 
 
 def check_mistakes_are_told_on_every_rank() -> None:
-    """And the communicator can be used afterwards."""
     samples = np.random.default_rng(0).standard_normal((9, 7 if RANK == 2 else 6))
     wider = dadmm.problems.PPCA(samples, 2)
     line = dadmm.problems.LeastSquares(samples[:, :3], samples[:, 3])  # has set-up sums
@@ -84,7 +82,6 @@ def check_mistakes_are_told_on_every_rank() -> None:
 
 
 def check_ranks_that_do_not_belong_together_are_told() -> None:
-    """Instead of waiting for ever, or of solving something that nobody asked for."""
     odd = RANK == 2
     for name, value, usual, culprit in (
         ("scheme", "nap", "snap", "scheme"),

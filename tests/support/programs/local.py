@@ -13,8 +13,6 @@ from launch.console import run_command
 
 
 class Runtime(mpi.Runtime):
-    """A runtime whose ranks may be another program."""
-
     def run_command(self, arguments: list[str]) -> list[str]:
         program = os.environ.get("DADMM_LOCAL_RANK")
         usual = super().run_command(arguments)

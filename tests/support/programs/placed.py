@@ -45,7 +45,6 @@ CASES = (  # with the most iterations, and the iteration after which to resume
 
 
 def write_files() -> None:
-    """Write tables with a column of text, rows with gaps, and placements."""
     X, y, _ = datasets.regression(90, 3, seed=4)
     towns = ("Ulm", "Bonn", "Kiel")
     lines = [f"{a!r},{b!r},{towns[k % 3]},{v!r}\n"
@@ -96,7 +95,6 @@ def compare(one: str, other: str) -> None:
 
 
 def check(step: int) -> list[int]:
-    """Return the number of runs that agree, and of those that were resumed."""
     done = [0, 0]
     for k, (words, last, at) in enumerate(CASES):
         words, most = f"{words} --nodes {NODES}", f"--max-iter {last}"

@@ -99,8 +99,6 @@ class Comm:
 
 
 class Library:
-    """What `dadmm.comm` may use of mpi4py.MPI."""
-
     COMM_WORLD = Comm(MPI.COMM_WORLD, [])
 
     def __getattr__(self, name: str) -> Any:
@@ -110,7 +108,6 @@ class Library:
 
 
 def start_all(requests: list[Any]) -> None:
-    """Start persistent requests, and record those that send."""
     for request in requests:
         if isinstance(request, Request):
             request.record()
@@ -137,7 +134,6 @@ def rows(n: int, width: int, seed: int) -> list[np.ndarray]:
 
 
 def cases(world: Comm) -> Iterator[tuple[str, list[np.ndarray], Callable[[], Any]]]:
-    """Yield names, rows of all ranks that must stay, and what is done with them."""
     tall, wide, table = rows(9, 4, 1), rows(5, 8, 2), rows(10, 4, 3)
     holes = np.random.default_rng(4).random((SIZE, 9, 4)) < 0.1
     holed = [np.where(own, np.nan, x) for own, x in zip(holes, tall, strict=True)]
@@ -238,7 +234,6 @@ def entries(blocks: list[np.ndarray]) -> np.ndarray:
 
 
 def summaries(blocks: list[np.ndarray]) -> np.ndarray:
-    """Return exact summaries of a node's rows."""
     found = [np.empty(0)]
     for own in blocks:
         if not np.isnan(own).any():

@@ -76,7 +76,7 @@ class Given(Checkpoints):
         self.start, self.given, self.found = start, given, {}
 
     def open(self, *arguments):
-        """Read nothing."""
+        pass
 
     def state(self, nodes):
         return self.given and State.join([self.given[i] for i in nodes.tolist()])
@@ -110,7 +110,6 @@ def alone(problems, graph, schedule, losses, settings):
 
 
 def check(seed: int, opening: bool) -> None:
-    """Run, lose some, and say what became of the rest."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, SIZE) if seed % 2 else Topology.ring(SIZE)
     schedule = Schedule.matchings(graph) if rng.random() < 0.3 else None
@@ -151,8 +150,6 @@ def check(seed: int, opening: bool) -> None:
 
 
 class Dying(MetricKind):
-    """A review in which a process ends, after some of its messages are sent."""
-
     def verdict(self, t, run):
         self.mean(run)
         die()
@@ -184,7 +181,6 @@ def check_bound(kind: str, *times: str) -> None:
 
 
 def check_tree() -> None:
-    """Lose the last rank during a reduction; print the order of the others."""
     COMM.Set_errhandler(MPI.ERRORS_RETURN)
     graph, whole = Topology.ring(SIZE), True
     if RANK == SIZE - 1:
