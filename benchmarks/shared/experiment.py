@@ -89,7 +89,7 @@ class Case:
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
-    return Case(**{f.name: int(row[f.name]) if f.type == "int" else row[f.name]
+    return Case(**{f.name: int(row[f.name]) if f.type is int else row[f.name]
                    for f in fields(Case)})  # fmt: skip
 
 
