@@ -464,7 +464,7 @@ def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
-    if files.kind(folder / "summary.json") == "none":
+    if not files.exists(folder / "summary.json"):
         return
     from dadmm.runs.stored import StoredRun
 
