@@ -315,12 +315,12 @@ class Job:
         with suppress(OutputError):
             there = RunFolder.open(self.folder.path).run
         if there != earlier:
-            check_unseen(self.config, self.folder.path, self.graph.n_nodes)
+            check_unseen(self.config, self.folder.path)
 
     def _reopen(self) -> None:
         if self.world.rank == 0:
             n_nodes, start = self.graph.n_nodes, self.checkpoints.start
-            n_rows = n_nodes if self.config.records(n_nodes) else 0
+            n_rows = n_nodes if self.config.record else 0
             step = self._stride.step(start)
             self.folder.resume(start, n_rows, self._n_edges, self._observe, step)
 
@@ -334,8 +334,8 @@ class Job:
             self.folder.write_ranks(self._processes, self.world.hosts)
         seen = (path / PARTS).is_dir()
         if not seen:
-            check_unseen(config, path, graph.n_nodes)
-        keys = [(i,) for i in nodes] if config.records(graph.n_nodes) else []
+            check_unseen(config, path)
+        keys = [(i,) for i in nodes] if config.record else []
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
@@ -445,10 +445,10 @@ def _checksum(rows: Rows) -> str:
     return identity.of_data(chain(arrays, (a for a in (y, weight) if a is not None)))
 
 
-def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
+def check_unseen(config: RunConfig, folder: Path) -> None:
     """Raise if a rank without the folder would write there more than imputed rows."""
     needed = {
-        "--no-record": config.records(n_nodes),
+        "--no-record": config.record,
         "--no-record-edges": config.record_edges,
         "--no-checkpoint": config.checkpoint,
         "--on-failure abort": config.on_failure != "abort",
