@@ -222,21 +222,19 @@ class Job:
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn()
-        gaps = any(their["gappy"] for their in everyone)
-        self.targets = setup.find_targets(self, gaps)
+        self.targets = setup.find_targets(self, everyone)
 
     def _is_gappy(self) -> bool:
         return any(isinstance(own, IncompletePPCA) for own in self.problems.values())
 
     def _warn(self) -> None:
         """Print what summaries reveal."""
-        kind, rows, few, what = self.plan.kind, self.data.rows, 0, "parameters"
+        kind, few, what = self.plan.kind, 0, "the principal axes that are merged"
         if kind in SUMMARIES and (kind is not Kind.UNITS or self.plan.bound_angle):
-            for i, problem in self.problems.items():
-                size = problem.layout.size
-                if kind is not Kind.METRIC:
-                    size, what = n_axes(problem), "the principal axes that are merged"
-                few += rows[i].X.shape[0] <= size
+            what = "parameters" if kind is Kind.METRIC else what
+            for i, own in self.problems.items():
+                size = own.layout.size if kind is Kind.METRIC else n_axes(own)
+                few += self.data.rows[i].X.shape[0] <= size
             few = int(self.world.gather(np.array([[few]])).sum())
         if few:
             print_out(
@@ -319,8 +317,8 @@ class Job:
 
     def _reopen(self) -> None:
         if self.world.rank == 0:
-            n_nodes, start = self.graph.n_nodes, self.checkpoints.start
-            n_rows = n_nodes if self.config.record else 0
+            start = self.checkpoints.start
+            n_rows = len(self.graph) if self.config.record else 0
             step = self._stride.step(start)
             self.folder.resume(start, n_rows, self._n_edges, self._observe, step)
 
@@ -393,8 +391,7 @@ class Job:
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
         everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
         self.machines = [their["host"] for their in everyone]
-        gaps = any(their["gappy"] for their in everyone)
-        self.targets = setup.find_targets(self, gaps)
+        self.targets = setup.find_targets(self, everyone)
 
     def write_results(self) -> None:
         from dadmm.cli import results  # not needed before the end
