@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from dadmm.core import classes
@@ -40,6 +41,7 @@ class Arguments(NamedTuple):
         return name in self.defaults or name in self.required
 
 
+@cache
 def arguments(kind: type[Any]) -> Arguments:
     """Return the arguments of a class's constructor, without the rows."""
     own = kind.__init__ is not object.__init__
