@@ -80,6 +80,7 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
     lock.lock(first=True)
     refused(capsys, *RUN, main=sweep.main)
     lock.release()
+    assert "--at-most" in refused(capsys, *RUN, "--at-most", "0", main=sweep.main)
     assert sweep.main([*RUN, "--at-most", "2"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert "4 not converged" in said[-1]
