@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,9 +29,7 @@ NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
 MOST_BYTES = 2**30  # of a model file
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
-PLAIN = schema.any_of(
-    schema.NULL, schema.FLAG, schema.TEXT, schema.number("finite", math.isfinite)
-)
+PLAIN = schema.any_of(schema.NULL, schema.FLAG, schema.TEXT, schema.REAL)
 FIELDS: dict[str, schema.Kind] = {  # of a model file
     "format": schema.choice((FORMAT,)),
     "version": schema.INTEGER.also(
@@ -321,7 +318,7 @@ def load_model(
             f"cannot find {file}; give a model file, or the folder of a finished run "
             "of a problem that has a model"
         )
-    content = parse(file, json.loads, "JSON", MOST_BYTES)
+    content = parse(file, json.loads, MOST_BYTES)
     try:
         model = _decoded(content)
     except DadmmError as error:
