@@ -31,7 +31,6 @@ BLOCK = 50_000  # rows that are encoded and predicted at once
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Predict the rows of a command line and return its exit code."""
     parser = Parser("predict", "Predict new rows by the model of a run.")
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run, or a model.json")

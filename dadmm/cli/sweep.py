@@ -57,7 +57,6 @@ GRID.toml, for 12 runs:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sweep, or write its table; return the exit code."""
     how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
     parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
     add = parser.add_argument
@@ -110,7 +109,6 @@ class Sweep:
         self._job = f"dadmm-{hashlib.sha256(path).hexdigest()[:8]}"  # in Slurm
 
     def file(self, number: int) -> Path:
-        """Return the file with the settings of a run."""
         return self.folder / TASKS / f"{number}.toml"
 
     def plan(self, file: str, ranks: int | None) -> None:
@@ -258,7 +256,6 @@ class Sweep:
             return list(pool.map(self._run_task, tasks))
 
     def _run_task(self, name: str) -> int:
-        """Run a task to its end; return its exit code."""
         folder, of = self.folder / name, len(self._left)
         words = ["--config", str(self.file(self._left[name])), *self.trust]
         given = RunConfig.from_argv(words)

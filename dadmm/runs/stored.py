@@ -107,7 +107,6 @@ def read_summary(file: Path) -> Table:
 
 
 def read_config(folder: Path) -> RunConfig:
-    """Return the settings of the run in a folder."""
     file = folder / "config.toml"
     table = RunConfig.from_toml(file)
     try:
@@ -154,7 +153,6 @@ class StoredRun:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The settings of the run."""
         found, count = read_config(self.folder), self.entry("n_nodes")
         if found.nodes != count and not self.summary.get("lost_nodes"):
             why = f"is of a run of {found.nodes} nodes, but summary.json in the same "
@@ -163,7 +161,6 @@ class StoredRun:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The arrays in result.npz."""
         return documents.read_arrays(self.folder / "result.npz")
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
@@ -397,7 +394,6 @@ class GoingRun(StoredRun):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Nothing: results are written at the end."""
         return {}
 
     @cached_property
