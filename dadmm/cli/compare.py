@@ -254,7 +254,7 @@ class Comparison(job.Job):
                 return {"ended": f"no {cell.method.tuned} found", "tuned": ""}
             tuned = f"{cell.method.tuned}={best:.4g}"
         watch = self._run(cell, best, self.config.max_iter)
-        over_tree = getattr(cell.method.make, "uses_tree", False)
+        over_tree = getattr(cell.method.make, "width", 1) == 0
         found = watch.measure(self.graph, self.networks, self.given.work, over_tree)
         about = {"coordinates": self.plan.name, "known": self._known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
