@@ -71,7 +71,7 @@ def pbs(variables: Mapping[str, str]) -> Allocation:
     file = variables.get("PBS_NODEFILE", "")
     hosts: list[str] = []
     with contextlib.suppress(DadmmError):
-        hosts = parse(file, str.split)
+        hosts = parse(file, str.split, "text")
     if not hosts:
         raise UsageError("not inside a PBS job: PBS_NODEFILE names no file with hosts")
     cores = int(variables.get("NCPUS", "0")) or None

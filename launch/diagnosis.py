@@ -134,7 +134,7 @@ def cause(
 def read_ranks(folder: Path | None) -> Ranks:
     """Return rank, nodes, host and pid of each rank of a run, or []."""
     with suppress(DadmmError):
-        text = parse(Path(folder or "", "ranks.csv"), str.splitlines)
+        text = parse(Path(folder or "", "ranks.csv"), str.splitlines, "CSV")
         rows = list(csv.DictReader(text))
         return rows if folder and all(row.get("host") for row in rows) else []
     return []

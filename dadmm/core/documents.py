@@ -45,7 +45,10 @@ def check_regular(path: str | Path) -> os.stat_result:
 
 @contextmanager
 def reading(
-    path: Path, error: type[DadmmError] = ConfigError, advice: str = "check the path"
+    path: Path,
+    error: type[DadmmError] = ConfigError,
+    advice: str = "check the path",
+    what: str = "",  # that it should be, by default a file of its suffix
 ) -> Iterator[None]:
     """Raise what a reader of a file raises as one sentence, which names the file."""
     try:
@@ -57,7 +60,7 @@ def reading(
         raise error(f"{path}: {known}") from None
     except Exception as other:  # parsers raise many types on a broken file
         reason = str(other).partition("\n")[0].partition(";")[0].rstrip(".")
-        said = f"{path} is not a valid {path.suffix or 'text'} file: {reason}"
+        said = f"{path} is not {what or f'a valid {path.suffix} file'}: {reason}"
         if isinstance(other, OSError) and other.errno is not None:
             said = f"cannot read {path}: {other.strerror}; {advice}"
         elif isinstance(other, MemoryError):
@@ -65,10 +68,12 @@ def reading(
         raise error(said) from None
 
 
-def parse(path: str | Path, parser: Callable[[str], T], most: int = MOST_TEXT) -> T:
+def parse(
+    path: str | Path, parser: Callable[[str], T], language: str, most: int = MOST_TEXT
+) -> T:
     """Return what a parser makes of a text file of at most ``most`` bytes."""
     file = Path(path)
-    with reading(file):
+    with reading(file, what=f"valid {language}"):
         if (size := file.stat().st_size) > most:
             reason = f"it has {size} bytes, and at most {most} are allowed"
             raise OSError(errno.EFBIG, reason)
@@ -83,7 +88,7 @@ def read_toml(path: str | Path) -> Table:
             raise ValueError("a key has too many parts")
         return tomllib.loads(text)
 
-    return parse(path, loads, MOST_TOML)
+    return parse(path, loads, "TOML", MOST_TOML)
 
 
 def toml_value(value: object) -> str:

@@ -318,7 +318,7 @@ def load_model(
             f"cannot find {file}; give a model file, or the folder of a finished run "
             "of a problem that has a model"
         )
-    content = parse(file, json.loads, MOST_BYTES)
+    content = parse(file, json.loads, "JSON", MOST_BYTES)
     try:
         model = _decoded(content)
     except DadmmError as error:

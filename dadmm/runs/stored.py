@@ -92,7 +92,7 @@ Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
 
 def read_summary(file: Path) -> Table:
     """Return the contents of a summary.json, after a check of its entries."""
-    found: Table = documents.parse(file, json.loads)
+    found: Table = documents.parse(file, json.loads, "JSON")
     OBJECT.check(f"{file} is not the summary of a run: it", found)
     for kind, names in ENTRIES:
         for name in names.split():

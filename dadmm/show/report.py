@@ -108,14 +108,14 @@ def _exists(out: Path) -> bool:
 
 def read_comparison(folder: Path) -> tuple[str, list[list[str]], list[Row]]:
     """Return what `dadmm compare` has written: a sentence, its table, and curves."""
-    text = parse(folder / TABLE, str)
+    text = parse(folder / TABLE, str, "Markdown")
     about, _, table = text.partition("\n\n")
     cells = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
         for line in table.splitlines()
         if not line.startswith("| --")
     ]
-    return about, cells, parse(folder / CURVES, _curves, LARGEST)
+    return about, cells, parse(folder / CURVES, _curves, "CSV", LARGEST)
 
 
 def _curves(text: str) -> list[Row]:

@@ -35,7 +35,7 @@ def grid(home):
 
 
 REFUSED = {  # grids, and the culprit that is named
-    "grd = 1": "grd", "grid = 3": "grid", "[grid": ".toml", "ranks = 0": "ranks",
+    "grd = 1": "grd", "grid = 3": "grid", "[grid": "TOML", "ranks = 0": "ranks",
     "[grid]\nseed = 3": "seed", "[grid]\nseed = []": "seed",
     "[base]\nseed = 1\n[grid]\nseed = [1]": "seed", "[base]\nout = 'x'": "out",
     "[base]\nmax_itre = 3": "max_iter", "[grid]\nscheme = ['vpp']": "vpp",

@@ -188,14 +188,14 @@ def with_change(name, value):
 
 @pytest.mark.parametrize("name", [*(CHANGES | GOOD)])
 def test_a_damaged_file_is_refused(tmp_path, name):
-    """The error names the field, or says that the file is not valid."""
+    """The error names the field, or says that it is not JSON."""
     contents = [with_change(name, value) for value in CHANGES.get(name, ())]
     contents += [{k: v for k, v in GOOD.items() if k != name}] if name in GOOD else []
     damaged = [(json.dumps(content).encode(), name) for content in contents]
     if name == "format":
         long = b'{"format": ' + b"9" * 5000 + b"}"
         for content in (b"", b"{", b"\xff\xfe", b"[" * 10**5, long):
-            damaged.append((content, ".json"))
+            damaged.append((content, "JSON"))
     for content, culprit in damaged:
         (tmp_path / "model.json").write_bytes(content)
         with pytest.raises(ConfigError) as caught:

@@ -105,7 +105,7 @@ def test_flags_override_the_file(tmp_path):
 
 
 MISTAKES = {  # in a file, and what is named
-    "eta0 = ": ".toml", 'data = "\xe9.npy"': ".toml", "etaO = 1": "eta0?",
+    "eta0 = ": "TOML", 'data = "\xe9.npy"': "TOML", "etaO = 1": "eta0?",
     "max-iter = 1": "max_iter?", "[solver]\neta0 = 1": "'solver'", "data = 1": "data",
     "max_iter = 1.5": "max_iter", "max_iter = true": "max_iter", "strict = 1": "strict",
 }  # fmt: skip

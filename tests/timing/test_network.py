@@ -135,7 +135,7 @@ REFUSED = {  # files, by the culprit
                  "[[override]]\nnodes = [0, 99]\n[links.host]"],
     "stragglers": [f"[stragglers]\n{k} = 2" for k in ("share", "anew", "nodes")],
     "hosts": [f"hosts = {k}\n" for k in ("0", "[0, 1]", "'some'", "true")],
-    r"\.toml": ["hosts = "],
+    "TOML": ["hosts = "],
     "links.lan": ["hosts = 2\n[links.host]"],
 }  # fmt: skip
 
