@@ -75,8 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words[:end])
     if os.path.isdir(given.grid):
         return Sweep(Path(given.grid)).collect()
-    if given.out is None or (given.at_most or 1) < 1:
-        raise ConfigError("give --out DIR, and an --at-most of at least 1")
+    if given.out is None:
+        raise ConfigError("--out is missing; give the folder of the sweep")
+    if given.at_most is not None:
+        schema.integer(1).check("--at-most", given.at_most)
     sweep = Sweep(Path(given.out), given.trust)
     sweep.plan(given.grid, given.ranks)
     if given.dry_run:

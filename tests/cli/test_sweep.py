@@ -81,6 +81,7 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
     lock.lock(first=True)
     refused(capsys, *RUN, main=main)
     lock.release()
+    assert "--at-most" in refused(capsys, *RUN, "--at-most", "0", main=main)
     assert main([*RUN, "--at-most", "2"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert "4 not converged" in said[-1]
