@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from dadmm.core import documents, files, schema
-from dadmm.core.arguments import Parser, program, reports_errors
+from dadmm.core.arguments import Parser, program
 from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
@@ -56,7 +56,6 @@ GRID.toml, for 12 runs:
 """
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
     parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
