@@ -45,7 +45,6 @@ from dadmm.graphs.topology import Integers, Topology
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
-REMEDY = "remove the folder {} to resume from the one before it"
 
 
 @dataclass(eq=False)
@@ -134,10 +133,10 @@ class Checkpoints:
         for name in ("format", *(expected.keys() & about.keys())):
             theirs, mine = about.get(name), expected[name]
             if theirs != mine:
-                raise CheckpointError(
-                    f"the checkpoint {path} has another {name} ({name} {theirs}, and "
-                    f"here it is {mine}); resume with what it was made with, "
-                    f"{REMEDY.format(path.parent)}, or start a new run"
+                raise _unusable(
+                    path,
+                    f"has another {name} ({name} {theirs}, and here it is {mine}); "
+                    "resume with what it was made with, or",
                 )
         return arrays
 
@@ -232,10 +231,7 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
         ) from None
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
-        raise CheckpointError(
-            f"the checkpoint {path} is damaged or cut short; "
-            f"{REMEDY.format(path.parent)}"
-        )
+        raise _unusable(path, "is damaged or cut short;")
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as file:
             arrays = dict(file)
@@ -247,21 +243,25 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
 
 def _not_valid(path: Path, reason: object) -> CheckpointError:
     why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
+    return _unusable(path, f"is not one of this run ({why});")
+
+
+def _unusable(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint in {path.parent} is not one of this run ({why}); "
-        f"{REMEDY.format(path.parent)}, or start a new run"
+        f"the checkpoint {path} {why} remove the folder {path.parent} to resume from "
+        "the one before it, or start a new run"
     )
 
 
 @contextmanager
-def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
+def restoring(checkpoints: Checkpoints) -> Iterator[None]:
     """Raise a CheckpointError if what was read does not fit the run."""
     try:
         yield
     except DadmmError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if checkpoints is None or not checkpoints.start:
+        if not checkpoints.start:
             raise
         place = path_of(checkpoints.root, checkpoints.start, 0)
         raise _not_valid(place, error) from None
@@ -330,8 +330,6 @@ class LocalRun(NamedTuple):
     """The run of this process, and the failures before it."""
 
     run: Run
-    schedule: Schedule | None
-    names: tuple[int, ...]  # the original number of each node of the graph
     failures: tuple[NodeFailure, ...] = ()
     iterations: int = 0
     reason: str = ""  # why it ended, one of `stopping.REASONS`
@@ -345,8 +343,8 @@ class LocalRun(NamedTuple):
 class StateBuffer(dict[int, State]):
     """A callback that keeps the states of the last iterations, one more than reach."""
 
-    def __init__(self, reach: int, start: int = 0, state: State | None = None) -> None:
-        super().__init__({} if state is None else {start: state.choose()})
+    def __init__(self, reach: int) -> None:
+        super().__init__()
         self._reach = reach
 
     def __call__(self, t: int, run: Run) -> None:
@@ -358,18 +356,18 @@ def run_with_recovery(
     local: LocalRun,
     max_iter: int,
     callbacks: Sequence[Callback],
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Checkpoints,
 ) -> LocalRun:
     """Return the run that finished; call ``rewind`` of callbacks after a failure.
 
     Nothing is saved after a failure, because a checkpoint needs all nodes.
     """
     start, state = 0, None
-    last = [] if checkpoints is None else [checkpoints]
     while True:
         run, exchange = local.run, local.run.exchange
-        buffer = StateBuffer(run.stopping.reach, start, state)
-        is_open = False
+        buffer, is_open = StateBuffer(run.stopping.reach), False
+        if state is not None:
+            buffer[start] = state.choose()
         with suppress(*exchange.rank_failure):
             run.open()
             is_open = True
@@ -378,13 +376,13 @@ def run_with_recovery(
                 assert state is not None
                 state.traffic[...] = exchange.sent  # with the initial messages
             with restoring(checkpoints):
-                if checkpoints is not None and not local.failures:
+                if not local.failures:
                     start, state = checkpoints.start, checkpoints.state(run.names)
                 if state is not None:
                     run.restore(state)
-            called: list[Callback] = [*callbacks, *last]
+            called: list[Callback] = [*callbacks, checkpoints]
             if exchange.rank_failure:
-                buffer = StateBuffer(run.stopping.reach, start, run.snapshot())
+                buffer[start] = run.snapshot()
                 called.append(buffer)
             ended = None
             with suppress(*exchange.rank_failure):
@@ -398,8 +396,7 @@ def run_with_recovery(
         for callback in callbacks:
             if hasattr(callback, "rewind"):
                 callback.rewind(local.failures[-1])
-        if checkpoints is not None:
-            checkpoints.saves = False
+        checkpoints.saves = False
 
 
 def _without_failed(
@@ -414,7 +411,7 @@ def _without_failed(
         part = next(
             part for part in components(graph, hosts, alive) if rank in hosts[[*part]]
         )
-        topology, _ = restrict(graph, local.schedule, part)
+        topology, _ = restrict(graph, before.schedule, part)
         own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
         ranks = np.unique(hosts[[*part]], return_inverse=True)[1]
         return Part(part, topology, ranks, row_order(topology, own))
@@ -423,7 +420,7 @@ def _without_failed(
     parts, (part, topology, *_) = components(graph, hosts, alive), plan(alive)
 
     def named(nodes: Iterable[int]) -> tuple[int, ...]:
-        return tuple(local.names[i] for i in nodes)
+        return tuple(before.names_of_all[[*nodes]].tolist())
 
     dead = sorted(set(range(graph.n_nodes)).difference(*parts))
     ends = before.by_edge(graph.edges[before.arcs])
@@ -431,7 +428,7 @@ def _without_failed(
     kept = np.asarray(np.isin(ends, part).all(axis=1))
     split = tuple(map(named, parts)), named(part)
     failure = NodeFailure(t, named(dead), *split, kept_nodes, kept)
-    _, schedule = restrict(graph, local.schedule, part)
+    _, schedule = restrict(graph, before.schedule, part)
     run = Run(before.setup, exchange, topology, schedule, named(part))
 
     def places(rows: Integers, wanted: Integers) -> Integers:
@@ -442,14 +439,11 @@ def _without_failed(
     # the rows before of the nodes and edges that are left, in the order of the new rows
     old = np.array(part)
     node = places(before.nodes, old[run.nodes])
-    ends, n = old[topology.edges[run.arcs]], len(graph)
-    arcs = np.searchsorted(graph.sources * n + graph.indices, ends @ [n, 1])
-    edge = places(before.arcs, arcs)
+    edge = places(before.arcs, graph.rows(old[topology.edges])[run.arcs])
     state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[edge]
-    failures = *local.failures, failure
-    return LocalRun(run, schedule, named(part), failures), state, t
+    return LocalRun(run, (*local.failures, failure)), state, t
 
 
 def components(
@@ -482,18 +476,19 @@ def restrict(
     graph: Topology, schedule: Schedule | None, part: Sequence[int]
 ) -> tuple[Topology, Schedule | None]:
     """Return the graph and schedule of these nodes, renumbered in their order."""
-    number = {node: k for k, node in enumerate(part)}
+    number, n = np.full(len(graph), -1), len(part)
+    number[[*part]] = np.arange(n)
 
-    def inside(edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [(number[i], number[j]) for i, j in edges if {i, j} <= number.keys()]
+    def inside(edges: Integers) -> Integers:
+        ends = number[edges]
+        return np.asarray(ends[(ends >= 0).all(axis=1)])
 
-    if schedule is not None:
-        schedule = Schedule(len(part), [inside(edges) for edges in schedule.rounds])
-    edges = graph.edges.tolist() if schedule is None else schedule.union.edges
-    kept = inside(edges) if schedule is None else edges
     names = [graph.names[i] for i in part] if graph.names else ()
-    places = None if graph.positions is None else graph.positions[list(part)]
-    return Topology.from_edges(len(part), kept, names, places), schedule
+    places = None if graph.positions is None else graph.positions[[*part]]
+    left = Topology.from_edges(n, inside(graph.edges), names, places)
+    if schedule is None:
+        return left, None
+    return left, Schedule(n, [inside(graph.edges[k]) for k in schedule.rows], left)
 
 
 def reopened(left: State, incidence: Incidence, layout: Layout) -> State:

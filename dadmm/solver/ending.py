@@ -108,13 +108,14 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
     alone, labels = not (joint or node < 0), run.topology.names
+    place = int(np.searchsorted(run.names_of_all, node))
     return Ending(
         rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if unnamed else run.layout.names[int(part)],
         node=int(node) if alone else None,
-        node_name=labels[local.names.index(int(node))] if alone and labels else "",
+        node_name=labels[place] if alone and labels else "",
         iteration=int(iteration),
         factor=factor,
         trail=whole[-TRAIL:][: -(-heard // spacing)],

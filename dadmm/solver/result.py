@@ -268,7 +268,7 @@ def collect(
     by_edge = run.by_edge(np.array(columns).T)
     wire = run.exchange.wire.astype(np.float64)
     tables = [run.by_node(own), history[0], by_edge, history[1], wire]
-    whole, names = len(run.nodes) == topology.n_nodes, np.array(local.names)
+    whole, names = len(run.nodes) == topology.n_nodes, run.names_of_all
     if not whole and gather != "none":
         whole, tables = _gathered(run, tables, gather == "all")
     theta, rest = np.split(tables[0], [kind.layout.size], axis=1)
