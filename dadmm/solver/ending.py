@@ -106,14 +106,15 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     own = np.array([*worst, *log.trail])
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
-    spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
+    spacing, names = stride(max(heard, 1)), run.layout.names
+    unnamed = part < 0 or names != kind.layout.names  # in z there are no parts
     alone, labels = not (joint or node < 0), run.topology.names
     place = int(np.searchsorted(run.names_of_all, node))
     return Ending(
         rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if unnamed else run.layout.names[int(part)],
+        part=None if unnamed else names[int(part)],
         node=int(node) if alone else None,
         node_name=labels[place] if alone and labels else "",
         iteration=int(iteration),
