@@ -11,7 +11,6 @@ import numpy as np
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.checkpoint import LocalRun
-from dadmm.solver.kind import SolveKind
 
 if TYPE_CHECKING:
     from dadmm.solver.result import Result
@@ -97,7 +96,7 @@ class Ending:
         }  # fmt: skip
 
 
-def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
+def find_ending(local: LocalRun, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
     run, eta0 = local.run, local.run.penalties.scheme.eta0
     log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
@@ -107,11 +106,11 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, names = stride(max(heard, 1)), run.layout.names
-    unnamed = part < 0 or names != kind.layout.names  # in z there are no parts
+    unnamed = part < 0 or names != run.kind.layout.names  # in z there are no parts
     alone, labels = not (joint or node < 0), run.topology.names
     place = int(np.searchsorted(run.names_of_all, node))
     return Ending(
-        rule=kind.rule,
+        rule=run.kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if unnamed else names[int(part)],

@@ -19,7 +19,6 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.checkpoint import LocalRun
 from dadmm.solver.ending import Ending
-from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.merged import MergedStart
 from dadmm.solver.rows import History, Recorder
 from dadmm.solver.subspace import SubspaceBound
@@ -240,18 +239,17 @@ class Result:
 
 def collect(
     local: LocalRun,
-    kind: SolveKind,
-    ending: Ending,
-    stated: Statement,
     recorder: Recorder,
     before: Mapping[int, Vector],
     gather: str,
+    **known: Any,
 ) -> Result:
-    """Return the result of all nodes that finished.
+    """Return the result of all nodes that finished, given its other fields.
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
     run, work, phases = local.run, local.run.work, len(PHASES)
+    layout = run.kind.layout
     topology, own_nodes = run.topology, run.names.tolist()
     earlier = np.array([before.get(i, np.zeros(phases)) for i in own_nodes])
     own = np.column_stack(
@@ -271,7 +269,7 @@ def collect(
     whole, names = len(run.nodes) == topology.n_nodes, run.names_of_all
     if not whole and gather != "none":
         whole, tables = _gathered(run, tables, gather == "all")
-    theta, rest = np.split(tables[0], [kind.layout.size], axis=1)
+    theta, rest = np.split(tables[0], [layout.size], axis=1)
     objectives, *measured = rest.T.copy()
     penalties, counts = np.split(tables[2].T, [len(fields)])
     messages, data, silent, lost, sums, sum_bytes = counts.astype(np.int64)
@@ -282,17 +280,15 @@ def collect(
         messages, data, silent, lost, calls, shared, sums, sum_bytes,
         tables[4].astype(np.int64), run.mail.is_broadcast,
     )  # fmt: skip
-    duals = kind.gradients_of(2.0 * work.multiplier, state.theta)
+    duals = run.kind.gradients_of(2.0 * work.multiplier, state.theta)
     return Result(
         topology=topology,
-        layout=kind.layout,
+        layout=layout,
         theta=theta.copy(),
         objectives=objectives,
         reason=local.reason,
         iterations=local.iterations,
-        coordinates=kind.plan.name,
         residuals=Residuals(*measured[2 * phases :]),
-        ending=ending,
         traffic=traffic,
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
@@ -302,7 +298,7 @@ def collect(
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
         curvature_seconds=run.curvature_seconds,
-        **stated._asdict(),
+        **known,
     )
 
 

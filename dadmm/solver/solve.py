@@ -420,12 +420,13 @@ def run_plan(
         set_up = monotonic() - began
         local = run_with_recovery(LocalRun(run), stop.max_iter, called, checkpoints)
         # conclude
-        before = checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         drawn = warm is None and isinstance(plan.init, str)
-        ending = find_ending(local, kind, str(plan.init) if drawn else "given")
-        gather = given["gather"]
-        result = collect(local, kind, ending, stated, recorder, before, gather)
+        ending = find_ending(local, str(plan.init) if drawn else "given")
+        result = collect(
+            local, recorder, checkpoints.seconds_before, given["gather"],
+            ending=ending, coordinates=plan.name, **stated._asdict(),
+        )  # fmt: skip
         exchange, left = local.run.exchange, world.comm
         if local.lost and exchange.private_comm is not None:
             left = exchange.private_comm.Dup()
