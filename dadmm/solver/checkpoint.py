@@ -35,6 +35,7 @@ from dadmm.comm.exchange import Part
 from dadmm.comm.wire import IDLE
 from dadmm.comm.world import World, collectively, from_rank_0
 from dadmm.core import files
+from dadmm.core.documents import writing
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.layout import Layout
 from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
@@ -180,22 +181,19 @@ class Checkpoints:
         return None
 
     def _save(self, t: int, run: Run) -> None:
-        state = run.snapshot()
+        state, folder = run.snapshot(), self.folder
+        what = f"the checkpoint of iteration {t} in {folder}"
         try:
-            if self.sync is not None:
-                self.sync()
-            for row, i in enumerate(run.names.tolist()):
-                own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
-                write(path_of(self.root, t, i), self._about(t, i), own.flatten())
-            if 0 in run.names:
-                prune(self.root, self._n_nodes)
+            with writing(what, f"make room and use --resume {folder}"):
+                if self.sync is not None:
+                    self.sync()
+                for row, i in enumerate(run.names.tolist()):
+                    own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
+                    write(path_of(self.root, t, i), self._about(t, i), own.flatten())
+                if 0 in run.names:
+                    prune(self.root, self._n_nodes)
         except OutputError as error:
             self.failure = error
-        except OSError as error:
-            self.failure = OutputError(
-                f"cannot write the checkpoint of iteration {t} to {self.folder}: "
-                f"{error.strerror}; make room and use --resume {self.folder}"
-            )
         self._saved, self._requested = monotonic(), False
 
     def close(self) -> None:
@@ -340,18 +338,6 @@ class LocalRun(NamedTuple):
         return tuple(sorted(i for failure in self.failures for i in failure.lost))
 
 
-class StateBuffer(dict[int, State]):
-    """A callback that keeps the states of the last iterations, one more than reach."""
-
-    def __init__(self, reach: int) -> None:
-        super().__init__()
-        self._reach = reach
-
-    def __call__(self, t: int, run: Run) -> None:
-        self[t] = run.snapshot()
-        self.pop(t - self._reach - 1, None)
-
-
 def run_with_recovery(
     local: LocalRun,
     max_iter: int,
@@ -363,11 +349,15 @@ def run_with_recovery(
     Nothing is saved after a failure, because a checkpoint needs all nodes.
     """
     start, state = 0, None
+    buffer: dict[int, State] = {}  # the last iterations, one more than the reach
+
+    def keep(t: int, run: Run) -> None:
+        buffer[t] = run.snapshot()
+        buffer.pop(t - run.stopping.reach - 1, None)
+
     while True:
-        run, exchange = local.run, local.run.exchange
-        buffer, is_open = StateBuffer(run.stopping.reach), False
-        if state is not None:
-            buffer[start] = state.choose()
+        run, exchange, is_open = local.run, local.run.exchange, False
+        buffer = {} if state is None else {start: state.choose()}
         with suppress(*exchange.rank_failure):
             run.open()
             is_open = True
@@ -382,8 +372,8 @@ def run_with_recovery(
                     run.restore(state)
             called: list[Callback] = [*callbacks, checkpoints]
             if exchange.rank_failure:
-                buffer[start] = run.snapshot()
-                called.append(buffer)
+                keep(start, run)
+                called.append(keep)
             ended = None
             with suppress(*exchange.rank_failure):
                 ended = iterate(run, max_iter, called, start)
@@ -400,7 +390,7 @@ def run_with_recovery(
 
 
 def _without_failed(
-    local: LocalRun, buffer: StateBuffer
+    local: LocalRun, buffer: Mapping[int, State]
 ) -> tuple[LocalRun, State, int]:
     """Return the run without the failed nodes, its state, and the iteration."""
     before, graph = local.run, local.run.topology

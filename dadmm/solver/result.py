@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from dadmm.admm.state import PHASES
 from dadmm.comm.traffic import Traffic
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.checkpoint import LocalRun
@@ -303,8 +304,8 @@ def collect(
 
 
 def _gathered(
-    run: Run, tables: list[Matrix], everywhere: bool
-) -> tuple[bool, list[Matrix]]:
+    run: Run, tables: list[Array], everywhere: bool
+) -> tuple[bool, list[Array]]:
     """Return whether this rank has the tables of all ranks, and the tables.
 
     They have a row per node (two), per edge (two), and per pair of ranks.
@@ -313,15 +314,16 @@ def _gathered(
     received = run.exchange.collect(flat, everywhere)
     if not len(received):
         return False, tables
-    hosts, widths = run.exchange.hosts, [table.shape[1] for table in tables]
+    hosts, shapes = run.exchange.hosts, [table.shape[1:] for table in tables]
     n_ranks, ends = 1 + int(hosts.max()), hosts[run.topology.edges]
     pairs = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
     owners = hosts, hosts, ends[:, 0], ends[:, 0], pairs[:, 0]  # the rank of each row
     rows = np.array([np.bincount(ranks, minlength=n_ranks) for ranks in owners])
-    pieces = np.split(received, (rows.T * widths).ravel().cumsum()[:-1])
+    sizes = rows.T * [math.prod(shape) for shape in shapes]
+    pieces = np.split(received, sizes.ravel().cumsum()[:-1])
     whole = []
-    for k, (ranks, width) in enumerate(zip(owners, widths, strict=True)):
-        table = np.concatenate(pieces[k :: len(tables)]).reshape(len(ranks), width)
+    for k, (ranks, shape) in enumerate(zip(owners, shapes, strict=True)):
+        table = np.concatenate(pieces[k :: len(tables)]).reshape(len(ranks), *shape)
         ordered = np.empty_like(table)
         ordered[np.argsort(ranks, kind="stable")] = table
         whole.append(ordered)

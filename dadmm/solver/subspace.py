@@ -62,16 +62,11 @@ class SubspaceProblem(Problem, Protocol):
     factor: Matrix  # rows with the scatter about the mean
     raw_factor: Matrix  # rows with the scatter about zero
 
-    # the problem of the rows (x - mean) / unit
-    def standardised(self, mean: Vector, unit: float) -> Self: ...
-    # the sum (D,) of all rows, with expectations for missing entries
-    def completed_sum(self, theta: Vector) -> Vector: ...
-    # rows with the expected scatter about zero
-    def completed(self, theta: Vector) -> Matrix: ...
-    # of the negative log-likelihood
-    def gradient(self, theta: Vector) -> Vector: ...
-    # (M, M) second moment of the latent variables
-    def moment(self, theta: Vector) -> Matrix: ...
+    def standardised(self, mean: Vector, unit: float) -> Self: ...  # (x - mean) / unit
+    def completed(self, theta: Vector) -> Matrix: ...  # with the expected raw scatter
+    def completed_sum(self, theta: Vector) -> Vector: ...  # (D,) of all expected rows
+    def gradient(self, theta: Vector) -> Vector: ...  # of the negative log-likelihood
+    def moment(self, theta: Vector) -> Matrix: ...  # (M, M) second, of the latent z
 
 
 class SubspaceBound(NamedTuple):
