@@ -203,7 +203,6 @@ class Checkpoints:
 
 
 def path_of(folder: Path, t: int, node: int) -> Path:
-    """Return the file of a node, in the folder of its iteration."""
     return folder / FOLDER / f"{t:08d}" / f"node-{node:05d}.npz"
 
 
@@ -220,7 +219,6 @@ def write(path: Path, about: Mapping[str, str | int], arrays: Arrays) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
-    """Return the facts and the arrays in a node's file."""
     try:
         data = files.read(path, path.parents[2])
     except OSError as error:

@@ -163,6 +163,12 @@ class MetricKind(SolveKind):
 
     RECORD = Coordinates
     record: Coordinates
+    certificate: Certificate | None = None  # of the last review
+    centre = np.zeros(0)  # zbar of the last review
+    no_minimum = ""  # why there is none, in words
+    changes = 0  # of coordinates
+    _best = np.inf  # least bound so far, over its limit
+    _without = 0  # reviews that found no smaller bound
 
     def choose(self, total: Total, n_nodes: int) -> None:
         starts = [self.starts[i] for i in self.problems]
@@ -177,13 +183,7 @@ class MetricKind(SolveKind):
         self.starts = {i: record.inverse @ own for i, own in self.starts.items()}
         if self.duals is not None:
             self.duals = {i: own @ record.map for i, own in self.duals.items()}
-        self.certificate: Certificate | None = None  # of the last review
-        self.centre: Vector = np.zeros(0)  # zbar of the last review
-        self.no_minimum = ""  # why there is none, in words
-        self.changes = 0  # of coordinates
         self._last = np.zeros(self.layout.size)  # solution at the last change
-        self._best = np.inf  # least bound so far, over its limit
-        self._without = 0  # reviews that found no smaller bound
 
     def _change_to(self, coordinates: Coordinates) -> None:
         self.record = coordinates

@@ -101,8 +101,7 @@ class RowBuffer:
         self._used, self._flushed = 0, monotonic()
 
     def _finished(self, block: Array) -> Array:
-        """Return the rows (iterations, n_rows, n_columns) of a block."""
-        return block
+        return block  # (iterations, n_rows, n_columns)
 
 
 class NodeRows(RowBuffer):
@@ -208,7 +207,6 @@ class Recorder:
         return [np.concatenate(s.blocks).transpose(1, 0, 2) for s in self._sinks]
 
     def history(self, tables: Sequence[Array]) -> History:
-        """Return the history, given the tables of all processes."""
         nodes, edges = (
             History(rows.columns, table.transpose(1, 0, 2), kept)
             for rows, table, kept in zip(self._rows, tables, self._kept, strict=True)

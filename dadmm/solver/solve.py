@@ -445,7 +445,6 @@ def make_kind(
     seed: int = 0,
     warm: Result | None = None,
 ) -> SolveKind:
-    """Return the kind of run that is planned, with its starts."""
     starts, duals = find_starts(hosted, n_nodes, plan, seed, warm)
     kind = KINDS[plan.kind](hosted, rule, starts, duals)
     kind.plan = plan
@@ -517,7 +516,6 @@ def make_exchange(
     wait: str = "auto",
     survives: bool = False,
 ) -> Exchange:
-    """Return an exchange of ``size`` numbers per message between these processes."""
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
