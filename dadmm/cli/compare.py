@@ -21,7 +21,7 @@ import numpy as np
 from dadmm import baselines, penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
 from dadmm.baselines.algorithms import check_suited
-from dadmm.cli.job import OK, REPORT, Job, run_job
+from dadmm.cli import job
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum
 from dadmm.comm import identity
@@ -32,7 +32,7 @@ from dadmm.core.classes import check_name, import_class, require
 from dadmm.core.documents import Table, write_csv, write_text, writing
 from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.layout import Matrix
-from dadmm.core.schema import from_text
+from dadmm.core.schema import from_text, integer, number
 from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
 from dadmm.show.report import (
@@ -42,7 +42,7 @@ from dadmm.show.report import (
     Row,
     draw_methods,
     groups,
-    write_methods,
+    write_page,
 )
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import Stopping, solve
@@ -52,6 +52,11 @@ CELLS = "cells.jsonl"  # finished runs, one a line
 BEST = "best"  # a setting to be found on other seeds than those shown
 TUNING = (1001, 1002)  # the seeds on which it is found
 TARGETS = {True: 1.0, False: 1e-6}  # degrees for a subspace, else a relative distance
+RANGES = {
+    "seeds": integer(1, TUNING[0] - 1),
+    "to": number("above 0 and below 90", lambda x: 0 < x < 90),
+    "work": number("from 0 to 1e9", lambda x: 0 <= x < 1e9),
+}
 ABOUT = (
     "Compare methods on one problem by iterations, bytes and modelled seconds. The "
     "settings of dadmm run are allowed, too: --problem, --data, --nodes, "
@@ -95,8 +100,7 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare the methods of a command line and return the exit code."""
-    return run_job(Comparison, argv)
+    return job.main(argv, Comparison)
 
 
 class Method(NamedTuple):
@@ -163,7 +167,7 @@ class Cell(NamedTuple):
     method: Method
 
 
-class Comparison(Job):
+class Comparison(job.Job):
     """All runs of a comparison on this rank; each is set up as those of `Job` are."""
 
     def run(self, argv: Sequence[str]) -> int:
@@ -174,7 +178,7 @@ class Comparison(Job):
         try:
             collectively(self.world, self._read, list(argv))
         except SystemExit:  # --help
-            return OK
+            return job.OK
         seeds, graphs = range(1, self.given.seeds + 1), self.given.topology
         every = product(seeds, graphs, self.sendings, self.methods)
         cells = [Cell(*parts) for parts in every]
@@ -195,7 +199,7 @@ class Comparison(Job):
             if self.world.rank == 0 and bar.due():
                 bar.show(k + 1)
         print_out(from_rank_0(self.world, lambda: self._write(rows)))
-        return OK
+        return job.OK
 
     def _read(self, argv: list[str]) -> None:
         """Read the command line, on each rank; raise if something is unknown."""
@@ -210,26 +214,21 @@ class Comparison(Job):
         if config.has_subspace:
             config = replace(config, compare_centralised=True)
         given.to = TARGETS[config.has_subspace] if given.to is None else given.to
-        if not 1 <= given.seeds < TUNING[0]:
-            raise ConfigError(f"--seeds must be from 1 to {TUNING[0] - 1}")
-        if not 0.0 < given.to < 90.0:
-            raise ConfigError(f"--to must be above 0 and below 90, got {given.to:g}")
-        if not 0.0 <= given.work < 1e9:
-            raise ConfigError(f"--work must be from 0 to 1e9, got {given.work:g}")
+        for name, kind in RANGES.items():
+            kind.check(f"--{name}", getattr(given, name))
         if config.report:
-            require(*REPORT)
+            require(*job.REPORT)
         self.given, self.config = given, config
         self.machines = [""] * self.world.size
         self.methods = [Method.parse(text) for text in given.method or ["snap"]]
-        self.sendings, usual = dict[str, Sending](), vars(config.options["sending"])
+        self.sendings, usual = dict[str, Sending](), config.options["sending"]
         for text in given.payload or [str(config.payload)]:
             payload, _, more = text.partition(",")
             own = _parse_settings(f"payload {shown(text)}", more, Sending)
-            self.sendings[text] = Sending(**(usual | {"payload": payload} | own))
+            self.sendings[text] = replace(usual, **({"payload": payload} | own))
         names = given.network or ["lan", "wan", "wireless"]
         self.networks = {name: Network.read(name) for name in names}
-        usual_nodes = self.world.size if self.over_mpi else config.traits.nodes
-        self.n_nodes = config.nodes or usual_nodes
+        self.n_nodes = self.usual_nodes
         # what decides the numbers of all cells
         self._common = _digest(config.deciding() | identity.versions() | {
             "to": given.to, "work": given.work, "nodes": self.n_nodes,
@@ -255,7 +254,7 @@ class Comparison(Job):
                 return {"ended": f"no {cell.method.tuned} found", "tuned": ""}
             tuned = f"{cell.method.tuned}={best:.4g}"
         watch = self._run(cell, best, self.config.max_iter)
-        over_tree = getattr(cell.method.make, "uses_tree", False)
+        over_tree = getattr(cell.method.make, "width", 1) == 0
         found = watch.measure(self.graph, self.networks, self.given.work, over_tree)
         about = {"coordinates": self.plan.name, "known": self._known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
@@ -310,10 +309,10 @@ class Comparison(Job):
             def latest(value: float, cap: int) -> int | None:
                 last = 0
                 for seed in TUNING:
-                    watch = self._run(cell._replace(seed=seed), value, cap)
-                    if watch.arrival.for_good is None:
+                    arrival = self._run(cell._replace(seed=seed), value, cap).arrival
+                    if arrival.for_good is None:
                         return None
-                    last = max(last, watch.arrival.for_good)
+                    last = max(last, arrival.for_good)
                 return last
 
             start = 1.0
@@ -370,7 +369,6 @@ class Comparison(Job):
         self._options["bound_angle"] = False
 
     def _read_done(self) -> Table:
-        """Return the finished runs of the folder, on rank 0."""
         file, done = Path(self.given.out) / CELLS, Table()
         with writing(file.parent):
             text = file.read_text("utf-8") if file.exists() else ""
@@ -385,7 +383,6 @@ class Comparison(Job):
         collectively(self.world, self._append, f"{json.dumps([key, found])}\n")
 
     def _append(self, line: str) -> None:
-        """Append to the file of finished runs, on rank 0."""
         if self.world.rank == 0:
             folder = Path(self.given.out)
             with writing(folder):
@@ -399,28 +396,26 @@ class Comparison(Job):
         goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
         if config.has_subspace:
             goal = f"{given.to:g} degrees of the centralised subspace"
-        tuned = [method.text for method in self.methods if method.tuned]
+        tuned = ", ".join(method.text for method in self.methods if method.tuned)
         about = (
             f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
             f"within {goal}; coordinates {config.coordinates}. Seconds are modelled, "
             f"with {given.work:g} s of work per node and iteration; bytes and seconds "
             "are with set-up and end."
-        ) + f" Tuned on other seeds: {', '.join(tuned)}." * bool(tuned)
+        ) + f" Tuned on other seeds: {tuned}." * bool(tuned)
         lines = self._table(rows)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = f"{about}\n\n"
         for line in (lines[0], ["-" * width for width in widths], *lines[1:]):
-            words = [word.ljust(n) for word, n in zip(line, widths, strict=True)]
+            words = map(str.ljust, line, widths)
             text += f"| {' | '.join(words)} |\n"
         write_text(folder / TABLE, text)
-        plain = [{k: v for k, v in row.items() if k != "curve"} for row in rows]
-        curves = [
-            {k: row[k] for k in (*WHAT, "seed")}
-            | dict(zip(row["curve"], point, strict=True))
-            for row in rows
-            if "curve" in row
-            for point in zip(*row["curve"].values(), strict=True)
-        ]
+        plain, curves = [], list[Row]()
+        for row in rows:
+            plain.append({k: v for k, v in row.items() if k != "curve"})
+            curve, own = row.get("curve", {}), {k: row[k] for k in (*WHAT, "seed")}
+            points = zip(*curve.values(), strict=True)
+            curves += [own | dict(zip(curve, x, strict=True)) for x in points]
         for name, found in (("runs.csv", plain), (CURVES, curves)):
             columns = list(dict.fromkeys(key for row in found for key in row))
             write_csv(folder / name, columns, found)
@@ -433,15 +428,13 @@ class Comparison(Job):
         draw_methods(folder, rows)
         if not config.report:
             return f"{text}\n{folder}\n"
-        page = write_methods(folder, about, lines, rows)
-        return f"{text}\n{page.resolve().as_uri()}\n"
+        return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:
         """Return medians over the seeds, and quartiles; the first row is the head."""
-        columns = COLUMNS | {
-            f"s, {name}": (f"{name}_seconds", "{:.3g}", 1.0, False)
-            for name in self.networks
-        }
+        columns = dict(COLUMNS)
+        for name in self.networks:
+            columns[f"s, {name}"] = (f"{name}_seconds", "{:.3g}", 1.0, False)
         lines = [["graph", "method", "payload", *columns, "failed"]]
         for (graph, method, payload), own in groups(rows):
             tuned = next((row["tuned"] for row in own if row.get("tuned")), "")

@@ -53,13 +53,8 @@ SUMMARIES = {  # when the summary of a node is sent
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line and return its exit code."""
-    return run_job(Job, argv)
-
-
-def run_job(kind: type[Job], argv: Sequence[str] | None) -> int:
-    """Connect the ranks, run a job of this kind, and return its exit code."""
+def main(argv: Sequence[str] | None = None, kind: type[Job] | None = None) -> int:
+    """Connect the ranks, run the job of a command line, and return its exit code."""
     with closing(Signals()) as signals:
         connect_to_launcher()
         try:
@@ -68,7 +63,7 @@ def run_job(kind: type[Job], argv: Sequence[str] | None) -> int:
             return report_error(in_flags(error))
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
-        job = kind(world, signals)
+        job = (kind or Job)(world, signals)
         try:
             with one_blas_thread():
                 code = job.run(sys.argv[1:] if argv is None else argv)
@@ -111,8 +106,7 @@ class Job:
         if given.dry_run:
             from dadmm.cli.privacy import leaving
 
-            usual = self.world.size if self.over_mpi else self.config.traits.nodes
-            self.config.settle(self.config.nodes or usual)
+            self.config.settle(self.usual_nodes)
             left = from_rank_0(self.world, lambda: leaving(self.config))
             print_out(self.config.to_toml() + left)
             return OK
@@ -131,6 +125,12 @@ class Job:
             print_out(from_rank_0(self.world, self._write_page))
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
+
+    @property
+    def usual_nodes(self) -> int:
+        """The number of nodes, unless it is that of a file."""
+        usual = self.world.size if self.over_mpi else self.config.traits.nodes
+        return self.config.nodes or usual
 
     def _write_page(self) -> str:
         from dadmm.show.report import write_page
@@ -318,7 +318,6 @@ class Job:
             check_unseen(self.config, self.folder.path, self.graph.n_nodes)
 
     def _reopen(self) -> None:
-        """Prepare the folder of a resumed run, on rank 0."""
         if self.world.rank == 0:
             n_nodes, start = self.graph.n_nodes, self.checkpoints.start
             n_rows = n_nodes if self.config.records(n_nodes) else 0
@@ -398,7 +397,6 @@ class Job:
         self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
-        """Write the results, and print the summary."""
         from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
@@ -442,7 +440,6 @@ class Job:
 
 
 def _checksum(rows: Rows) -> str:
-    """Return a checksum of the rows of a node."""
     X, y, weight = rows[:3]
     arrays = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else row_blocks(X)
     return identity.of_data(chain(arrays, (a for a in (y, weight) if a is not None)))
@@ -458,27 +455,27 @@ def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
     }
     remedy = " ".join(flag for flag, needs in needed.items() if needs)
     if remedy or folder.exists():
+        also = f", or use {remedy} (docs/sites.md)" * bool(remedy)
         raise OutputError(
             f"{folder}, made by rank 0, is not there on {host()}, or another run has "
-            "made it; --out must be new, and on a file system that all ranks share"
-            + f", or use {remedy} (docs/sites.md)"
-            * bool(remedy)
+            f"made it; --out must be new, and on a file system that all ranks share"
+            f"{also}"
         )
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
-    """Raise if the run has ended and cannot continue."""
     if files.kind(folder / "summary.json") == "none":
         return
     from dadmm.runs.stored import StoredRun
 
     run = StoredRun.read(folder)
-    done, why = run.entry("iterations"), ""
+    done, status, reason = map(run.entry, ("iterations", "status", "reason"))
+    why = ""
     if run.summary.get("lost_nodes"):
         why = "has lost nodes, and ended without them; start a new run with all nodes"
-    elif run.entry("converged") or run.entry("reason") == "no_minimum":
-        status = f"status {run.entry('status')!r}, reason {run.entry('reason')!r}"
-        why = f"has ended after {done} iterations ({status}); nothing to resume"
+    elif run.entry("converged") or reason == "no_minimum":
+        why = f"has ended after {done} iterations (status {status!r}, reason "
+        why += f"{reason!r}); nothing to resume"
     elif done >= max_iter:
         why = f"has done {done} iterations of {max_iter}; raise --max-iter"
     if why:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dadmm.cli.progress import Bar
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, reports_errors
+from dadmm.core.arguments import Parser, print_out
 from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
@@ -30,9 +30,7 @@ FORMAT = ("separator", "decimal", "encoding")  # of text files, as in the main j
 BLOCK = 50_000  # rows that are encoded and predicted at once
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Predict the rows of a command line and return its exit code."""
     parser = Parser("predict", "Predict new rows by the model of a run.")
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run, or a model.json")

@@ -25,7 +25,7 @@ from dadmm.graphs import placement
 from dadmm.models import scores
 from dadmm.models.model import Model
 from dadmm.models.scores import Scores
-from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, sfm
+from dadmm.problems import IncompletePPCA, StructureFromMotion, sfm
 from dadmm.runs.summary import Named, Summary, known
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result
@@ -48,9 +48,8 @@ def describe(job: Job) -> Fit:
     """Return the model of a run, by sums over all nodes; all ranks call it."""
     world, config, result, data = job.world, job.config, job.result, job.data
     n_nodes, model, encoding = result.topology.n_nodes, None, data.encoding
-    takes = builder.arguments(builder.find(config.problem))
     flags = config.problem_flags(1) | config.settings
-    flags = {name: value for name, value in flags.items() if takes.takes(name)}
+    flags = {k: value for k, value in flags.items() if config.arguments.takes(k)}
     if config.traits.predicts and encoding is not None:
         if config.has_subspace and config.data is None:
             encoding = replace(encoding, on_missing="keep")
@@ -127,8 +126,8 @@ def summarise(job: Job, fit: Fit) -> Summary:
     }
     if named.coefficients:
         found["coefficients"] = dict(named.coefficients)
-        has_alpha = builder.arguments(builder.find(config.problem)).takes("alpha")
         share = getattr(next(iter(job.problems.values())), "alpha", None)
+        has_alpha = config.arguments.takes("alpha")
         if has_alpha and share is not None:  # a class of a user need not keep it
             found["alpha"] = float(share * result.topology.n_nodes)
     model = fit.model

@@ -26,7 +26,7 @@ from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.models.scores import check_score_names
-from dadmm.problems import PPCA, builder, metrics
+from dadmm.problems import PPCA, PROBLEMS, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
@@ -110,12 +110,11 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    """Return the local problems of the hosted nodes."""
     flags, settings = config.problem_flags(n_nodes), config.settings
     if config.is_plugin:  # must accept all settings, and may accept any rows
         flags, settings = {}, flags | settings
     else:
-        gaps = hasattr(builder.find(config.problem), "with_gaps")
+        gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
             shard.check(rows, i, gaps=gaps)
     if data.encoding is not None and data.encoding.classes is not None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from dadmm.core import documents, files, schema
-from dadmm.core.arguments import Parser, program, reports_errors
+from dadmm.core.arguments import Parser, program
 from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
@@ -56,9 +56,7 @@ GRID.toml, for 12 runs:
 """
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sweep, or write its table; return the exit code."""
     how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
     parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
     add = parser.add_argument
@@ -77,8 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words[:end])
     if os.path.isdir(given.grid):
         return Sweep(Path(given.grid)).collect()
-    if given.out is None or (given.at_most or 1) < 1:
-        raise ConfigError("give --out DIR, and an --at-most of at least 1")
+    if given.out is None:
+        raise ConfigError("--out is missing; give the folder of the sweep")
+    if given.at_most is not None:
+        schema.integer(1).check("--at-most", given.at_most)
     sweep = Sweep(Path(given.out), given.trust)
     sweep.plan(given.grid, given.ranks)
     if given.dry_run:
@@ -111,7 +111,6 @@ class Sweep:
         self._job = f"dadmm-{hashlib.sha256(path).hexdigest()[:8]}"  # in Slurm
 
     def file(self, number: int) -> Path:
-        """Return the file with the settings of a run."""
         return self.folder / TASKS / f"{number}.toml"
 
     def plan(self, file: str, ranks: int | None) -> None:
@@ -259,7 +258,6 @@ class Sweep:
             return list(pool.map(self._run_task, tasks))
 
     def _run_task(self, name: str) -> int:
-        """Run a task to its end; return its exit code."""
         folder, of = self.folder / name, len(self._left)
         words = ["--config", str(self.file(self._left[name])), *self.trust]
         given = RunConfig.from_argv(words)

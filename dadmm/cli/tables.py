@@ -44,22 +44,20 @@ class Shards(NamedTuple):
 
 
 def has_target(config: RunConfig) -> bool:
-    """Return whether the problem has a target y."""
-    takes = builder.arguments(builder.find(config.problem)).takes("y")
-    if config.target is not None and not takes:
+    takes_y = config.arguments.takes("y")
+    if config.target is not None and not takes_y:
         raise ConfigError(
             f"target cannot be used with {config.problem}, whose constructor has no "
             "argument y"
         )
-    return takes
+    return takes_y
 
 
 def _asked(config: RunConfig) -> tuple[Choice, Table]:
     """Return which columns a run uses, and the arguments of `read_frame`."""
-    usual = builder.arguments(builder.find(config.problem)).defaults
     intercept, supervised = config.fit_intercept, has_target(config)
     if intercept is None:
-        intercept = bool(usual.get("fit_intercept", False))
+        intercept = bool(config.arguments.defaults.get("fit_intercept", False))
     choice = Choice(
         config.columns("features"), config.target, config.weight,
         leave_out=config.columns("leave_out") or (), supervised=supervised,
@@ -78,7 +76,6 @@ def _asked(config: RunConfig) -> tuple[Choice, Table]:
 
 
 def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
-    """Return the encoded tables of the hosted nodes."""
     source, n_nodes = str(config.data), graph.n_nodes
     is_local = shard.is_local(source) and config.labels is None
     if RANK in source and world.comm is not None and world.size != n_nodes:
@@ -89,11 +86,10 @@ def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Sh
     file = shard.source_of(source.partition("::")[0], 0)
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     if size >= LARGE and world.rank == 0 and not config.quiet:
-        who = ""
-        if world.comm is not None:
-            who = ": rank 0 reads it, and sends each rank its rows"
-            who = ": each rank reads its own rows" if is_local else who
-        print_out(f"reading {source}, {size / 1e6:,.0f} MB{who}\n")
+        who = ": rank 0 reads it, and sends each rank its rows"
+        who = ": each rank reads its own rows" if is_local else who
+        more = "" if world.comm is None else who
+        print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not is_local:  # rank 0 reads the file, and sends each rank numbers of its rows
         whole = collectively(world, _load_all, config, graph, world.rank)
         return whole if world.comm is None else _scatter(world, whole, n_nodes)
@@ -139,7 +135,6 @@ def _with_labels(
 
 
 def _encode(encoding: Encoding, given: Tables) -> Shards:
-    """Return the numbers of tables."""
     rows, gaps = {}, {}
     for i, frames in given.items():
         try:
@@ -205,8 +200,7 @@ def shared_names(config: RunConfig) -> list[str]:
             values = "more than --max-categories, which ends the run; none is sent"
             if facts["values"] is not None:
                 values = _quoted(facts["values"])
-            if values:
-                lines.append(f"{what} of {name!r} in {file}: {values}")
+            lines += [f"{what} of {name!r} in {file}: {values}"] * bool(values)
     return lines
 
 

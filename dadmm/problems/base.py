@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.datasets import regression
 
@@ -34,14 +36,13 @@ class Traits(NamedTuple):
     nodes: int = 20  # usual number of nodes, as in the paper
 
 
-class WithStart:
+class WithStart(Problem):
     """A problem with ``_start`` and ``_value``, and without latent variables."""
 
     _start: Vector
     _value: Callable[[Vector], float]
 
     def init(self, rng: np.random.Generator) -> Vector:
-        """Return the start, shape (size,)."""
         return self._start.copy()
 
     def expect(self, theta: Vector) -> None:
@@ -86,27 +87,9 @@ def check_entries(
         raise ProblemError(f"{problem} needs {what}, but {found}")
 
 
-def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
+def stack_attributes(problems: Sequence[T], names: Iterable[str] = ()) -> T:
     """Return the first problem with the named attributes of all as arrays."""
-    stacked = object.__new__(kind)
-    vars(stacked).update(vars(problems[0]))
+    stacked = copy(problems[0])
     for name in names:
         setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
     return stacked
-
-
-# Arithmetic for one problem or a stack of problems, with the same bits
-def as_scalar(scalars: Vector) -> Scalars:
-    """Return a single scalar as a float, which is faster; arrays unchanged."""
-    return scalars if scalars.ndim else scalars.item()
-
-
-def with_axes(scalars: Scalars, n_axes: int) -> Scalars:
-    """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
-    single = isinstance(scalars, float)
-    return scalars if single else scalars[(..., *[None] * n_axes)]
-
-
-def inner_product(A: Matrix, B: Matrix) -> Scalars:
-    """Return the inner products of matrices (..., m, n), shape (...)."""
-    return np.vecdot(A.reshape(*A.shape[:-2], -1), B.reshape(*B.shape[:-2], -1))

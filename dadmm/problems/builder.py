@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from dadmm.core import classes
@@ -34,12 +35,13 @@ class Arguments(NamedTuple):
     defaults: dict[str, Any]  # of the optional arguments
     required: tuple[str, ...]
     accepts_any: bool  # whether it has **kwargs
-    annotations: dict[str, str]
+    annotations: dict[str, object]
 
     def takes(self, name: str) -> bool:
         return name in self.defaults or name in self.required
 
 
+@cache
 def arguments(kind: type[Any]) -> Arguments:
     """Return the arguments of a class's constructor, without the rows."""
     own = kind.__init__ is not object.__init__
@@ -48,9 +50,9 @@ def arguments(kind: type[Any]) -> Arguments:
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     defaults = {p.name: p.default for p in named if p.default is not p.empty}
     required = tuple(p.name for p in named if p.default is p.empty)
-    kinds = {p.name: getattr(p.annotation, "__name__", p.annotation) for p in named}
     accepts_any = any(p.kind == p.VAR_KEYWORD for p in found)
-    return Arguments(defaults, required, accepts_any, kinds)
+    annotations = {p.name: p.annotation for p in named}
+    return Arguments(defaults, required, accepts_any, annotations)
 
 
 def check_name(name: str) -> None:

@@ -80,7 +80,6 @@ class GeneralisedLinear(LinearProblem):
             raise ProblemError(f"{type(self).__name__} needs {what}, got {found}")
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return F (n + r, p), where F'F is at most the Hessian within the radius."""
         roots = self._bend_roots(theta, radius)
         return np.vstack([roots[:, None] * self._rows[0], self._held[0]])
 
@@ -129,20 +128,18 @@ class GeneralisedLinear(LinearProblem):
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:
         """Return m problems of one kind as one problem, see `LeastSquares.stack`."""
-        found = stack_attributes(cls, problems, ())
+        found = stack_attributes(problems)
         for name in cls.stacked:
             setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
         found._prepare()
         return found
 
     def within(self, T: Matrix) -> LinearProblem:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         return self._mapped(type(self), T)
 
     def prox(
         self, theta: Vector, stats: None, centre: Vector, weight: Scalars
     ) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here = theta.reshape(len(self._held), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
         centre = centre.reshape(here.shape)
@@ -154,7 +151,6 @@ class GeneralisedLinear(LinearProblem):
         return here.reshape(theta.shape)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = thetas.reshape(len(self._held), -1, self.layout.size)
         held = points @ self._held.mT
         values: Vector = self._losses(self._fits(points)) + 0.5 * np.vecdot(held, held)

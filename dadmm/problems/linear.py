@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, by_row, row_lengths, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
@@ -66,7 +67,7 @@ class Design(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class LinearProblem:
+class LinearProblem(TransformableProblem):
     """A convex problem of rows and targets, without latent variables.
 
     A subclass has its settings as fields, `_adopt`, which takes the design, and
@@ -104,7 +105,6 @@ class LinearProblem:
         self._adopt(given)
 
     def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (p,)."""
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
@@ -121,7 +121,6 @@ class LinearProblem:
         return found
 
     def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        """Return theta = T z (..., p) of z (..., k); a row has the same bits alone."""
         return by_row(z, T.T)
 
     def _design(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Design:
@@ -247,22 +246,19 @@ class LeastSquares(LinearProblem):
     @classmethod
     def stack(cls, problems: Sequence[LeastSquares]) -> LeastSquares:
         """Return n problems as one with the same bits; arrays get a first axis of n."""
-        stacked = stack_attributes(cls, problems, ())
+        stacked = stack_attributes(problems)
         stacked._parabolas = parabolas(problems)
         return stacked
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (r, p) with F'F the Hessian of f."""
         return self._rows
 
     def within(self, T: Matrix) -> LinearProblem:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         return self._mapped(LeastSquares, T)
 
     def prox(
         self, theta: Vector, stats: None, centre: Vector, weight: Scalars
     ) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         axes, curvature, pull, *_ = self._parabolas
         weight = np.asarray(weight)[..., None, None]
         row = centre[..., None, :] @ axes
@@ -272,7 +268,6 @@ class LeastSquares(LinearProblem):
         return np.asarray((row @ axes.mT)[..., 0, :])
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         off = thetas @ self._parabolas.rows.mT
         off -= self._parabolas.target
         return np.asarray(0.5 * np.vecdot(off, off))
@@ -390,7 +385,6 @@ class Huber(LinearProblem):
         self._bend = self._lengths @ self._lengths + self._penalty.trace()
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return F (r, p), where F'F is at most the Hessian within a radius above 0."""
         errors = np.abs(self._X @ theta - self._y)
         if radius > 0.0:  # rows that stay within delta
             kept = self._X[errors + self._lengths * radius <= self._reach]
@@ -400,11 +394,9 @@ class Huber(LinearProblem):
         return np.vstack([kept, self._held])
 
     def within(self, T: Matrix) -> LinearProblem:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         return self._mapped(Huber, T)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here, stiffness = theta.copy(), self._penalty + weight * self._eye
         least = self._least + weight
         model, aim = self._evaluate(here, centre, weight), np.abs(weight * centre).max()
@@ -428,7 +420,6 @@ class Huber(LinearProblem):
         return here
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, d), shape (k,)."""
         errors = np.abs(thetas @ self._X.T - self._y)
         counted = np.minimum(errors, self._reach)
         losses = np.vecdot(counted, errors - 0.5 * counted)

@@ -36,18 +36,11 @@ def consensus_error(theta: Matrix) -> float:
 
 
 class Pooled(NamedTuple):
-    """Sufficient statistics of samples.
-
-    Attributes
-    ----------
-    n_samples : int
-    mean : ndarray of shape (D,)
-    factor : ndarray of shape (k, D)
-        ``factor' factor`` is the sum of squares and products about the mean.
-    """
+    """Sufficient statistics of samples."""
 
     n_samples: int
-    mean: Vector
+    mean: Vector  #: (D,)
+    #: (k, D); ``factor' factor`` is the sum of squares and products about the mean
     factor: Matrix
 
 
@@ -90,18 +83,11 @@ def summarise(samples: Matrix) -> Pooled:
 
 
 class MaximumLikelihood(NamedTuple):
-    """The centralised PPCA solution.
+    """The centralised PPCA solution."""
 
-    Attributes
-    ----------
-    W : ndarray of shape (D, M)
-    mu : ndarray of shape (D,)
-    a : float, the noise precision; infinite if there is no noise
-    """
-
-    W: Matrix
-    mu: Vector
-    a: float
+    W: Matrix  #: (D, M)
+    mu: Vector  #: (D,)
+    a: float  #: the noise precision; infinite if there is no noise
 
 
 def ppca_reference(

@@ -17,16 +17,9 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data import patterns
 from dadmm.data.patterns import Compressed, Patterns, precisions
-from dadmm.problems.base import (
-    Scalars,
-    as_scalar,
-    check_entries,
-    inner_product,
-    stack_attributes,
-    with_axes,
-)
+from dadmm.problems.base import Scalars, check_entries, stack_attributes
 from dadmm.problems.metrics import LOG_2PI
-from dadmm.problems.ppca import PPCA
+from dadmm.problems.ppca import PPCA, as_scalar, inner_product, with_axes
 
 
 class Observed(NamedTuple):
@@ -121,7 +114,7 @@ class IncompletePPCA(PPCA):
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:  # type: ignore[override]
         names = ("mean", "_observed", "_unobserved", "count", "_entry_count", "_most")
-        stacked: Self = stack_attributes(cls, problems, names)
+        stacked = stack_attributes(problems, names)
         fields = zip(*(p._data for p in problems), strict=True)
         stacked._set(Compressed(*map(np.array, fields)))
         return stacked

@@ -10,26 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, triangular
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import (
-    Scalars,
-    Traits,
-    as_scalar,
-    check_entries,
-    inner_product,
-    stack_attributes,
-    with_axes,
-)
+from dadmm.problems.base import Scalars, Traits, check_entries, stack_attributes
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
 
 # of coordinates in which lengths are logarithms, see `LogLengthPPCA`
@@ -39,6 +33,23 @@ SHORTER = 4.0  # factor of the curvature after a step that does not descend
 ROUNDING = 1e-13  # of the objective, by entry of the rows
 ALIKE = 1e-6  # relative difference of lengths that count as equal
 LEAST = 1e-150  # length, so that quotients exist
+
+
+# Arithmetic for one problem or a stack of problems, with the same bits
+def as_scalar(scalars: Vector) -> Scalars:
+    """Return a single scalar as a float, which is faster; arrays unchanged."""
+    return scalars if scalars.ndim else scalars.item()
+
+
+def with_axes(scalars: Scalars, n_axes: int) -> Scalars:
+    """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
+    single = isinstance(scalars, float)
+    return scalars if single else scalars[(..., *[None] * n_axes)]
+
+
+def inner_product(A: Matrix, B: Matrix) -> Scalars:
+    """Return the inner products of matrices (..., m, n), shape (...)."""
+    return np.vecdot(A.reshape(*A.shape[:-2], -1), B.reshape(*B.shape[:-2], -1))
 
 
 class Expected(NamedTuple):
@@ -56,7 +67,7 @@ class Expected(NamedTuple):
     prior: Vector  # (...) -E sum log p(z_n)
 
 
-class PPCA:
+class PPCA(Problem):
     """Expected complete-data negative log likelihood of a shard under PPCA.
 
     ``theta`` holds ``W`` (D, M), ``mu`` (D,) and the noise precision ``a``.
@@ -152,7 +163,7 @@ class PPCA:
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
         """Return n problems of one kind as one, see `LeastSquares.stack`."""
         names = ("mean", "factor", "count", "_entry_count", "_most")
-        return stack_attributes(cls, problems, names)
+        return stack_attributes(problems, names)
 
     def standardised(self, mean: Vector | float, unit: float) -> Self:
         """Return the problem of ``(x - mean) / unit``, with the objectives of x."""
@@ -161,8 +172,7 @@ class PPCA:
         return found
 
     def _moved(self, mean: Vector | float, unit: float) -> Self:
-        found = object.__new__(type(self))
-        vars(found).update(vars(self))
+        found = copy(self)
         found.mean = (self.mean - mean) / unit
         found._most = self._most * unit * unit
         found._log_unit = self._log_unit + math.log(unit)
@@ -172,7 +182,7 @@ class PPCA:
         self, knee: float, longest: float, a_scale: float
     ) -> LogLengthPPCA:
         """Return the problem with mu = 0, in other coordinates of W."""
-        plain = self._moved(0.0, 1.0)
+        plain = copy(self)
         plain.factor, plain.zero_mean = triangular(self.raw_factor), True
         plain.mean = np.zeros_like(self.mean)
         return LogLengthPPCA(plain, knee, longest, a_scale)
@@ -291,9 +301,8 @@ class PPCA:
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = with_axes(0.5 * self._entry_count, 1)
         constant = LOG_2PI + 2.0 * self._log_unit
-        return np.asarray(
-            fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
-        )
+        noise = half * (constant - np.log(a))
+        return np.asarray(fit + noise + with_axes(stats.prior, 1))
 
     def neg_log_likelihood(self, theta: Vector) -> Scalars:
         """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14)."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, by_row
 from dadmm.core.schema import FLAG, integer
@@ -172,10 +173,11 @@ class Smooth(WithStart):
         return float(value), gradient
 
 
-class TwiceSmooth(Smooth):
+class TwiceSmooth(Smooth, TransformableProblem):
     """A convex `Smooth` problem with a Hessian; `Smooth` makes it."""
 
     assumed = "within the bound the Hessian is at least half of that at the solution"
+    quadratic = False
     needs_inverse = True  # the Hessian at the start does not show what is open
 
     def _check_hessian(self) -> None:
@@ -202,13 +204,11 @@ class TwiceSmooth(Smooth):
         return np.asarray(rows / math.sqrt(2.0) if radius > 0.0 else rows)
 
     def within(self, T: Matrix) -> Smooth:
-        """Return the problem of f(T z), with T (size, k), as a function of z (k,)."""
-
         def function(z: Vector) -> tuple[float, Vector]:
             value, gradient = self._evaluate(T @ z)
             return value, gradient @ T
 
-        problem: Smooth = object.__new__(TwiceSmooth)
+        problem = object.__new__(TwiceSmooth)
         problem.layout, problem.convex = Layout.of(z=T.shape[1:]), True
         problem._function = function
         problem._hessian = lambda z: T.T @ self._hessian_at(T @ z) @ T
@@ -216,7 +216,6 @@ class TwiceSmooth(Smooth):
         return problem
 
     def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        """Return theta = T z (..., size) of z (..., k)."""
         return by_row(z, T.T)
 
     def _hessian_at(self, theta: Vector) -> Matrix:

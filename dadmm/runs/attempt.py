@@ -68,7 +68,6 @@ def read_progress(folder: Path) -> Progress:
 
 
 def has_begun(folder: Path) -> bool:
-    """Return whether a run has begun in a folder."""
     return files.kind(folder / "config.toml") != "none"
 
 

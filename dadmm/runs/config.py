@@ -67,6 +67,11 @@ class RunConfig(Settings):
         check_drop(self._options(known)["sending"], self.scheme)
         _ = self.settings  # raises if they are not JSON
 
+    @cached_property
+    def arguments(self) -> builder.Arguments:
+        """The arguments of the problem's class, which is imported if it is yours."""
+        return builder.arguments(builder.find(self.problem))
+
     def _check_suited(self) -> None:
         """Raise for settings that this run does not have."""
         for item in fields(self):
@@ -82,28 +87,24 @@ class RunConfig(Settings):
                     f"it is for {suited}"
                 )
         tracks, M = self.traits.tracks, self.traits.components
-        wrong = ""
-        if self.on_missing == "keep" and not self._keeps_gaps:
-            wrong = f"on_missing keep cannot be used with {self.problem}, which needs "
-            wrong += "all entries; choose error, drop or mean"
-        elif self.labels and (tracks or has_node(str(self.data))):
-            wrong = "labels cannot be used with one file per node, nor with sfm; leave "
-            wrong += "out --labels"
-        elif tracks and self.n_components not in (None, M):
-            wrong = (
-                f"n_components must be {M} for {self.problem}, got {self.n_components}"
-            )
-        elif not self.summaries and self.coordinates in ("metric", "units"):
-            wrong = (
-                f"coordinates must be raw with --no-summaries, got {self.coordinates}"
-            )
-        elif self.init == "merged" and (
-            self.coordinates == "raw" or not self.summaries
-        ):
-            wrong = "init merged cannot be used with --coordinates raw or "
-            wrong += "--no-summaries; leave out one of them"
-        if wrong:
-            raise ConfigError(wrong)
+        sums, merged = self.coordinates in ("metric", "units"), self.init == "merged"
+        for is_wrong, what in (
+            (self.on_missing == "keep" and not self._keeps_gaps,
+             f"on_missing keep cannot be used with {self.problem}, which needs all "
+             "entries; choose error, drop or mean"),
+            (self.labels and (tracks or has_node(str(self.data))),
+             "labels cannot be used with one file per node, nor with sfm; leave out "
+             "--labels"),
+            (tracks and self.n_components not in (None, M),
+             f"n_components must be {M} for {self.problem}, got {self.n_components}"),
+            (sums and not self.summaries,
+             f"coordinates must be raw with --no-summaries, got {self.coordinates}"),
+            (merged and (self.coordinates == "raw" or not self.summaries),
+             "init merged cannot be used with --coordinates raw or --no-summaries; "
+             "leave out one of them"),
+        ):  # fmt: skip
+            if is_wrong:
+                raise ConfigError(what)
 
     @property
     def _keeps_gaps(self) -> bool:
@@ -130,12 +131,12 @@ class RunConfig(Settings):
             usual[name] = getattr(scheme, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
-            if takes(self.problem, "n_components"):
+            if self.arguments.takes("n_components"):
                 usual["n_components"] = self.traits.components
-            defaults = builder.arguments(PROBLEMS[self.problem]).defaults
             for item in fields(self):
-                if item.metadata["argument"] in defaults:
-                    usual[item.name] = defaults[item.metadata["argument"]]
+                argument, defaults = item.metadata["argument"], self.arguments.defaults
+                if argument in defaults:
+                    usual[item.name] = defaults[argument]
         self._set(usual)
 
     def settle(self, n_nodes: int) -> None:
@@ -145,9 +146,8 @@ class RunConfig(Settings):
         self._set({"n_samples": n_samples, "record_edges": shows})
 
     def _set(self, defaults: Table) -> None:
-        for name, value in defaults.items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
+        chosen = {k: v for k, v in vars(self).items() if v is not None}
+        vars(self).update(defaults | chosen)
 
     def columns(self, name: str) -> list[str] | None:
         """Return the names of columns in a setting."""
@@ -366,7 +366,6 @@ def _closest(word: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def flag(name: str) -> str:
-    """Return the flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
@@ -435,7 +434,6 @@ def _parser() -> Parser:
 
 
 def _add(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
-    """Add the flag of a setting."""
     text, types = item.metadata["help"].replace("%", "%%"), str(item.type)
     if item.default not in (None, False, True) or item.name.endswith("seed"):
         text += f" (default: {item.default})"

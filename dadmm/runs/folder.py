@@ -174,7 +174,6 @@ class RunFolder:
         return run
 
     def save(self) -> None:
-        """Write the manifest."""
         about = {
             "program": "dadmm", "run": self.run, "nodes": self.n_nodes,
             "files": sorted(self.names), "checksums": self.checksums,

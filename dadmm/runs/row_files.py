@@ -38,12 +38,10 @@ EDGES = (*KEYS["edges"], *EDGE_COLUMNS)  # columns of edges.csv
 
 
 def history_header(observe: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of ``history.csv``."""
     return (*KEYS["history"], *NODE_COLUMNS, *observe)
 
 
 def iteration(line: bytes) -> int:
-    """Return the iteration of a row."""
     return int(line.partition(b",")[0])
 
 

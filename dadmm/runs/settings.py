@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from dadmm import penalty
@@ -95,7 +96,7 @@ def _draws_edges(run: Settings) -> bool:
 
 def takes(problem: str, argument: str) -> bool:
     """Return whether a problem may have this argument; one of yours may have any."""
-    kind = PROBLEMS.get(problem)
+    kind: type | None = PROBLEMS.get(problem)
     return kind is None or builder.arguments(kind).takes(argument)
 
 
@@ -355,9 +356,8 @@ class Settings:
         """The class of the scheme; the base of one of yours, which is not imported."""
         return penalty.SCHEMES.get(self.scheme, penalty.Scheme)
 
-    @property
+    @cached_property
     def traits(self) -> Traits:
-        """The traits of the problem."""
         return builder.traits(self.problem)
 
     @property

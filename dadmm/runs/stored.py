@@ -39,7 +39,6 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 CUT_SHORT = "it was cut short or belongs to another run"
 
-REAL = schema.number("finite", math.isfinite)
 AMOUNT = schema.number("not negative", lambda x: not x < 0)
 WORD = any_of(TEXT, NUMBER, FLAG)
 COUNTS = list_of(COUNT, "a list of integers")
@@ -66,7 +65,7 @@ ENTRIES = (
      "seconds.observe seconds.total seconds.set_up seconds.curvature"),
     (NUMBER, "start.angle_to_result_degrees start.gap start.strictness"),
     (WORD, "positive_class"),
-    (any_of(REAL, NULL), "objective alpha"),
+    (any_of(schema.REAL, NULL), "objective alpha"),
     (any_of(AMOUNT, NULL), "scores.auc_error subspace.within_degrees certificate.gap "
      "certificate.radius certificate.within certificate.lower_by"),
     (any_of(NUMBER, NULL), " ".join(["stopping.factor", *map("scores.{}".format,
@@ -76,13 +75,13 @@ ENTRIES = (
     (_objects(COUNT), "seeds hosts rows_by_node"),
     (_objects(AMOUNT), "rows_by_class seconds.of_all_sessions"),
     (_objects(AMOUNT, NULL), "standard_errors certificate.coefficients"),
-    (_objects(REAL, NULL), "coefficients"),
+    (_objects(schema.REAL, NULL), "coefficients"),
     (_objects(NUMBER, NULL), "metrics"),
     (_objects(TEXT), "versions"),
     (_objects(WORD), "baseline"),
     (COUNTS, "lost_nodes"),
     (list_of(TEXT, "a list of texts"), "node_hosts certificate.assumed"),
-    (list_of(REAL, "a list of two numbers").also("of two", lambda x: len(x) == 2),
+    (list_of(schema.REAL, "two numbers").also("two numbers", lambda x: len(x) == 2),
      "penalties.eta0 penalties.eta penalties.spent"),
     (list_of(COUNTS.also("of three", lambda x: len(x) == 3),
              "a list of three integers each"), "gaps.nodes"),
@@ -108,7 +107,6 @@ def read_summary(file: Path) -> Table:
 
 
 def read_config(folder: Path) -> RunConfig:
-    """Return the settings of the run in a folder."""
     file = folder / "config.toml"
     table = RunConfig.from_toml(file)
     try:
@@ -155,7 +153,6 @@ class StoredRun:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The settings of the run."""
         found, count = read_config(self.folder), self.entry("n_nodes")
         if found.nodes != count and not self.summary.get("lost_nodes"):
             why = f"is of a run of {found.nodes} nodes, but summary.json in the same "
@@ -164,7 +161,6 @@ class StoredRun:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The arrays in result.npz."""
         return documents.read_arrays(self.folder / "result.npz")
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
@@ -226,7 +222,8 @@ class StoredRun:
         except DadmmError:
             raise
         except (OSError, ValueError) as error:
-            raise documents.unreadable(file, error) from None
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"cannot read {file}: {reason}") from None
         if not header:
             header = list(EDGES if kind == "edges" else history_header(()))
             drawn = self.config.data is None and not self.config.traits.tracks
@@ -330,11 +327,8 @@ class StoredRun:
     def has_rows(self) -> bool:
         """Whether the run has rows of its nodes."""
         name = self.folder / "history.csv"
-        try:
-            with open(files.open_plain(name), "rb") as file:
-                return len(file.readlines(2000)) > 1
-        except OSError as error:
-            raise documents.unreadable(name, error) from None
+        with documents.reading(name), open(files.open_plain(name), "rb") as file:
+            return len(file.readlines(2000)) > 1
 
     @property
     def over_mpi(self) -> bool:
@@ -400,7 +394,6 @@ class GoingRun(StoredRun):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Nothing: results are written at the end."""
         return {}
 
     @cached_property

@@ -440,7 +440,6 @@ def known(number: float) -> float | None:
 
 
 def _means(seconds: Seconds) -> dict[str, float]:
-    """Return the mean over the nodes of each phase."""
     return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
 
 
