@@ -32,7 +32,7 @@ class Edges:
         self._etas = state.eta[:, None]
         plan, weigh = incidence.reducer, incidence.weighted_sum
         self._sum_eta = plan(np.add, state.eta, work.total)
-        self._sum_multipliers = plan(np.add, state.multipliers, work.multiplier)
+        self.sum_multipliers = plan(np.add, state.multipliers, work.multiplier)
         self._sum_received = plan(np.add, state.received, work.mean)
         self._sum_squares = plan(np.add, work.scratch, work.difference)
         self._sum_squares_behind = plan(np.add, work.scratch, self._behind)
@@ -58,10 +58,6 @@ class Edges:
         work.mean /= self._counts
         if len(self._alone):
             work.mean[self._alone] = work.shared[self._alone]
-
-    def derive(self) -> None:
-        """Set what follows from a state that was restored."""
-        self._sum_multipliers()
 
     def message(self, out: Matrix) -> None:
         """Write what each edge (E, m) sends: theta_i."""
@@ -132,7 +128,7 @@ class Edges:
         """
         state, work = self.state, self.work
         scratch = work.scratch
-        self._sum_multipliers()
+        self.sum_multipliers()
         work.mean_change[...] = work.mean
         self.update_mean()
         np.subtract(work.shared, work.mean, out=work.deviation)

@@ -19,7 +19,6 @@ from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Integers, Topology
 
 NAMED = 20  # nodes at most in an error message
-FLOAT = np.dtype(np.float64)
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
 knows_likelihood = partial(stacks, method="neg_log_likelihood")
 Rows = int | slice | Integers
@@ -144,10 +143,8 @@ class Local:
 
 def as_numbers(found: object, shape: tuple[int, ...], method: str) -> Array:
     """Return what a method of a problem has returned, as floats of that shape."""
-    is_complex = getattr(found, "dtype", FLOAT).kind == "c"
-    try:
-        # numpy would cut complex numbers to their real parts
-        array = np.empty(()) if is_complex else np.asarray(found, dtype=np.float64)
+    try:  # "same_kind", as numpy would cut complex numbers to their real parts
+        array = np.asarray(found).astype(np.float64, casting="same_kind", copy=False)
     except (TypeError, ValueError):
         array = np.empty(())
     if array.shape == shape:
@@ -269,9 +266,7 @@ def _curvatures(problem: Any, theta: Array) -> Vector:
     found = np.full(n, np.nan)
     for k in range(2, STEPS + 1):
         off, its = start - before, start - end
-        size = np.maximum(
-            row_lengths(start), np.maximum(row_lengths(before), row_lengths(end))
-        )
+        size = np.max([row_lengths(rows) for rows in (start, before, end)], axis=0)
         way = row_lengths(end - before)
         turn = row_lengths(its * weight[:, None] - off * last[:, None])
         fine = (way > FINE * size) & (turn > ROUNDING * (weight + last) * size)

@@ -253,7 +253,7 @@ class Run(Nodes):
             order = self._arc_order
             rows = order[np.searchsorted(self.arcs, edges, sorter=order)]
             self.state.multipliers[rows] = 0.5 * sums
-            self.edges.derive()
+            self.edges.sum_multipliers()
         self.penalties.start()
 
     def is_solved(self) -> bool:
@@ -281,10 +281,8 @@ class Run(Nodes):
         work.shared[...] = state.theta
         self.local.adopt(problems)
         self.penalties.propose(t)
-        sent = work.messages.copy(), work.bytes.copy()
         self.mail.open()
-        work.messages[...], work.bytes[...] = sent  # rows have no opening messages
-        self.edges.derive()
+        self.edges.sum_multipliers()
         self.edges.update_mean()
         self.penalties.start()
 
@@ -306,7 +304,7 @@ class Run(Nodes):
         self.kind.adopt(self)
         work.numbers[...] = own.measured.T
         work.shared[...] = self.layout.shared(own.theta)
-        self.edges.derive()
+        self.edges.sum_multipliers()
         self._seconds_before = own.seconds.copy()
         self.exchange.sent[...] = own.traffic
         self.stopping.restore(own.stopping)

@@ -60,6 +60,7 @@ class Mail:
     def open(self) -> None:
         """Exchange starting parameters and proposed penalties."""
         state, out, exchange = self.state, self.outbox, self.exchange
+        kept = state.sending
         out.header[...] = wire.IDLE
         out.eta[...] = state.penalty["eta"]
         self.incidence.spread_into(self.work.shared, out.numbers)
@@ -70,12 +71,10 @@ class Mail:
         exchange.width = self._codec.length
         exchange.lengths[...] = self._full
         state.sent[...], state.received[...] = out.numbers, self.inbox.numbers
-        state.sending |= {
-            name: field.copy()
-            for name, field in (("eta_sent", out.eta), ("eta_received", self.inbox.eta))
-            if name in state.sending
-        }
-        self._count()
+        if "eta_sent" in kept:
+            kept["eta_sent"][...], kept["eta_received"][...] = out.eta, self.inbox.eta
+        if self.direct:  # all messages from now on have these lengths
+            self._count()
 
     def write(self, t: int) -> Turn:
         """Write the messages of iteration ``t``; return which edges take part."""

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 
 from dadmm.admm.state import Numbers
 from dadmm.core.layout import Array, Matrix, Vector
+from dadmm.core.linalg import TINY
 from dadmm.core.schema import FINITE, check_fields, choice, entry
 
 RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
 FRACTION = 1e-2  # of the length that theta would need to explain all of f
-TINY = float(np.finfo(float).tiny)  # so that zero is below a limit of zero
 KEPT = 4  # candidates of a `CriteriaLog` in a checkpoint
 TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
@@ -111,7 +111,7 @@ class Rule:
             entries = sizes.reshape(-1, *[1] * (theta.ndim - 1))
             least: float | Array = self.absolute_tolerance * entries
         else:
-            least = TINY
+            least = TINY  # so that zero is below a limit of zero
             if isinstance(scales, np.ndarray):  # of all iterations
                 lengths = np.expand_dims(scales[k], tuple(range(1, theta.ndim - 1)))
             elif scales is not None:

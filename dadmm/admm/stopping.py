@@ -27,11 +27,9 @@ from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 
-REASONS = (
-    "max_iter", "converged", "no_minimum", "stop", "max_seconds", "signal", "output",
-)  # fmt: skip
 # Requests by code, as in a header; the largest code takes precedence.
 REQUESTS = ("", "save", "stop", "max_seconds", "signal", "output")
+REASONS = ("max_iter", "converged", "no_minimum", *REQUESTS[2:])
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds

@@ -67,10 +67,10 @@ class Algorithm:
 
     step: float = schema.entry(1.0, schema.POSITIVE)
 
-    width: ClassVar[int] = 1  # numbers in a message for each parameter; 0 sends none
+    #: numbers in a message for each parameter; with 0 it adds up over a spanning tree
+    width: ClassVar[int] = 1
     has_prox: ClassVar[bool] = False  # whether f_i may have absolute values
     needs_gradient: ClassVar[bool] = True
-    uses_tree: ClassVar[bool] = False  # whether it adds up over a spanning tree
     allows_schedule: ClassVar[bool] = False  # whether edges may come and go
 
     def __post_init__(self) -> None:
@@ -164,7 +164,6 @@ class AllReduce(Algorithm):
 
     width = 0
     has_prox = True
-    uses_tree = True
 
     def start(self, run: BaselineRun) -> None:
         super().start(run)
@@ -183,7 +182,6 @@ class OneSum(Algorithm):
 
     width = 0
     needs_gradient = False
-    uses_tree = True
 
     def update(self, mixed: Matrix) -> None:
         if self.run.t > 1:

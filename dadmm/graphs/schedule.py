@@ -185,14 +185,11 @@ class Schedule:
     @cached_property
     def span(self) -> int:
         """The least number of iterations in a row that have every edge."""
-        active = self.active_edges(self.union)
-        if not active.size:
-            return self.period
-        since, span = -1 - active[::-1].argmax(axis=0), 0  # the round of the last use
-        for t, up in enumerate(active):
-            span = max(span, int((t - since)[up].max(initial=0)))
-            since[up] = t
-        return span
+        since, span = np.zeros(len(self.union.indices), dtype=np.int64), 0
+        for t, rows in enumerate(2 * self.rows):  # two periods
+            span = max(span, int((t - since[rows]).max(initial=0)))
+            since[rows] = t
+        return span or self.period
 
     def active_edges(self, graph: Topology) -> np.ndarray:
         """Return a mask of the edges of the graph in each round, (period, E)."""

@@ -26,11 +26,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import EPS, subspace_angle
+from dadmm.core.linalg import EPS, TINY, subspace_angle
 from dadmm.solver.certificate import Total, pooled
 from dadmm.solver.kind import SolveKind, Statement, merged
 
@@ -385,7 +384,7 @@ class UnitsKind(InUnits):
         turned = axes.mT @ (moment - moment.mT) @ axes
         turned /= np.maximum(values[:, :, None] + values[:, None, :], TINY)
         multipliers -= gone * (anchors @ (axes @ turned @ axes.mT))
-        run.edges.derive()
+        run.edges.sum_multipliers()
 
 
 def kept_fraction(diameter: int, alpha: float) -> float:

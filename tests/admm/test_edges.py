@@ -40,7 +40,7 @@ def anywhere(topology, size=3, relaxation=1.0, sending=None):
         "anchors": anchors + anchors[reverse], "eta": eta + eta[reverse],
     }.items():  # fmt: skip
         getattr(state, name)[...] = rows[run.arcs]
-    run.edges.derive()
+    run.edges.sum_multipliers()
     return run
 
 

@@ -87,7 +87,7 @@ def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
         if run.stopping._fields["stop_at"][0] == t + 1 and not done:
             done.append(t)
             run.state.multipliers *= 1.5
-            run.edges.derive()
+            run.edges.sum_multipliers()
 
     result = solve(built(blocks), Topology.chain(NODES), callbacks=[disturb])
     assert result.converged
