@@ -10,16 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.rule import RULES
-from dadmm.comm.wire import HEADER
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import topology as topologies
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.measures import diameter, distances
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import GRAPHS, Topology, build
-from tests.support.problems import optimum, quadratics, random_graph
-from tests.support.solving import solve
+from tests.support.problems import random_graph
 
 FILES = Path(__file__).parents[2] / "topologies"
 SIZES = [1, 2, 3, 4, 5, 7, 12, 20, 23, 99]
@@ -154,13 +151,6 @@ REFUSED += [
     (partial(build, "ring"), "--nodes"),
     (partial(Topology.ring(3).write, "g.graphml"), r"g\.graphml"),
 ]
-
-
-@pytest.mark.parametrize(("make", "culprit"), REFUSED)
-def test_what_is_no_graph_is_refused(make, culprit):
-    with pytest.raises(TopologyError, match=culprit) as caught:
-        make()
-    assert "\n" not in str(caught.value)
 
 
 def test_a_graph_is_read_from_every_format(tmp_path):
@@ -378,49 +368,26 @@ def test_graphs_of_names_and_files_take_turns():
     assert timed.rounds[1:3] == ({(1, 2), (2, 1)}, frozenset())
 
 
-NO_SCHEDULE = {
-    "node 2": lambda: Schedule(4, [[(0, 1)], [(2, 3)]]),  # only the union is connected
-    "node 3": lambda: Schedule(4, [[(0, 1)], [(1, 2)]]),
-    "none": lambda: Schedule(4, []),
-    r"\(0, 4\)": lambda: Schedule(4, [[(0, 4)]]),
-    r"no\.edges": lambda: Schedule.build(["ring", "no.edges"], 4),
-    r"bridge\.edges": lambda: Schedule.build(["named.edges", "bridge.edges"]),
-    "union": lambda: solve(
-        quadratics(5), Topology.chain(5), schedule=Schedule.matchings(RING)
-    ),
-    "probability": lambda: Schedule.random(RING, 0.0),
-    "0 to 1": lambda: Schedule.random(RING, 1e-5),
-    "b to c": lambda: Schedule.from_times(NAMED, "0.csv"),
-    "1, a, c": lambda: Schedule.from_times(NAMED, "1.csv"),
-    "0, a, b": lambda: Schedule.from_times(NAMED, "2.csv"),
-    "1, a, d": lambda: Schedule.from_times(NAMED, "3.csv"),
-}
+REFUSED += [
+    (partial(Schedule, 4, [[(0, 1)], [(2, 3)]]), "node 2"),  # the union is connected
+    (partial(Schedule, 4, [[(0, 1)], [(1, 2)]]), "node 3"),
+    (partial(Schedule, 4, []), "none"),
+    (partial(Schedule, 4, [[(0, 4)]]), r"\(0, 4\)"),
+    (partial(Schedule.build, ["ring", "no.edges"], 4), r"no\.edges"),
+    (partial(Schedule.build, ["named.edges", "bridge.edges"]), r"bridge\.edges"),
+    (partial(Schedule.matchings(RING).active_edges, Topology.chain(5)), "union"),
+    (partial(Schedule.random, RING, 0.0), "probability"),
+    (partial(Schedule.random, RING, 1e-5), "0 to 1"),
+    (partial(Schedule.from_times, NAMED, "0.csv"), "b to c"),
+    (partial(Schedule.from_times, NAMED, "1.csv"), "1, a, c"),
+    (partial(Schedule.from_times, NAMED, "2.csv"), "0, a, b"),
+    (partial(Schedule.from_times, NAMED, "3.csv"), "1, a, d"),
+]
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("culprit", NO_SCHEDULE)
-def test_what_is_no_schedule_is_refused(culprit):
-    with pytest.raises(TopologyError, match=culprit):
-        NO_SCHEDULE[culprit]()
-
-
-@pytest.mark.parametrize("agreement", ["neighbours", "global"])
-@pytest.mark.parametrize("rule", RULES)
-def test_runs_of_a_schedule_stop_together_and_close(rule, agreement):
-    """A node whose edges were not used has not changed, and is not satisfied yet."""
-    problems, ends = quadratics(6, curvature=(2.0, 8.0)), []
-    order = reversed(range(5))  # which delays headers most
-    schedule = Schedule(6, [[(i, i + 1)] for i in order])
-
-    def watch(t, run):
-        ends.append(run.state.header.view(HEADER)["stop_at"] <= t)
-
-    result = solve(
-        problems, schedule.union, schedule=schedule, send_every=3, stopping=rule,
-        agreement=agreement, tolerance=1e-4, max_iter=5000, callbacks=[watch],
-    )  # fmt: skip
-
-    assert result.converged
-    assert all(done.any() == done.all() for done in ends)
-    if agreement == "neighbours" or rule != "objective":
-        assert np.abs(result.theta - optimum(problems)).max() < 0.02
+@pytest.mark.parametrize(("make", "culprit"), REFUSED)
+def test_what_is_no_graph_or_schedule_is_refused(make, culprit):
+    with pytest.raises(TopologyError, match=culprit) as caught:
+        make()
+    assert "\n" not in str(caught.value)

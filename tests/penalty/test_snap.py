@@ -43,18 +43,13 @@ def follow(scheme, anchors, multipliers):
     return {name: np.array([state[name] for state in states]) for name in KEYS}
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        (32.0, 0.5, 0.01),
-        (5.0, 0.5, 0.1),
-        (1.0, 0.9, 0.0),
-        (1e-300, 0.5, 0.0),
-        (0.0, 0.5, 0.0),
-        (2.0, 0.0, 0.0),
-        (2.0, 0.5, math.inf),
-    ],
-)
+BUDGETS = [
+    (32.0, 0.5, 0.01), (5.0, 0.5, 0.1), (1.0, 0.9, 0.0), (1e-300, 0.5, 0.0),
+    (0.0, 0.5, 0.0), (2.0, 0.0, 0.0), (2.0, 0.5, math.inf),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize(("seed", "first", "scale"), [(0, 0.0, 1e-9), (2, 3.0, 1.0)])
 def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
     budget, seed, first, scale
