@@ -245,8 +245,11 @@ DEGREES = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(sorted)
 @example([*range(41)], 3)  # from 8 on numpy adds in pairs
 @example([3] * 6, 2)
 @example([0], 1)
-def test_a_reduction_has_the_bits_of_one_node_alone(degrees, m):
-    """Also of rows that have changed since; those of nodes without edges stay."""
+def test_sums_over_edges_have_the_bits_of_one_node_alone(degrees, m):
+    """Also of rows that have changed since; those of nodes without edges stay.
+
+    What spreads gives each edge the row of its node.
+    """
     degrees, shape = np.array(degrees), (m,) if m else ()
     rng, n_edges = np.random.default_rng(m), degrees.sum()
     weights, edges = np.zeros(n_edges), np.zeros((n_edges, *shape))
@@ -264,27 +267,18 @@ def test_a_reduction_has_the_bits_of_one_node_alone(degrees, m):
         call()
 
     assert_array_equal(incidence.reduce(np.add, edges, outs[4]), outs[0])
+    spread, want = np.empty_like(edges), np.repeat(outs[0], degrees, axis=0)
+    incidence.spread_into(outs[0], spread)
+    assert_array_equal(spread, want)
+    assert_array_equal(np.broadcast_to(incidence.spread(outs[0]), want.shape), want)
+    assert_array_equal(incidence.count, np.maximum(degrees, 1))
     for node, (degree, end) in enumerate(zip(degrees, ends, strict=True)):
         own = slice(end - degree, end)
+        assert incidence.edges_of(node) == own
+        assert (incidence.node[own] == node).all()
         for call, out in zip(calls, outs, strict=False):
             want = call(edges[own], axis=0) if degree else np.full(shape, 7.0)
             assert_array_equal(out[node], want)
-
-
-@given(DEGREES)
-def test_each_edge_has_the_row_of_its_node(degrees):
-    incidence, ends = Incidence(np.array(degrees)), np.cumsum(degrees)
-    rows = np.random.default_rng(0).normal(size=(len(degrees), 3))
-    out, want = np.empty((ends[-1], 3)), np.repeat(rows, degrees, axis=0)
-
-    incidence.spread_into(rows, out)
-
-    assert_array_equal(out, want)
-    assert_array_equal(np.broadcast_to(incidence.spread(rows), want.shape), want)
-    assert_array_equal(incidence.count, np.maximum(degrees, 1))
-    for node, end in enumerate(ends):
-        assert incidence.edges_of(node) == slice(end - degrees[node], end)
-        assert (incidence.node[incidence.edges_of(node)] == node).all()
 
 
 # schedules
