@@ -22,11 +22,10 @@ from dadmm.data.files import READERS, extent, open_blocks
 from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
-from dadmm.runs.settings import column_names
+from dadmm.runs.settings import FORMAT, column_names
 
 FORMULA = ("=", "+", "-", "@")  # a cell that begins so is run by spreadsheets
 NO_OUT = "choose another --out"
-FORMAT = ("separator", "decimal", "encoding")  # of text files, as in the main job
 BLOCK = 50_000  # rows that are encoded and predicted at once
 
 

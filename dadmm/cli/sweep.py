@@ -99,7 +99,7 @@ class Sweep:
         self.folder, self.trust = folder, ["--trust"] * trust
         self.tasks: dict[str, str] = {}
         self.chosen: dict[str, RunConfig] = {}  # the runs of a grid
-        while files.kind(file := self.file(len(self.tasks))) != "none":
+        while files.exists(file := self.file(len(self.tasks))):
             table = read_toml(file)
             name = Path(str(table.get("out"))).name
             if not re.fullmatch(r"(?!\.|logs$|tasks$)[\w.,=+-]+", name):

@@ -204,11 +204,9 @@ class Summary(dict[str, Any]):
         nodes, ranks = _many(self["n_nodes"], "node"), self.get("ranks", 1)
         if 1 < ranks < self["n_nodes"]:
             nodes += f" on {_many(ranks, 'rank')}"
-        name = self["coordinates"]
-        where = {"metric": "in the metric", "units": "in units"}.get(name)
-        text = (
-            f"{config.problem} by {config.scheme} {where or f'in {name} coordinates'}"
-        )
+        where = {"metric": "the metric", "raw": "raw coordinates"}
+        text = f"{config.problem} by {config.scheme} in "
+        text += where.get(self["coordinates"], "units")
         text += f" on {config.topology}, {nodes}; MPI: {self['mpi_library']}"
         yield "problem", text
         if counts := [*self.get("rows_by_node", {}).values()]:
@@ -273,10 +271,8 @@ class Summary(dict[str, Any]):
             yield "objective", text
             if n_open := found.get("open_directions"):
                 text = f"the data leave {_many(n_open, 'direction')} open; coefficients"
-                yield (
-                    "open",
-                    f"{text} in {'it' if n_open == 1 else 'them'} have no bound",
-                )
+                text += f" in {'it' if n_open == 1 else 'them'} have no bound"
+                yield "open", text
             if found.get("assumed"):
                 yield "assumed", "; ".join(found["assumed"])
         if shown := [f"{name} {value}" for name, value in self.scores().items()]:
@@ -331,21 +327,19 @@ class Summary(dict[str, Any]):
             how = "certified" if is_certified else "by its bound"
             yield "error", f"of the computation: {relation} {error} {of}, {how}"
         alpha, why = self.get("alpha"), ""  # why there are no standard errors
-        if not errors:
-            if not config.traits.has_errors:
-                why = f"{config.problem} has no standard errors"
-            elif alpha:
-                why = "it shrinks the coefficients, so they have no standard errors "
-                why += "(--alpha 0 gives them)"
-            elif not self["converged"]:
-                why = "no standard errors, because the run has not converged"
+        if not config.traits.has_errors:
+            why = f"{config.problem} has no standard errors"
+        elif alpha and not errors:
+            why = "it shrinks the coefficients, so they have no standard errors "
+            why += "(--alpha 0 gives them)"
+        elif not errors and not self["converged"]:
+            why = "no standard errors, because the run has not converged"
         if alpha is not None:
             none = ", which is none" * (alpha == 0)
             yield "alpha", f"{alpha:g}{none}{f'; {why}' if why else ''}"
         elif config.traits.has_errors and why:
             yield "", why
-        for line in self.comparison():
-            yield "", line
+        yield from (("", line) for line in self.comparison())
 
     def _course(self, config: RunConfig) -> Lines:
         """Yield how the run came to its result: criteria, penalties, bytes, seconds."""
@@ -389,19 +383,17 @@ class Summary(dict[str, Any]):
         return text
 
     def _traffic(self) -> str:
-        outside, inside = self["outside_bytes"], self["bytes"]
-        text = f"{self['messages']:,} between neighbours, {inside:,} bytes"
+        shared, outside = self["collective_bytes"], self["outside_bytes"]
+        total = self["bytes"] + shared + outside
+        text = f"{self['messages']:,} between neighbours, {self['bytes']:,} bytes"
         if self["silent_messages"]:
             text += f"; {self['silent_messages']:,} without payload"
         if self["lost_payloads"]:
             text += f"; {self['lost_payloads']:,} payloads lost"
         if self["collectives"]:
-            own = self["collective_bytes"]
-            text += f"; {self['collectives']:,} collectives, {own:,} bytes"
-            inside += own
+            text += f"; {self['collectives']:,} collectives, {shared:,} bytes"
         if self["outside_calls"]:
-            text += f"; set-up and end: {outside:,} bytes; "
-            text += f"{inside + outside:,} bytes in the whole run"
+            text += f"; set-up and end: {outside:,} bytes; {total:,} bytes in all"
         return text
 
 
