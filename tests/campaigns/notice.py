@@ -60,7 +60,7 @@ def main() -> None:
     print(f"| MPI | fault | {' | '.join(PHASES)} |\n|---|---|{'---:|' * len(PHASES)}")
     for name in chosen.mpi.split(","):
         mpi, times = jobs.find_mpi(name), range(chosen.times)
-        for fault in ("kill", "stop", "cut") if mpi else ():
+        for fault in ("SIGKILL", "SIGSTOP", "cut") if mpi else ():
             found = [max(measure(mpi, fault, p) for _ in times) for p in PHASES]
             cells = " | ".join(f"{seconds:.1f} s" for seconds in found)
             print(f"| {name} | {fault} | {cells} |", flush=True)

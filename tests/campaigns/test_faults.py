@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from launch.mpi import version_text
-from tests.campaigns.faults import cases, fuzz, jobs, judge, rank
+from tests.campaigns.faults import cases, fuzz, jobs, judge
 from tests.campaigns.faults.__main__ import SKIPPED, read
 from tests.support import openmpi
 from tests.support.processes import ROOT, find_mpiexec, python
+from tests.support.programs import faulty_rank
 
 # cases only for `./launch/test --all`
 SLOW = ["full_disk:11", "signal:1", "corrupt:5", "loss:7", "slow_disk:4"]
@@ -51,5 +52,5 @@ def test_bad_inputs_get_one_sentence_and_touch_nothing(tmp_path):
 
 def test_faults_are_put_into_functions_that_exist():
     points = [name for names in cases.POINTS.values() for name in names]
-    for name in (*points, cases.NUMBERS, rank.SWAP):
-        assert callable(getattr(*rank.find(name))), name
+    for name in (*points, cases.NUMBERS, faulty_rank.SWAP):
+        assert callable(getattr(*faulty_rank.find(name))), name

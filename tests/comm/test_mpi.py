@@ -12,10 +12,12 @@ from numpy.testing import assert_array_equal
 
 import dadmm.run
 from tests.support.processes import (
-    PROGRAMS,
+    FAULTY,
+    fault,
     find_mpiexec,
     mpi_python,
     mpiexec,
+    planned,
     program,
     python,
     settings_of,
@@ -52,17 +54,17 @@ def misfortune(event, cwd):
 
     With plain python: nothing but the main job itself takes care of the other ranks.
     """
-    words = (3, event, "--topology", "chain", "--out", "run", *FOREVER)
-    return mpiexec(4, PROGRAMS / "failing_rank.py", *words, cwd=cwd)
+    words = ("--topology", "chain", "--out", "run", *FOREVER)
+    return mpiexec(4, FAULTY, *words, cwd=cwd, **planned(fault(3, event)))
 
 
 @pytest.mark.parametrize(
     ("event", "code"),
     [
-        ("raise", 1),
-        ("exit", 1),  # not an error, but all other ranks would wait for ever
-        pytest.param("interrupt", 1, marks=pytest.mark.slow),
-        ("diverge", 2),
+        ("Exception", 1),
+        ("SystemExit", 1),  # not an error, but all other ranks would wait for ever
+        pytest.param("KeyboardInterrupt", 1, marks=pytest.mark.slow),
+        ("ProblemError", 2),
         ("SIGKILL", None),
     ],
 )
@@ -74,7 +76,7 @@ def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code):
     if code is not None:
         (said,) = ended.said
         assert "rank 3" in said
-        assert ended.err.count("Traceback") == (event != "diverge")
+        assert ended.err.count("Traceback") == (event != "ProblemError")
 
 
 @pytest.mark.parametrize("who", ["a rank", "mpiexec"])
@@ -192,7 +194,7 @@ def reports(folder):
     plain = {name: [*map(str, words)] for name, words in (cases | SPEAKING).items()}
     (folder / "cases.json").write_text(json.dumps(plain))
     words = (*program("each.py"), "cases.json", "reports.json")
-    ended = mpiexec(RANKS, *words, cwd=folder)
+    ended = mpiexec(RANKS, *words, cwd=folder, TMPDIR=str(folder))
     assert ended.code == 0, ended.err
     return json.loads((folder / "reports.json").read_text())
 

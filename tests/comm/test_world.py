@@ -16,7 +16,7 @@ from dadmm.comm.tree import TreeReduction, spanning_tree
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from tests.support import openmpi
-from tests.support.processes import PROGRAMS, ROOT, mpi_groups, program
+from tests.support.processes import FAULTY, ROOT, mpi_groups, mpiexec, planned, program
 from tests.support.runs import arrays_of, summary_of
 
 
@@ -172,8 +172,8 @@ def test_the_fact_and_the_ranks_are_named(name, kind):
     identity.raise_difference([{name: "x"}] * 3)
 
 
-STRANGER = PROGRAMS / "mismatched_rank.py"
 RUN = ("--topology", "ring", "--max-iter", 9, "--out", "run")
+OTHER_RING = {"what": "renumber", "at": "dadmm.cli.job:Job.run"}
 RARE = {"marks": pytest.mark.slow}
 
 
@@ -181,18 +181,17 @@ RARE = {"marks": pytest.mark.slow}
 @pytest.mark.parametrize(
     ("theirs", "culprit"),
     [
-        (("none", *RUN, "--scheme", "nap"), "rank 2 has scheme"),
-        (("graph", *RUN), "rank 2 has graph"),  # a ring in either numbering
-        pytest.param(("dadmm", *RUN), "rank 2 has", **RARE),
-        pytest.param(("none", *RUN, "--scheme", "npa"), "rank 2: .*npa", **RARE),
-        pytest.param(("none", *RUN, "--version"), "rank 2 has --help", **RARE),
+        ({"words": ["--scheme", "nap"]}, "rank 2 has scheme"),
+        ({"act": OTHER_RING}, "rank 2 has graph"),
+        pytest.param({"versions": {"dadmm.core.version": "0"}}, "rank 2 has", **RARE),
+        pytest.param({"words": ["--scheme", "npa"]}, "rank 2: .*npa", **RARE),
+        pytest.param({"words": ["--version"]}, "rank 2 has --help", **RARE),
     ],
 )
 def test_a_rank_with_other_settings_version_or_graph_is_named(
     tmp_path, theirs, culprit
 ):
-    ours = (2, STRANGER, "none", *RUN)
-    ended = mpi_groups(ours, (1, STRANGER, *theirs), ours, cwd=tmp_path).end()
+    ended = mpiexec(5, FAULTY, *RUN, cwd=tmp_path, **planned({"2": theirs}))
 
     assert (ended.code, ended.out) == (2, ""), ended
     assert "Traceback" not in ended.err

@@ -13,7 +13,7 @@ from dadmm.graphs.placement import assign, count_crossing, hosts_of, place
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from tests.support.emulation import start_netem
-from tests.support.processes import PROGRAMS, python
+from tests.support.processes import FAULTY, fault, planned, python
 from tests.support.runs import arrays_of, assert_same_arrays, summary_of
 
 
@@ -129,9 +129,8 @@ def test_a_placement_changes_no_bit(tmp_path):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_placed_node_that_fails_is_named(tmp_path):
-    script = ("--command", "--", sys.executable, PROGRAMS / "failing_rank.py")
-    words = (3, "raise", *RUN, "--out", tmp_path / "run")
-    ended = start_netem(*DEALT, *script, *words).end()
+    words = ("--command", "--", sys.executable, FAULTY, *RUN, "--out", tmp_path / "run")
+    ended = start_netem(*DEALT, *words, **planned(fault(3, "Exception"))).end()
 
     assert ended.code in (1, 255), ended.err  # 255: Intel MPI
     # Not in `said`: what Open MPI brings from another host may start within a line.

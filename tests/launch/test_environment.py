@@ -11,6 +11,7 @@ from launch import environment
 from launch.console import SetupError
 from launch.environment import Environment
 from tests.support.processes import ROOT, TIMEOUT
+from tests.support.runs import write_program
 
 
 class Project:
@@ -106,8 +107,7 @@ def test_an_environment_of_the_user_is_kept_aside(project, capsys):
 def write_python(path, code=0):
     """Write a program that claims to be new enough (code 0) or not, and its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\ntest $1 = -c && exit {code}\necho {path}\n")
-    path.chmod(0o755)
+    write_program(path, f"test $1 = -c && exit {code}\necho {path}")
 
 
 def test_a_python_is_chosen_for_the_launch_commands(tmp_path):

@@ -10,6 +10,7 @@ from launch import commands, mpi
 from launch.console import UsageError
 from launch.environment import PROJECT, Environment
 from tests.support.processes import ROOT
+from tests.support.runs import write_program
 
 pytestmark = pytest.mark.mpi
 
@@ -85,9 +86,7 @@ def test_an_mpi_or_an_environment_of_the_user_is_used(
     """
     for name in ("bin", "lib"):
         (tmp_path / name).mkdir()
-    program = tmp_path / "bin" / "mpiexec"
-    program.write_text(f"#!/bin/sh\necho '{version}'")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "bin" / "mpiexec", f"echo '{version}'")
     (tmp_path / "lib" / "libmpi.so.40").touch()
     for name in ("MPI4PY_LIBMPI", *VERSIONS[version]):
         monkeypatch.delenv(name, raising=False)

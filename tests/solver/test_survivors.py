@@ -15,12 +15,11 @@ from dadmm.runs.stored import StoredRun
 from dadmm.solver import checkpoint
 from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph
-from tests.support.processes import PROGRAMS, mpiexec, program
+from tests.support.processes import FAULTY, fault, mpiexec, planned, program
 from tests.support.runs import arrays_of, history_of, run_of, summary_of
 
 pytestmark = pytest.mark.mpi
 
-FAILING = PROGRAMS / "failing_rank.py"
 # with more than seven iterations
 CONTINUE = ("--on-failure", "continue", "--init", "shared", "--out", "run")
 
@@ -74,8 +73,9 @@ def test_survivors_have_bounds_on_the_error_for_their_own_rows(words, said):
 
 def test_who_is_left_says_what_went_wrong(tmp_path):
     """The first of them, when rank 0 is dead; and the job ends with that code."""
-    words = (FAILING, 0, "SIGKILL+full", *CONTINUE)
-    ended = openmpi.start(3, *words, cwd=tmp_path).end()
+    full = {"what": "full disk", "at": "replace", "of": "result.npz"}
+    plan = fault(0, "SIGKILL") | {"1": {"act": full}, "2": {"act": full}}
+    ended = openmpi.start(3, FAULTY, *CONTINUE, cwd=tmp_path, **planned(plan)).end()
     assert ended.code == 2, ended.err
     died, full = ended.said
     assert "node 0 failed" in died
@@ -88,7 +88,8 @@ def test_a_run_writes_what_is_left_of_it(tmp_path):
     new = (*CONTINUE, "--topology", "chain", "--record-edges", "--max-iter", 3)
     mpiexec(5, "-m", "dadmm.run", *new[2:], cwd=tmp_path)
     words = ("--resume", "run", "--max-iter", 500, *CONTINUE[:2])
-    ended = openmpi.start(5, FAILING, 2, "SIGKILL", *words, cwd=tmp_path).end()
+    dies = planned(fault(2, "SIGKILL"))
+    ended = openmpi.start(5, FAULTY, *words, cwd=tmp_path, **dies).end()
 
     assert ended.code == 0, ended.err
     died, apart = ended.said

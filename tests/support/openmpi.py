@@ -34,10 +34,10 @@ def find() -> str:
     return str(mpiexec)
 
 
-def start(n: int, *arguments: object, cwd: Path | None = None) -> Job:
+def start(n: int, *arguments: object, cwd: Path | None = None, **env: str) -> Job:
     """Start a Python on each of n ranks of an Open MPI that tolerates failed ranks."""
     mpiexec = find()
-    found = {**variables(), **default_variables(mpiexec, external=True)}
+    found = {**variables(**env), **default_variables(mpiexec, external=True)}
     found |= {k: v for k, v in os.environ.items() if k.startswith("OMPI_MCA_")}
     found["MPI4PY_LIBMPI"] = str(Path(mpiexec).parents[1] / "lib")
     found["MPI4PY_MPIABI"] = "openmpi"

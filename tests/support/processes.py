@@ -1,6 +1,7 @@
 """Start programs from tests, with a time limit, alone or under an MPI."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from launch.mpi import default_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
+FAULTY = PROGRAMS / "faulty_rank.py"
 TIMEOUT = 240  # seconds, a bound that even twenty ranks on two busy cores keep
 
 # Variables that mpiexec and srun set for ranks, and that programs must not inherit
@@ -55,6 +57,17 @@ def variables(**more: str) -> dict[str, str]:
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     kept |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "DADMM_PROGRESS": ""}
     return kept | more
+
+
+def planned(plan: Mapping[str, object]) -> dict[str, str]:
+    """Return the variable that tells ``faulty_rank.py`` what goes wrong, by rank."""
+    return {"DADMM_FAULTS_PLAN": json.dumps(plan)}
+
+
+def fault(rank: int, what: str) -> dict[str, object]:
+    """Return the plan of something that befalls a rank in iteration 7 of PPCA."""
+    at = "dadmm.problems.ppca:PPCA.objectives"
+    return {str(rank): {"act": {"what": what, "at": at, "count": 7}}}
 
 
 def default_signals() -> None:

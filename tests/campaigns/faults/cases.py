@@ -1,9 +1,9 @@
 """The runs of a campaign, and what befalls them: a kind and a seed decide both.
 
-A fault is inside (a plan that ``rank.py`` follows to the call) or outside (signals, a
-full disk, a host that is cut off), or both. What its files suffer is done between two
-starts. ``KINDS`` has a function for each kind of fault, which ``README.md`` describes;
-tables are in ``faults.toml``.
+A fault is inside (a plan that ``faulty_rank.py`` follows to the call) or outside
+(signals, a full disk, a host that is cut off), or both. What its files suffer is done
+between two starts. ``KINDS`` has a function for each kind of fault, which ``README.md``
+describes; tables are in ``faults.toml``.
 """
 
 import re
@@ -25,7 +25,7 @@ DEATHS, POINTS, CUTS = (TABLE[name] for name in ("deaths", "points", "cuts"))
 TERM, USR1, INT, KILL = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGKILL
 NUMBERS = "dadmm.admm.local:as_numbers"  # of the user's problem
 ERRORS = ("Exception", "SystemExit", "KeyboardInterrupt", "memory", "nan", "exit")
-STANDS = ("hang", "spin", "stop", "stop")
+STANDS = ("hang", "spin", "SIGSTOP", "SIGSTOP")
 STARTS = {"kill": 3, "signal": 3, "freeze": 2, "full_disk": 2}  # with faults, at most
 
 
@@ -90,7 +90,7 @@ class Fault:
     """What happens in one start of a run, and before the next."""
 
     words: str = ""
-    plan: dict[str, Any] = field(default_factory=dict)  # by rank; see rank.py
+    plan: dict[str, Any] = field(default_factory=dict)  # by rank; see faulty_rank.py
     during: Callable[[Play, Job], bool] | None = None  # returns whether it hit
     moment: "Moment | None" = None  # of ``during``
     hurt: Callable[[Play], str] | None = None  # what its files suffer afterwards
@@ -194,7 +194,7 @@ def die(by: Draw, case: Case, *phases: str, least: int = 1) -> Fault:
     if phase == "iterations":
         most = 40 if case.kind == "loss" else case.max_iter
     count, after = by.integer(least, max(least, most)), by.chance(0.5)
-    call = {"what": "kill", "at": at, "of": of, "count": count, "after": after}
+    call = {"what": "SIGKILL", "at": at, "of": of, "count": count, "after": after}
     return inside(victim, act=call, lethal=True)
 
 
@@ -325,7 +325,7 @@ def cut(by: Draw, case: Case) -> Fault:
 def lag(by: Draw, case: Case) -> Fault:
     if by.chance(0.4):
         return Fault("a delay between hosts", {}, lambda play, job: True)
-    fault = act(by, case, ("kill", "stop", "Exception"))
+    fault = act(by, case, ("SIGKILL", "SIGSTOP", "Exception"))
     return replace(fault, says=f"{fault.says}|host1 was lost")
 
 

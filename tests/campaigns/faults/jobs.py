@@ -1,7 +1,6 @@
 """The processes of a campaign, and where a case is played: folder, disk and hosts."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -27,7 +26,7 @@ MOUNTS = ("full_disk", "readonly")  # kinds that need one
 ROOM = 64 << 20  # bytes of a disk with room
 STALL = 14  # seconds after which launch/local names a hanging rank, in place of 60
 STOPPED = 12  # --stall-seconds
-RANK = str(Path(__file__).with_name("rank.py"))
+RANK = str(processes.FAULTY)
 
 
 class MPI(NamedTuple):
@@ -65,11 +64,11 @@ class Ended(NamedTuple):
 
 
 class Job(processes.Job):
-    """One start of a command; ``plan`` is for ``rank.py``, and ``name`` marks it."""
+    """One start of a command; ``plan`` is for faulty ranks, and ``name`` marks it."""
 
     def __init__(self, mpi, command, folder, name, plan, more) -> None:
         self.mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
-        given = {MARK: self.mark, "DADMM_FAULTS_PLAN": json.dumps(plan), **more}
+        given = {MARK: self.mark, **processes.planned(plan), **more}
         own = {k: v for k, v in mpi.variables.items() if k not in os.environ}
         super().__init__(command, folder, processes.variables(**given) | own)
         self.began = time.monotonic()

@@ -21,6 +21,7 @@ from dadmm import Topology
 from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
+from dadmm.runs.row_files import iteration, merged
 from tests.campaigns.faults.cases import Case, Fault, checkpoints, draw_faults
 from tests.campaigns.faults.jobs import GRACE, Ended, Play, sweep
 from tests.support.runs import SINCE_RESUME, arrays_of, history_of, summary_of
@@ -259,10 +260,13 @@ def differences(whole: Path, again: Path) -> list[str]:
     found = []
     for path in sorted(whole.iterdir()):
         name, mine = path.name, again / path.name
-        if name.endswith(".csv"):
-            found += [name] if rows_of(again, path) != history_of(whole, name) else []
-        elif name != "config.toml" and not mine.exists():
+        if path.suffix == ".csv":
+            complete(again, path)
+        if name != "config.toml" and not mine.exists():
             found.append(f"{name} (missing)")
+        elif path.suffix == ".csv":
+            same = history_of(again, name) == history_of(whole, name)
+            found += [] if same else [name]
         elif name.endswith(".npz"):
             a, b = bits_of(mine), bits_of(path)
             found += [f"{name}:{k}" for k in sorted(a | b) if a.get(k) != b.get(k)]
@@ -280,36 +284,22 @@ def bits_of(file: Path) -> dict[str, object]:
     return {k: (a.dtype, a.shape, a.tobytes()) for k, a in known.items()}
 
 
-def rows_of(run: Path, like: Path) -> list[list[str]]:
-    """Return the rows of a file as `history_of` does.
-
-    For want of room, a run may have left the last of them in parts.
-    """
-    file, keys = run / like.name, 3 if like.stem == "edges" else 2
-    key = lambda line: [int(word) for word in line.split(",")[:keys]]  # noqa: E731
-    parts = [path.read_text() for path in run.glob(f"parts/{like.stem}-*.csv")]
-    lines = [line.rpartition(",")[0] for text in parts for line in text.splitlines()]
-    if lines:
-        header, *_ = like.read_text().splitlines()
-        before = file.read_text().splitlines()[1:] if file.exists() else []
-        with contextlib.suppress(ValueError):  # of a line that is incomplete
-            first, last = min(map(key, lines))[0], max(map(key, lines))[0]
-            if before and key(before[-1])[0] == last:  # parts were being removed
-                return history_of(run, like.name)
-            lines += [line for line in before if key(line)[0] < first]
-            file.write_text("\n".join([header, *sorted(lines, key=key), ""]))
-    return history_of(run, like.name) if file.exists() else []
+def complete(run: Path, like: Path) -> None:
+    """Merge rows; for want of room, a run may have left the last of them in parts."""
+    file, parts = run / like.name, [*run.glob(f"parts/{like.stem}-*.csv")]
+    rows = [*merged([], file)]
+    if parts and (not rows or iteration(rows[-1]) < summary_of(run)["iterations"]):
+        header, *_ = like.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join([header, *merged(parts, file)]))
 
 
 def last_nodes(folder: Path) -> list[int]:
     """Return the nodes with a row of the last iteration."""
-    if (folder / "history.csv").exists():
-        rows = history_of(folder)[1:]
-    else:  # a rank died before rows were merged
-        parts = sorted(folder.glob("parts/history-*.csv"))
-        rows = [line.split(",") for part in parts for line in part.open()]
-        rows.sort(key=lambda row: int(row[0]))
-    return sorted(int(row[1]) for row in rows if row[0] == rows[-1][0])
+    file, parts = folder / "history.csv", folder.glob("parts/history-*.csv")
+    # a rank may have died before rows were merged
+    rows = [*merged([] if file.exists() else [*parts], file)]
+    last = iteration(rows[-1])
+    return sorted(int(row.split(b",")[1]) for row in rows if iteration(row) == last)
 
 
 def distance(case: Case, nodes: list[int], folder: Path) -> float:

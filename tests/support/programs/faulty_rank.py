@@ -1,12 +1,13 @@
-"""A rank of a fault campaign: the real main job, in which something goes wrong.
+"""The real main job, in which something goes wrong on some ranks.
 
-Usage: rank.py [arguments of dadmm.run]. The variable DADMM_FAULTS_PLAN holds JSON, by
-rank: ``late`` (seconds before anything starts), ``pace`` (seconds added to each
-exchange), ``disk`` (seconds added to each fsync and rename), ``act``: what this rank
-does at a call, ``{"what": "hang", "at": "replace", "of": "node-", "count": 3}``,
+Usage: faulty_rank.py [arguments of dadmm.run]. The variable DADMM_FAULTS_PLAN holds
+JSON, by rank: ``late`` (seconds before anything starts), ``pace`` (seconds added to
+each exchange), ``disk`` (seconds added to each fsync and rename), ``act``: what this
+rank does at a call, ``{"what": "hang", "at": "replace", "of": "node-", "count": 3}``,
 ``versions`` of packages, and ``words``, further arguments.
 """
 
+import errno
 import importlib
 import json
 import os
@@ -20,6 +21,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+from dadmm.core.errors import ProblemError
 from dadmm.core.ranks import rank_and_size
 
 SWAP = "dadmm.comm.mpi:MPIExchange.swap"
@@ -78,22 +80,35 @@ def spin() -> None:
         pass
 
 
-def throw(kind: type[BaseException]) -> None:
-    raise kind("injected")
+def throw(kind: type[BaseException], *code: int) -> None:
+    raise kind(*code, "injected")
+
+
+def renumber() -> None:
+    """Let a ring have its nodes in another order."""
+    from dadmm.graphs import topology
+
+    topology.GRAPHS["ring"] = lambda n, seed: topology.Topology.from_edges(
+        n, [(2 * i % n, (2 * i + 2) % n) for i in range(n)]
+    )
 
 
 ACTS: dict[str, Callable[[], Any]] = {
     "Exception": partial(throw, RuntimeError),
     "SystemExit": partial(throw, SystemExit),
     "KeyboardInterrupt": partial(throw, KeyboardInterrupt),
+    "ProblemError": partial(throw, ProblemError),
+    "full disk": partial(throw, OSError, errno.ENOSPC),
     "memory": run_out_of_memory,
     "nan": lambda: float("nan"),
     "exit": partial(os._exit, 0),
-    "kill": partial(os.kill, os.getpid(), signal.SIGKILL),
-    "stop": partial(os.kill, os.getpid(), signal.SIGSTOP),
+    "SIGKILL": partial(os.kill, os.getpid(), signal.SIGKILL),
+    "SIGSTOP": partial(os.kill, os.getpid(), signal.SIGSTOP),
+    "SIGTERM": partial(os.kill, os.getpid(), signal.SIGTERM),
     "hang": partial(time.sleep, 10**6),
     "pause": partial(time.sleep, 4),
     "spin": spin,
+    "renumber": renumber,
 }
 
 
