@@ -191,8 +191,7 @@ class LeastSquares(LinearProblem):
     Notes
     -----
     A QR decomposition leaves at most p + 1 rows with the same squared error. In their
-    singular axes f is a sum of parabolas, so a proximal step is two small products. A
-    penalty is one more row for each penalised entry, with target zero.
+    singular axes f is a sum of parabolas, so a proximal step is two small products.
 
     Examples
     --------
