@@ -42,7 +42,7 @@ from dadmm.show.report import (
     Row,
     draw_methods,
     groups,
-    write_methods,
+    write_page,
 )
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import Stopping, solve
@@ -428,8 +428,7 @@ class Comparison(job.Job):
         draw_methods(folder, rows)
         if not config.report:
             return f"{text}\n{folder}\n"
-        page = write_methods(folder, about, lines, rows)
-        return f"{text}\n{page.resolve().as_uri()}\n"
+        return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:
         """Return medians over the seeds, and quartiles; the first row is the head."""

@@ -87,9 +87,9 @@ def check_entries(
         raise ProblemError(f"{problem} needs {what}, but {found}")
 
 
-def stack_attributes(problems: Sequence[T], names: Iterable[str] = ()) -> T:
+def stacked(problems: Sequence[T], names: Iterable[str] = ()) -> T:
     """Return the first problem with the named attributes of all as arrays."""
-    stacked = copy(problems[0])
+    whole = copy(problems[0])
     for name in names:
-        setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
-    return stacked
+        setattr(whole, name, np.array([getattr(p, name) for p in problems]))
+    return whole

@@ -22,13 +22,7 @@ from dadmm.core.linalg import EPS, TINY, by_row, row_lengths, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import (
-    Scalars,
-    Traits,
-    check_entries,
-    checked_array,
-    stack_attributes,
-)
+from dadmm.problems.base import Scalars, Traits, check_entries, checked_array, stacked
 
 P = TypeVar("P", bound="LinearProblem")
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
@@ -139,11 +133,11 @@ class LinearProblem(TransformableProblem):
             )
         n, d = X.shape
         self._n_rows = n
-        y, weights = checked_array(name, "y", y, (n,)), np.ones(n)
-        if sample_weight is not None:
-            weights = checked_array(name, "sample_weight", sample_weight, (n,))
-            rule = "sample_weight of at least 0, and one that is positive"
-            check_entries(name, rule, weights, (weights < 0.0) | (not weights.any()))
+        y, given = checked_array(name, "y", y, (n,)), sample_weight
+        given = np.ones(n) if given is None else given
+        weights = checked_array(name, "sample_weight", given, (n,))
+        rule = "sample_weight of at least 0, and one that is positive"
+        check_entries(name, rule, weights, (weights < 0.0) | (not weights.any()))
         if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
@@ -246,9 +240,9 @@ class LeastSquares(LinearProblem):
     @classmethod
     def stack(cls, problems: Sequence[LeastSquares]) -> LeastSquares:
         """Return n problems as one with the same bits; arrays get a first axis of n."""
-        stacked = stack_attributes(problems)
-        stacked._parabolas = parabolas(problems)
-        return stacked
+        whole = stacked(problems)
+        whole._parabolas = parabolas(problems)
+        return whole
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         return self._rows
@@ -427,7 +421,6 @@ class Huber(LinearProblem):
         return np.asarray(losses + 0.5 * np.vecdot(held, held))
 
     def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of f, shape (d,)."""
         return self._evaluate(theta, theta, 0.0).gradient
 
     def _evaluate(self, here: Vector, centre: Vector, weight: float) -> HuberModel:

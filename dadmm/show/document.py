@@ -19,9 +19,8 @@ from dadmm.core.version import __version__
 from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
-from dadmm.show.figure import MOST_POINTS, Curve, Panel, said, thinned
+from dadmm.show.figure import MOST_POINTS, Panel, said, thinned
 from dadmm.show.page import (
-    NONE,
     Json,
     Page,
     Table,
@@ -32,9 +31,11 @@ from dadmm.show.page import (
     number,
     packed,
     paragraph,
+    side_by_side,
     table,
     text,
 )
+from dadmm.show.report import LABELS
 from dadmm.timing import waiting
 from dadmm.timing.replay import Trace
 
@@ -51,7 +52,11 @@ NO_ROWS = (
     "There are no rows of iterations. --record records them; it is the default up to "
     "1,000 nodes. A run that is going may not have written any yet."
 )
-WORDS = (
+MEDIANS = (
+    "Lines are medians over the nodes, bands reach from the smallest to the largest "
+    "node. "
+)
+PHASE_WORDS = (
     "Solve is a node's own problem, exchange is messages and waiting, update is "
     "multipliers and penalties, observe is callbacks and records. Bytes count the "
     "messages between neighbours in the iterations, without opening messages."
@@ -67,7 +72,7 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
     It loads itself again after ``every`` seconds, unless that is 0.
     """
     page = Page(runs)
-    badge, rule, parts, links = "", "", "", ""
+    badge, rule = "", ""
     if not page.is_comparison:
         found, config = runs[0].summary, runs[0].config
         why = found.get("why") or ""
@@ -76,24 +81,26 @@ def build(runs: Sequence[StoredRun], every: float = 0) -> str:
         rule += f" Rule {config.stopping}, tolerance {config.tolerance:g}."
         badge = outcome.badge(runs[0])
     top = f"<h1>{badge} {text(panels.subject(runs))}</h1>{paragraph(rule)}"
-    top += outcome.top(page)
+    top += outcome.top(page) + '<nav aria-label="Sections"><ul>'
+    parts = ""
     for name, (words, section) in SECTIONS.items():
-        links += f'<li><a href="#{name}">{words}</a></li>'
+        top += f'<li><a href="#{name}">{words}</a></li>'
         parts += (
             f'<section id="{name}" aria-labelledby="{name}-title">'
             f'<h2 id="{name}-title">{words}</h2>{section(page)}</section>'
         )
-    top += f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
-    return _whole(page, panels.title(runs), top, parts, every)
+    return _whole(page, panels.title(runs), f"{top}</ul></nav>", parts, every)
 
 
-def build_comparison(about: str, head: Sequence[str], rows: Sequence[Sequence[str]],
-                     figures: Mapping[str, Sequence[Panel]]) -> str:  # fmt: skip
+def build_comparison(
+    about: str, cells: Sequence[Sequence[str]], errors: Mapping[str, Sequence[Panel]]
+) -> str:
     """Return the page of methods that were compared: a table, and errors by graph."""
-    page = Page([])
+    page, (head, *rows) = Page([]), cells
     parts = table(head, rows, "Medians over the seeds, and quartiles", "sortable")
-    for name, found in figures.items():
-        parts += f"<h2>{text(name)}</h2>{page.panels(found)}"
+    for x, found in errors.items():
+        over = f"Error over {LABELS.get(x, f'seconds on {x}')}"
+        parts += f"<h2>{text(over)}</h2>{page.panels(found)}"
     for figure in page.figures:
         figure["layout"] |= {"showlegend": True, "height": 360}
     title = "Methods compared"
@@ -133,21 +140,15 @@ def _convergence(page: Page) -> str:
         return paragraph(NO_ROWS)
     found = panels.convergence(runs, MOST_POINTS)
     longest = max(run.n_iterations for run in runs)
-    words = "Lines are medians over the nodes, bands reach from the smallest to the "
-    words += "largest node. "
-    words += said(len(thinned(longest, MOST_POINTS)), longest, "iterations")
+    words = MEDIANS + said(len(thinned(longest, MOST_POINTS)), longest, "iterations")
     for run in runs:  # bytes and seconds at the points of the curves
         rows = thinned(run.n_iterations, MOST_POINTS)
         costs = panels.cumulative(run)
         page.costs.append({name: packed(own[rows]) for name, own in costs.items()})
 
     def medians(run: StoredRun) -> Table:
-        curves = {
-            panel.title: mark
-            for panel in found
-            for mark in panel.marks
-            if isinstance(mark, Curve) and mark.run == runs.index(run)
-        }
+        k = runs.index(run)
+        curves = {panel.title: panel.curves[k] for panel in found if not panel.note}
         t = next((curve.x for curve in curves.values()), np.empty(0))
         rows = [
             [f"{t[row]:,}", *(number(float(curve.y[row])) for curve in curves.values())]
@@ -179,22 +180,22 @@ def _cost(page: Page) -> str:
         except ConfigError as error:
             lines = [f"Waiting times are not known: {error}."]
     tables = page.tables(runs, _by_node)
-    return page.panels(found) + facts(lines) + paragraph(WORDS) + tables
+    return page.panels(found) + facts(lines) + paragraph(PHASE_WORDS) + tables
 
 
 def _by_node(run: StoredRun) -> Table:
     """Return messages, bytes and seconds by node."""
     sums = {name: run.column(name).sum(axis=0) for name in ("messages", "bytes")}
-    spent = [run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES]
-    order = np.argsort(-np.sum(spent, axis=0), kind="stable")[:MOST_ROWS]
+    spent = {k: run.column(f"{k}_seconds").sum(axis=0) for k in PHASES}
+    order = np.argsort(-np.sum([*spent.values()], axis=0), kind="stable")[:MOST_ROWS]
     rows = [
         [f"node {i}", *(f"{own[i]:,.0f}" for own in sums.values()),
-         *(number(float(own[i]), 3) for own in spent)]
+         *(number(float(own[i]), 3) for own in spent.values())]
         for i in order
     ]  # fmt: skip
-    few = said(len(rows), len(spent[0]), "nodes")
+    few = said(len(rows), run.topology.n_nodes, "nodes")
     words = f"What a node sent, and its seconds by phase. {few}"
-    return words, ["node", *sums, *PHASES], rows
+    return words, ["node", *sums, *spent], rows
 
 
 def _about(page: Page) -> str:
@@ -207,10 +208,10 @@ def _about(page: Page) -> str:
     )
     if page.is_comparison:
         commands = details("Commands that repeat the runs", commands)
-    settings = _side_by_side([run.config.applied() for run in runs])
+    settings = side_by_side([run.config.applied() for run in runs])
     differ = [row for row in settings if len(set(map(str, row[1:]))) > 1]
     names = [page.name(run) for run in runs] if page.is_comparison else ["value"]
-    head, facts = ["setting", *names], _side_by_side([_facts(run) for run in runs])
+    head, facts = ["setting", *names], side_by_side([_facts(run) for run in runs])
     every = table(head, settings, "Settings that applied")
     versions = table(["what", *names], facts, "Versions")
     return (
@@ -221,28 +222,21 @@ def _about(page: Page) -> str:
     )
 
 
-def _side_by_side(found: Sequence[Mapping[str, object]]) -> list[list[object]]:
-    """Return rows of a table: each name, and what the runs have there."""
-    names = dict.fromkeys(name for own in found for name in own)
-    return [[name, *(own.get(name, NONE) for own in found)] for name in names]
-
-
 def command(run: StoredRun) -> str:
     """Return the command that repeats a run, in the folder where it was started."""
     if run.config.data == IN_MEMORY:
         return "dadmm.solve, with the problems of the Python program that saved it"
     left_out = (*LEFT_OUT, "nodes") if run.over_mpi else LEFT_OUT
-    words = []
+    words = [f"mpiexec -n {run.config.nodes} " * run.over_mpi + program("run")]
     for name, value in run.config.chosen().items():
-        flag = "--" + name.replace("_", "-")
+        flag = name.replace("_", "-")
         if name in left_out:
             continue
         if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-", 1))
+            words.append(f"--{flag}" if value else f"--no-{flag}")
         else:  # a float has all of its digits
-            words += [flag, quote(str(value))]
-    start = f"mpiexec -n {run.config.nodes} " * run.over_mpi
-    return " ".join([start + program("run"), *words])
+            words += [f"--{flag}", quote(str(value))]
+    return " ".join(words)
 
 
 def _facts(run: StoredRun) -> dict[str, str]:

@@ -101,10 +101,13 @@ class Panel:
     moments: dict[str, float] = field(default_factory=dict)  # values of x, by name
     note: str = ""  # said instead of a plot
 
+    @property
+    def curves(self) -> list[Curve]:
+        return [mark for mark in self.marks if isinstance(mark, Curve)]
+
     def limits(self) -> tuple[float, float] | None:
         """Return the ends of a logarithmic y axis, with room; None if it is not one."""
-        curves = [mark for mark in self.marks if isinstance(mark, Curve)]
-        found = [own for mark in curves for own in (mark.y, mark.low, mark.high)]
+        found = [own for mark in self.curves for own in (mark.y, mark.low, mark.high)]
         level = np.array([] if self.level is None else [self.level[0]])
         every = np.concatenate([level, *(v.ravel() for v in found if v is not None)])
         every = every[np.isfinite(every) & (every > 0)]

@@ -10,7 +10,7 @@ import numpy as np
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers
 from dadmm.runs.stored import StoredRun
-from dadmm.show.figure import MOST_POINTS, Axis, Curve, Panel, said, thinned
+from dadmm.show.figure import MOST_POINTS, Axis, Panel, said, thinned
 from dadmm.show.page import (
     Json,
     Page,
@@ -222,7 +222,7 @@ def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
     words = "Bands hold the edges of a run, thin lines are their medians"
     if not page.is_comparison:  # the script draws the edges
         words = "Thin lines are the drawn edges, the black line is their median"
-        (curve,) = (mark for mark in panel.marks if isinstance(mark, Curve))
+        (curve,) = panel.curves
         median = replace(curve, name="median", look=SCHEME_STYLE["fixed"], low=None)
         figure["data"] = describe(replace(panel, marks=[median]))["data"]
         if runs[0].has_budgets:

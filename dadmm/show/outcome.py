@@ -29,6 +29,7 @@ from dadmm.show.page import (
     number,
     packed,
     paragraph,
+    side_by_side,
     table,
     text,
 )
@@ -170,15 +171,11 @@ def results(page: Page) -> str:
     solid = [run for run in ended if "structure" in run.arrays]
     flat = [run for run in ended if "W" in run.arrays and run not in solid]
     scores = {page.name(run): Summary(run.summary).scores() for run in ended}
-    found, names = (
-        "",
-        list(dict.fromkeys(name for own in scores.values() for name in own)),
-    )
+    names, found = dict.fromkeys(name for own in scores.values() for name in own), ""
     if names:
         rows = [[run, *(own.get(name, NONE) for name in names)]
                 for run, own in scores.items()]  # fmt: skip
-        words = "On the rows of all nodes"
-        found = table(["run", *names], rows, words, "sortable")
+        found = table(["run", *names], rows, "On the rows of all nodes", "sortable")
     found += _coefficients(page, linear) if linear else ""
     found += _structure(page, solid[0]) if solid else ""
     found += _components(page, flat) if flat else ""
@@ -202,12 +199,7 @@ def _coefficients(page: Page, runs: Sequence[StoredRun]) -> str:
     certain = all(run.summary.get("standard_errors") for run in runs)
     head = ["coefficient", *columns]
     head.append("value and 95 % interval" if certain else "value")
-    drawn = _intervals(page, runs, shown)
-    rows = [
-        [name, *(own.get(name, NONE) for own in columns.values()),
-         drawn.get(name, NONE)]
-        for name in shown
-    ]  # fmt: skip
+    rows = side_by_side([*columns.values(), _intervals(page, runs, shown)], shown)
     few = said(len(shown), len(names), "coefficients")
     caption = f"Coefficients, in the units of the table. {few}"
     return table(head, rows, caption) + facts(Summary(runs[0].summary).comparison())

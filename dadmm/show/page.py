@@ -7,7 +7,7 @@ light or dark page.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -74,6 +74,14 @@ def table(
         f'<table class="{kind}"><caption>{text(caption)}</caption>'
         f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
+
+
+def side_by_side(
+    found: Sequence[Mapping[str, object]], names: Iterable[str] = ()
+) -> list[list[object]]:
+    """Return rows of a table: names, by default all, and what each mapping has."""
+    rows = names or dict.fromkeys(name for own in found for name in own)
+    return [[name, *(own.get(name, NONE) for own in found)] for name in rows]
 
 
 def details(summary: str, inner: str) -> str:
@@ -185,7 +193,7 @@ def packed(values: ArrayLike, kind: str = "f8") -> Json:
 def describe(panel: Panel) -> Json:
     """Return the data and the layout of a panel, as a figure of plotly."""
     data: list[Json] = []
-    only = sum(isinstance(mark, Curve) for mark in panel.marks) == 1
+    only = len(panel.curves) == 1
     x, y = _axis(panel.x), _axis(panel.y)
     layout: Json = {"xaxis": x, "yaxis": y}
     for mark in panel.marks:

@@ -72,10 +72,9 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
         return names
     if len(runs) == 1:
         return [runs[0].folder.name]
-    return [
-        f"{name} ({run.folder})" if name else str(run.folder)
-        for name, run in zip(names, runs, strict=True)
-    ]
+    folders = [str(run.folder) for run in runs]
+    pairs = zip(names, folders, strict=True)
+    return [f"{name} ({folder})" if name else folder for name, folder in pairs]
 
 
 def looks(runs: Sequence[StoredRun]) -> list[style.Look]:
@@ -96,14 +95,14 @@ def _word(name: str, value: object) -> str:
 
 def subject(runs: Sequence[StoredRun]) -> str:
     """Return what the runs have in common: problem, scheme, graph and nodes."""
-    facts: list[set[str]] = [set(), set(), set(), set()]
+    facts = []
     for run in runs:
         config, n = run.config, run.topology.n_nodes
-        facts[0].add(config.traits.title or config.problem.replace("_", " "))
-        facts[1].add(f" by {config.scheme}")
-        facts[2].add(f" on {Path(config.topology).stem}")
-        facts[3].add(f", {n} node" + "s" * (n > 1))
-    first, *more = (own.pop() if len(own) == 1 else "" for own in facts)
+        problem = config.traits.title or config.problem.replace("_", " ")
+        by, on = f" by {config.scheme}", f" on {Path(config.topology).stem}"
+        facts.append((problem, by, on, f", {n} node" + "s" * (n > 1)))
+    alike = (set(own) for own in zip(*facts, strict=True))
+    first, *more = (own.pop() if len(own) == 1 else "" for own in alike)
     words = "".join([first or "different problems", *more])
     return words[0].upper() + words[1:]
 
@@ -233,19 +232,17 @@ def costs(runs: Sequence[StoredRun]) -> list[Panel]:
     used = over or [[run.column("disagreement") for run in runs]]
     sizes = [cumulative(run) for run in runs]
     size, unit = byte_unit(max(float(own["bytes"][-1]) for own in sizes))
+    worst = [np.fmax.reduce(np.hstack(own), axis=1) for own in zip(*used, strict=True)]
+    drawn = [np.where((own > 0) & (own < np.inf), own, np.nan) for own in worst]
+    named = [*zip(labels(runs), sizes, drawn, looks(runs), strict=True)]
     panels = []
     for key, label, scale in (
         ("bytes", f"Sent by all nodes ({unit})", size),
         ("seconds", "Seconds of the loop, mean over the nodes", 1.0),
     ):
-        curves = []
-        for k, (text, look) in enumerate(zip(labels(runs), looks(runs), strict=True)):
-            every = np.hstack([values[k] for values in used])
-            (worst,) = quantiles(every, [1])
-            y = np.where((worst > 0) & (worst < np.inf), worst, np.nan)
-            curves.append(Curve(text, sizes[k][key] / scale, y, look))
-        x, level = Axis(label, from_zero=True), LIMIT if over else None
-        panels.append(Panel(name, x, Axis(log=True), curves, level))
+        curves = [Curve(text, x[key] / scale, y, look) for text, x, y, look in named]
+        axis, level = Axis(label, from_zero=True), LIMIT if over else None
+        panels.append(Panel(name, axis, Axis(log=True), curves, level))
     return panels
 
 

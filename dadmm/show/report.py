@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, reports_errors
+from dadmm.core.arguments import Parser, print_out
 from dadmm.core.classes import require
 from dadmm.core.documents import Table, parse, writing
 from dadmm.core.errors import OutputError
@@ -37,7 +37,6 @@ LARGEST = 2**28  # bytes of a file
 LABELS = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page of a command line and return its exit code."""
     parser = Parser("report", "Write a page about runs, one file for a browser.")
@@ -68,28 +67,24 @@ def write_page(
     Then an open page loads itself again after ``every`` seconds.
     """
     require("plotly", "the report", "report")
-    first = folders[0]
-    if len(folders) == 1 and all((first / name).is_file() for name in (TABLE, CURVES)):
-        return write_methods(first, *read_comparison(first), out), False
-    from dadmm.show.document import build
+    from dadmm.show import document
 
+    first, is_going = folders[0], False
     name = REPORT if len(folders) == 1 else f"compare-{REPORT}"
     place = Path(out) if out else first / name
     made = [name] if _exists(place) else []
-    runs = [read_run(folder) for folder in folders]
-    is_going = any(run.summary.get("status") == "still going" for run in runs)
-    page = build(runs, every if is_going else 0.0)
-    if not out and not RunFolder.is_live(first):  # else it is listed
-        RunFolder(first).add_figures([name], made)
-    _write(place, page)
-    return place, is_going
-
-
-def _write(place: Path, page: str) -> None:
-    """Write a page; it replaces a page of dadmm, and no other file."""
-    _exists(place)
+    if len(folders) == 1 and all((first / each).is_file() for each in (TABLE, CURVES)):
+        page = document.build_comparison(*read_comparison(first))
+    else:
+        runs = [read_run(folder) for folder in folders]
+        is_going = any(run.summary.get("status") == "still going" for run in runs)
+        page = document.build(runs, every if is_going else 0.0)
+        if not out and not RunFolder.is_live(first):  # else it is listed
+            RunFolder(first).add_figures([name], made)
+    _exists(place)  # it may have come meanwhile
     with writing(place.parent), files.replacing(place) as file:
         file.write(START + page.encode())
+    return place, is_going
 
 
 def _exists(out: Path) -> bool:
@@ -107,8 +102,10 @@ def _exists(out: Path) -> bool:
     return True
 
 
-def read_comparison(folder: Path) -> tuple[str, list[list[str]], list[Row]]:
-    """Return what `dadmm compare` has written: a sentence, its table, and curves."""
+def read_comparison(
+    folder: Path,
+) -> tuple[str, list[list[str]], dict[str, list[Panel]]]:
+    """Return what `dadmm compare` has written: a sentence, its table, and errors."""
     text = parse(folder / TABLE, str, "Markdown")
     about, _, table = text.partition("\n\n")
     cells = [
@@ -116,7 +113,7 @@ def read_comparison(folder: Path) -> tuple[str, list[list[str]], list[Row]]:
         for line in table.splitlines()
         if not line.startswith("| --")
     ]
-    return about, cells, parse(folder / CURVES, _curves, "CSV", LARGEST)
+    return about, cells, _errors(parse(folder / CURVES, _curves, "CSV", LARGEST))
 
 
 def _curves(text: str) -> list[Row]:
@@ -124,7 +121,8 @@ def _curves(text: str) -> list[Row]:
     found: dict[tuple[str, ...], Row] = {}
     reader = csv.DictReader(text.splitlines())
     names = (*WHAT, "seed")
-    if missing := {*names, "error"} - {*(reader.fieldnames or ())}:
+    missing = {*names, "error"} - {*(reader.fieldnames or ())}
+    if missing and text.strip():  # no method may have made an iteration
         raise ValueError(f"it has no column {min(missing)!r}")
     for point in reader:
         what = {name: point.pop(name) for name in names}
@@ -143,25 +141,6 @@ def draw_methods(folder: Path, rows: Sequence[Row]) -> None:
         for x, found in _errors(rows).items():
             figure = to_matplotlib.draw("", found)
             to_matplotlib.save(figure, folder / f"error-{x}", ["png"])
-
-
-def write_methods(
-    folder: Path,
-    about: str,
-    cells: Sequence[Sequence[str]],
-    rows: Sequence[Row],
-    out: str | None = None,
-) -> Path:
-    """Write the page of a comparison; return its path."""
-    from dadmm.show.document import build_comparison
-
-    named = {
-        f"Error over {LABELS.get(x, f'seconds on {x}')}": found
-        for x, found in _errors(rows).items()
-    }
-    place = Path(out) if out else folder / REPORT
-    _write(place, build_comparison(about, cells[0], cells[1:], named))
-    return place
 
 
 def groups(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, ...], list[Row]]]:

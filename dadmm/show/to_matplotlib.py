@@ -134,11 +134,11 @@ def _draw_panel(axis: Axes, panel: Panel, handles: Handles) -> None:
         return
     axis.set(xlabel=panel.x.label, ylabel=_plain(panel.y.label))
     axis.grid(visible=not isinstance(panel.marks[0], Map))
-    n_curves = sum(isinstance(mark, Curve) for mark in panel.marks)
+    alpha = 0.22 if len(panel.curves) == 1 else 0.12  # of bands
     for mark in panel.marks:
         match mark:
             case Curve():
-                _draw_curve(axis, mark, 0.22 if n_curves == 1 else 0.12, handles)
+                _draw_curve(axis, mark, alpha, handles)
             case Bars():
                 _draw_bars(axis, mark, panel.x, handles)
             case Map():
@@ -155,7 +155,7 @@ def _draw_panel(axis: Axes, panel: Panel, handles: Handles) -> None:
     for k, (name, x) in enumerate(reversed(panel.moments.items())):
         dash = {"linestyle": dashes[max(2 - k, 0)]}
         handles[name] = axis.axvline(x, **DOTTED | dash)
-    if isinstance(panel.marks[0], Curve):
+    if panel.curves:
         _scale(axis, panel)
 
 
@@ -170,7 +170,7 @@ def _scale(axis: Axes, panel: Panel) -> None:
         axis.ticklabel_format(axis="y", useOffset=False)
     if panel.x.log:
         axis.set_xscale("log")
-        axis.set_xlim(min(m.x[0] for m in panel.marks if isinstance(m, Curve)), None)
+        axis.set_xlim(min(curve.x[0] for curve in panel.curves), None)
         log_ticks_of(axis.xaxis, *axis.get_xlim())
     elif panel.x.from_zero:
         axis.set_xlim(left=0)
