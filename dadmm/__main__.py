@@ -27,7 +27,8 @@ COMMANDS = {
         "timing.calibrate", "fit a network to measurements", "a.csv --out b.toml"
     ),
 }  # fmt: skip
-FOR_RANKS = ("run", "compare")  # of the others, the first rank of mpiexec does all
+# all ranks of these raise together; of the others, the first rank of mpiexec does all
+FOR_RANKS = ("run", "compare")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,8 +73,17 @@ def main_of(name: str, module: str = "") -> Callable[..., int]:
     """
     if module == "__main__":
         sys.exit(main([name, *sys.argv[1:]]))
-    found: Callable[..., int] = import_module(f"dadmm.{COMMANDS[name][0]}").main
-    return found
+    command: Callable[..., int] = import_module(f"dadmm.{COMMANDS[name][0]}").main
+
+    def reporting(argv: Sequence[str] | None = None) -> int:
+        try:
+            return command(argv)
+        except DadmmError as error:
+            return report_error(error)
+        except MemoryError:
+            return report_error("there is not enough memory; use fewer rows or runs")
+
+    return command if name in FOR_RANKS else reporting
 
 
 def usage() -> str:

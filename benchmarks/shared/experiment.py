@@ -194,12 +194,8 @@ def written(value: Any) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    try:
-        documents.check_regular(path)
-        with open(path, newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise documents.unreadable(path, error) from None
+    with documents.reading(path), path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
     if not rows or None in rows[-1].values():  # cells of a last row that are not there
         raise ConfigError(f"{path} has no rows, or was cut short")
     return rows

@@ -222,21 +222,19 @@ class Job:
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn()
-        gaps = any(their["gappy"] for their in everyone)
-        self.targets = setup.find_targets(self, gaps)
+        self.targets = setup.find_targets(self, everyone)
 
     def _is_gappy(self) -> bool:
         return any(isinstance(own, IncompletePPCA) for own in self.problems.values())
 
     def _warn(self) -> None:
         """Print what summaries reveal."""
-        kind, rows, few, what = self.plan.kind, self.data.rows, 0, "parameters"
+        kind, few, what = self.plan.kind, 0, "the principal axes that are merged"
         if kind in SUMMARIES and (kind is not Kind.UNITS or self.plan.bound_angle):
-            for i, problem in self.problems.items():
-                size = problem.layout.size
-                if kind is not Kind.METRIC:
-                    size, what = n_axes(problem), "the principal axes that are merged"
-                few += rows[i].X.shape[0] <= size
+            what = "parameters" if kind is Kind.METRIC else what
+            for i, own in self.problems.items():
+                size = own.layout.size if kind is Kind.METRIC else n_axes(own)
+                few += self.data.rows[i].X.shape[0] <= size
             few = int(self.world.gather(np.array([[few]])).sum())
         if few:
             print_out(
@@ -315,12 +313,12 @@ class Job:
         with suppress(OutputError):
             there = RunFolder.open(self.folder.path).run
         if there != earlier:
-            check_unseen(self.config, self.folder.path, self.graph.n_nodes)
+            check_unseen(self.config, self.folder.path)
 
     def _reopen(self) -> None:
         if self.world.rank == 0:
-            n_nodes, start = self.graph.n_nodes, self.checkpoints.start
-            n_rows = n_nodes if self.config.records(n_nodes) else 0
+            start = self.checkpoints.start
+            n_rows = len(self.graph) if self.config.record else 0
             step = self._stride.step(start)
             self.folder.resume(start, n_rows, self._n_edges, self._observe, step)
 
@@ -334,8 +332,8 @@ class Job:
             self.folder.write_ranks(self._processes, self.world.hosts)
         seen = (path / PARTS).is_dir()
         if not seen:
-            check_unseen(config, path, graph.n_nodes)
-        keys = [(i,) for i in nodes] if config.records(graph.n_nodes) else []
+            check_unseen(config, path)
+        keys = [(i,) for i in nodes] if config.record else []
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
@@ -393,8 +391,7 @@ class Job:
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
         everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
         self.machines = [their["host"] for their in everyone]
-        gaps = any(their["gappy"] for their in everyone)
-        self.targets = setup.find_targets(self, gaps)
+        self.targets = setup.find_targets(self, everyone)
 
     def write_results(self) -> None:
         from dadmm.cli import results  # not needed before the end
@@ -445,10 +442,10 @@ def _checksum(rows: Rows) -> str:
     return identity.of_data(chain(arrays, (a for a in (y, weight) if a is not None)))
 
 
-def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
+def check_unseen(config: RunConfig, folder: Path) -> None:
     """Raise if a rank without the folder would write there more than imputed rows."""
     needed = {
-        "--no-record": config.records(n_nodes),
+        "--no-record": config.record,
         "--no-record-edges": config.record_edges,
         "--no-checkpoint": config.checkpoint,
         "--on-failure abort": config.on_failure != "abort",
@@ -464,7 +461,7 @@ def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
-    if files.kind(folder / "summary.json") == "none":
+    if not files.exists(folder / "summary.json"):
         return
     from dadmm.runs.stored import StoredRun
 

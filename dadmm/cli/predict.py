@@ -13,7 +13,7 @@ from typing import Any
 
 from dadmm.cli.progress import Bar
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, reports_errors
+from dadmm.core.arguments import Parser, print_out
 from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
@@ -22,15 +22,13 @@ from dadmm.data.files import READERS, extent, open_blocks
 from dadmm.data.frame import Frame, is_numeral, label
 from dadmm.models.model import load_model
 from dadmm.runs.config import RunConfig
-from dadmm.runs.settings import column_names
+from dadmm.runs.settings import FORMAT, column_names
 
 FORMULA = ("=", "+", "-", "@")  # a cell that begins so is run by spreadsheets
 NO_OUT = "choose another --out"
-FORMAT = ("separator", "decimal", "encoding")  # of text files, as in the main job
 BLOCK = 50_000  # rows that are encoded and predicted at once
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser("predict", "Predict new rows by the model of a run.")
     add = parser.add_argument

@@ -22,11 +22,8 @@ def leaving(config: RunConfig) -> str:
     """Return the data that leave a node with these settings, as TOML comments."""
     plan, traits, given = config.plan(), config.traits, config.data is not None
     subspace, tracks, predicts = config.has_subspace, traits.tracks, traits.predicts
-    table, plugin, scheme = (
-        given and not tracks,
-        config.is_plugin,
-        config.options["scheme"],
-    )
+    table, plugin = given and not tracks, config.is_plugin
+    scheme = config.options["scheme"]
     own = table and config.labels is None and shard.is_local(str(config.data))
     moments = config.standardise or config.on_missing == "mean"
     gaps = subspace and (given or config.missing_fraction > 0.0)
@@ -38,11 +35,6 @@ def leaving(config: RunConfig) -> str:
     scored = not plan.asked and (given or not subspace)  # else all ranks have all rows
     binary = predicts == "classification" and builder.n_classes(config.problem) == 2
     errors = scored and metric and traits.has_errors and not config.alpha
-    rows = "rows: not sent, each rank reads its own"
-    if not own:
-        rows = "rows: rank 0 reads all of them, and sends each node its rows"
-    if not given:
-        rows = "the data are synthetic: every rank generates all of them"
     sums = "parameters, gradients and objectives"
     end = sums if not plan.asked and not subspace else "parameters and objectives"
     if plugin:
@@ -54,7 +46,10 @@ def leaving(config: RunConfig) -> str:
     scored_by = SCORES.get(str(predicts), "")
     history = "history.csv" + " and edges.csv" * bool(config.record_edges)
     found = [
-        (True, rows),
+        (own, "rows: not sent, each rank reads its own"),
+        (given and not own, "rows: rank 0 reads all of them, and sends each node its "
+         "rows"),
+        (not given, "the data are synthetic: every rank generates all of them"),
         (own, "to a neighbour, in set-up: names of the columns that are used (their "
          "number if the file has none), the categories of columns of text and the "
          "classes of the target, merged over a part of the graph; from the root of a "

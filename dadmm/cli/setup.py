@@ -14,7 +14,7 @@ import numpy as np
 from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
 from dadmm.comm import identity
-from dadmm.comm.world import Checks, World, collectively, from_rank_0
+from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -156,12 +156,11 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
     assert n_samples is not None  # settled
     n_components = config.n_components or traits.components
     entries = 3 * n_samples * dimension + n_components * (n_samples + dimension)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 8 * entries > memory:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if (needed := 8 * entries / 2**30) > memory:
         raise ShardError(
             f"n_samples must be smaller: {n_samples} samples of dimension {dimension} "
-            f"need {8 * entries / 2**30:.3g} GiB, and this machine has "
-            f"{memory / 2**30:.3g}"
+            f"need {needed:.3g} GiB, and this machine has {memory:.3g}"
         )
     if traits.tracks:
         tracks, W = datasets.turntable(seed=seed)
@@ -241,12 +240,13 @@ class Targets(NamedTuple):
         return found
 
 
-def find_targets(job: Job, gaps: bool) -> Targets:
+def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
-    With ``gaps``, missing entries on any node, it has no closed form, and is not known.
+    The latter has no closed form if the nodes of any rank are "gappy", and is unknown.
     """
     world, config, data = job.world, job.config, job.data
+    gaps = any(their["gappy"] for their in everyone)
     own = [p for p in job.problems.values() if isinstance(p, PPCA)]
     layout = next(iter(job.problems.values())).layout
     if not own:
@@ -265,8 +265,8 @@ def find_targets(job: Job, gaps: bool) -> Targets:
     D, M, zero_mean = own[0].dimension, own[0].n_components, own[0].zero_mean
     pooled: metrics.Pooled | None = None
     if data.whole is not None:
-        best = metrics.ppca_reference(data.whole, M, zero_mean=zero_mean)
         pooled = metrics.summarise(data.whole)
+        best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
     else:
         counts = world.gather_nodes([np.array([[float(p.n_samples)]]) for p in own])
         means = world.gather_nodes([p.mean[None] for p in own])
@@ -274,7 +274,7 @@ def find_targets(job: Job, gaps: bool) -> Targets:
         if world.rank == 0:
             pooled = metrics.pool(counts[:, 0], means, factors)
             best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
-            found = np.concatenate([best.W.ravel(), best.mu, [best.a]])
+            found = np.array([*best.W.ravel(), *best.mu, best.a])
         flat, mu, (a,) = np.split(world.share_array(found), [D * M, D * M + D])
         best = metrics.MaximumLikelihood(flat.reshape(D, M), mu, float(a))
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)

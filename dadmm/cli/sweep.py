@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from dadmm.core import documents, files, schema
-from dadmm.core.arguments import Parser, program, reports_errors
+from dadmm.core.arguments import Parser, program
 from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
@@ -56,7 +56,6 @@ GRID.toml, for 12 runs:
 """
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     how: Table = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
     parser = Parser("sweep", ABOUT, epilog=EXAMPLE, **how)
@@ -100,7 +99,7 @@ class Sweep:
         self.folder, self.trust = folder, ["--trust"] * trust
         self.tasks: dict[str, str] = {}
         self.chosen: dict[str, RunConfig] = {}  # the runs of a grid
-        while files.kind(file := self.file(len(self.tasks))) != "none":
+        while files.exists(file := self.file(len(self.tasks))):
             table = read_toml(file)
             name = Path(str(table.get("out"))).name
             if not re.fullmatch(r"(?!\.|logs$|tasks$)[\w.,=+-]+", name):

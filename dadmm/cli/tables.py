@@ -26,6 +26,7 @@ from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
+from dadmm.runs.settings import FORMAT
 
 INTEGER = re.compile("[+-]?[0-9]+")
 RANK = "{rank}"  # a node, if each rank has one
@@ -71,7 +72,7 @@ def _asked(config: RunConfig) -> tuple[Choice, Table]:
     reader = reader_of(str(config.data))
     if supervised and by_name and reader and reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
-    how = {name: getattr(config, name) for name in ("separator", "decimal", "encoding")}
+    how = {name: getattr(config, name) for name in FORMAT}
     return choice, how | {"beside": beside}
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TextIO
+from typing import Any, NoReturn, TextIO
 
-from dadmm.core.errors import ConfigError, DadmmError, printable
+from dadmm.core.errors import ConfigError, printable
 
 BAD_INPUT = 2  # exit code
 LONGEST = 1000  # characters of an error
-P = ParamSpec("P")
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,17 +63,3 @@ def report_error(error: object) -> int:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     print(f"dadmm: error: {text}", file=sys.stderr, flush=True)
     return BAD_INPUT
-
-
-def reports_errors(main: Callable[P, int]) -> Callable[P, int]:
-
-    @wraps(main)
-    def reporting(*args: P.args, **named: P.kwargs) -> int:
-        try:
-            return main(*args, **named)
-        except DadmmError as error:
-            return report_error(error)
-        except MemoryError:
-            return report_error("there is not enough memory; use fewer rows or runs")
-
-    return reporting

@@ -43,14 +43,12 @@ def check_regular(path: str | Path) -> os.stat_result:
     return found
 
 
-def unreadable(path: str | Path, error: BaseException) -> ConfigError:
-    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-    return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
-
-
 @contextmanager
 def reading(
-    path: Path, error: type[DadmmError] = ConfigError, advice: str = "check the path"
+    path: Path,
+    error: type[DadmmError] = ConfigError,
+    advice: str = "check the path",
+    what: str = "",  # that it should be, by default a file of its suffix
 ) -> Iterator[None]:
     """Raise what a reader of a file raises as one sentence, which names the file."""
     try:
@@ -62,7 +60,7 @@ def reading(
         raise error(f"{path}: {known}") from None
     except Exception as other:  # parsers raise many types on a broken file
         reason = str(other).partition("\n")[0].partition(";")[0].rstrip(".")
-        said = f"{path} is not a valid {path.suffix} file: {reason}"
+        said = f"{path} is not {what or f'a valid {path.suffix} file'}: {reason}"
         if isinstance(other, OSError) and other.errno is not None:
             said = f"cannot read {path}: {other.strerror}; {advice}"
         elif isinstance(other, MemoryError):
@@ -73,19 +71,13 @@ def reading(
 def parse(
     path: str | Path, parser: Callable[[str], T], language: str, most: int = MOST_TEXT
 ) -> T:
-    try:
-        size = check_regular(path).st_size
-        if size > most:
+    """Return what a parser makes of a text file of at most ``most`` bytes."""
+    file = Path(path)
+    with reading(file, what=f"valid {language}"):
+        if (size := file.stat().st_size) > most:
             reason = f"it has {size} bytes, and at most {most} are allowed"
             raise OSError(errno.EFBIG, reason)
-        return parser(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except RecursionError:
-        reason = "it is nested too deeply"
-    except ValueError as error:
-        reason = str(error).partition("\n")[0]
-    raise ConfigError(f"{path} is not valid {language}: {reason}")
+        return parser(file.read_text("utf-8"))
 
 
 def read_toml(path: str | Path) -> Table:

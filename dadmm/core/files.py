@@ -19,7 +19,9 @@ from typing import BinaryIO
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
 NEW = os.O_CREAT | os.O_EXCL | PLAIN
-NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+NOWHERE = (
+    errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP
+)  # fmt: skip
 KINDS = {
     stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link",
     stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket",
@@ -49,7 +51,7 @@ def within(
 
 
 def kind(path: str | Path, handle: int | None = None) -> str:
-    """Return what is there: file, folder, link, named pipe, socket, device, or none."""
+    """Return what can be seen: file, folder, link, named pipe, socket, device, none."""
     try:
         mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
     except (OSError, ValueError) as error:
@@ -57,6 +59,10 @@ def kind(path: str | Path, handle: int | None = None) -> str:
             return "none"
         raise
     return KINDS.get(stat.S_IFMT(mode), "device")
+
+
+def exists(path: Path) -> bool:
+    return kind(path) != "none"  # also if it is a link to nothing
 
 
 def _demand(wanted: str, name: str, handle: int) -> None:

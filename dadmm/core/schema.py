@@ -98,6 +98,7 @@ def any_of(*kinds: Kind) -> Kind:
     return Kind(((what, lambda x: any(kind.holds(x) for kind in kinds)),))
 
 
+REAL = number("finite", math.isfinite)
 POSITIVE = number("positive and finite", lambda x: 0 < x < math.inf)
 AT_LEAST_0 = number("at least 0", lambda x: x >= 0)
 FINITE = number("at least 0 and finite", lambda x: 0 <= x < math.inf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
@@ -29,8 +28,7 @@ def _sorted(kind: schema.Kind, least: int) -> schema.Kind:
     return kind.also(rule, lambda x: len(x) >= least and sorted({*x}) == [*x])
 
 
-REAL = schema.number("finite", math.isfinite)
-NUMBERS = schema.list_of(REAL, "a list of numbers")
+NUMBERS = schema.list_of(schema.REAL, "a list of numbers")
 SCALES = schema.list_of(schema.POSITIVE, "a list of positive numbers")
 TEXTS = schema.list_of(schema.TEXT, "a list of texts")
 FIELDS = {  # of the JSON of an encoding
@@ -268,8 +266,7 @@ class Encoding:
         """Return the encoding that `to_json` has written; raise if it is not one."""
         given = schema.check_entries(content, FIELDS, "encoding")
         given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}
-        if given["classes"] is not None:
-            words = given["classes"]
+        if (words := given["classes"]) is not None:
             given["classes"] = tuple(
                 x if isinstance(x, str) else float(x) for x in words
             )

@@ -73,16 +73,14 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     return [np.array(samples[rows], np.float64, order="C") for rows in own]
 
 
-def shares(n_samples: int, n_nodes: int, nodes: Iterable[int]) -> dict[int, slice]:
-    _check_enough(n_samples, n_nodes, "samples")
-    return {i: slice(*bounds(n_samples, n_nodes, i)) for i in nodes}
-
-
-def _check_enough(n: int, n_nodes: int, what: str) -> None:
+def shares(
+    n: int, n_nodes: int, nodes: Iterable[int], what: str = "samples"
+) -> dict[int, slice]:
     if n < n_nodes:
         raise ShardError(
             f"{n} {what} are too few for {n_nodes} nodes; use at most {n} nodes"
         )
+    return {i: slice(*bounds(n, n_nodes, i)) for i in nodes}
 
 
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
@@ -99,10 +97,8 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     >>> [rows.shape for rows in dadmm.shard.split_frames(tracks, 3)]
     [(8, 8), (8, 8), (6, 8)]
     """
-    n_frames = len(tracks) // 2
-    _check_enough(n_frames, n_nodes, "frames")
-    cuts = [bounds(n_frames, n_nodes, i) for i in range(n_nodes)]
-    return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
+    cuts = shares(len(tracks) // 2, n_nodes, range(n_nodes), "frames").values()
+    return [np.ascontiguousarray(tracks[2 * own.start : 2 * own.stop]) for own in cuts]
 
 
 def is_local(source: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,9 +29,7 @@ NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
 MOST_BYTES = 2**30  # of a model file
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
-PLAIN = schema.any_of(
-    schema.NULL, schema.FLAG, schema.TEXT, schema.number("finite", math.isfinite)
-)
+PLAIN = schema.any_of(schema.NULL, schema.FLAG, schema.TEXT, schema.REAL)
 FIELDS: dict[str, schema.Kind] = {  # of a model file
     "format": schema.choice((FORMAT,)),
     "version": schema.INTEGER.also(

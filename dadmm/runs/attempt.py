@@ -57,7 +57,7 @@ class Progress(NamedTuple):
 def read_progress(folder: Path) -> Progress:
     """Return how far the run in a folder is; there may be none."""
     failed = has_failed(folder)
-    if not failed and files.kind(folder / "summary.json") != "none":
+    if not failed and files.exists(folder / "summary.json"):
         run = StoredRun.read(folder)
         reason = "converged" if run.summary.get("converged") else run.entry("reason")
         status = reason if reason in ENDED else "interrupted"
@@ -68,7 +68,7 @@ def read_progress(folder: Path) -> Progress:
 
 
 def has_begun(folder: Path) -> bool:
-    return files.kind(folder / "config.toml") != "none"
+    return files.exists(folder / "config.toml")
 
 
 def last_checkpoint(folder: Path) -> int:
@@ -92,7 +92,7 @@ def write_failure(folder: Path, code: int, more: str) -> str:
     sentence = f"{FAILED} {code}; {more}"
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        free = has_failed(folder) or files.kind(folder / FAILURE) == "none"
+        free = has_failed(folder) or not files.exists(folder / FAILURE)
         others = set(os.listdir(folder)) - {LOCK, FAILURE}
         if free and (has_begun(folder) or not others):
             with files.replacing(folder / FAILURE) as file:

@@ -28,8 +28,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import settings
 from dadmm.runs.settings import PROBLEM, Settings, column_names, takes
-from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
-from dadmm.solver.solve import Record, grouped
+from dadmm.solver.plan import Abilities, Plan, abilities_of, make_plan
+from dadmm.solver.solve import MOST_RECORDED, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
@@ -141,9 +141,11 @@ class RunConfig(Settings):
 
     def settle(self, n_nodes: int) -> None:
         """Set the defaults that depend on the number of nodes."""
-        shows = self.data is None and n_nodes <= MOST_SHOWN
-        n_samples = max(USUAL_ROWS, ROWS_PER_NODE * n_nodes)
-        self._set({"n_samples": n_samples, "record_edges": shows})
+        self._set({
+            "n_samples": max(USUAL_ROWS, ROWS_PER_NODE * n_nodes),
+            "record": n_nodes <= MOST_RECORDED,
+            "record_edges": self.data is None and n_nodes <= MOST_SHOWN,
+        })  # fmt: skip
 
     def _set(self, defaults: Table) -> None:
         chosen = {k: v for k, v in vars(self).items() if v is not None}
@@ -153,10 +155,6 @@ class RunConfig(Settings):
         """Return the names of columns in a setting."""
         text = getattr(self, name)
         return None if text is None else column_names(text)
-
-    def records(self, n_nodes: int) -> bool:
-        """Return whether history.csv has the rows of so many nodes."""
-        return Record(self.record).records_nodes(n_nodes)
 
     @property
     def names_graphs(self) -> bool:
@@ -191,7 +189,7 @@ class RunConfig(Settings):
             kind = PROBLEMS.get(self.problem, object)
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
-            able = abilities([kind])
+            able = abilities_of(kind)
         constant = self.options["scheme"].is_constant
         plan = make_plan(able, self.init, self.coordinates, constant)
         return plan._replace(bound_angle=bool(self.bound_angle))

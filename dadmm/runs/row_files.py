@@ -96,7 +96,7 @@ def merged(
     rows = heapq.merge(*(part_rows(part, until) for part in parts), key=_place)
     first = [*islice(rows, 1)]
     end = iteration(first[0]) if first else math.inf
-    if files.kind(before) != "none":
+    if files.exists(before):
         earlier = islice(complete_lines(before), 1, None)  # without the header
         yield from takewhile(lambda line: iteration(line) < end, earlier)
     yield from chain(first, rows)

@@ -121,6 +121,7 @@ def _is_encoding(name: str) -> bool:
 
 
 IN_MEMORY = "(in memory)"  # data of a result of `dadmm.solve` that was saved
+FORMAT = ("separator", "decimal", "encoding")  # of files of text
 OF_SOLVE = frozenset(("problem", "data", "n_components", "topology", "nodes"))
 TABLES = "tables of your own, given by --data, of another problem than sfm"
 SUBSPACES = "ppca and sfm"

@@ -39,7 +39,6 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 CUT_SHORT = "it was cut short or belongs to another run"
 
-REAL = schema.number("finite", math.isfinite)
 AMOUNT = schema.number("not negative", lambda x: not x < 0)
 WORD = any_of(TEXT, NUMBER, FLAG)
 COUNTS = list_of(COUNT, "a list of integers")
@@ -66,7 +65,7 @@ ENTRIES = (
      "seconds.observe seconds.total seconds.set_up seconds.curvature"),
     (NUMBER, "start.angle_to_result_degrees start.gap start.strictness"),
     (WORD, "positive_class"),
-    (any_of(REAL, NULL), "objective alpha"),
+    (any_of(schema.REAL, NULL), "objective alpha"),
     (any_of(AMOUNT, NULL), "scores.auc_error subspace.within_degrees certificate.gap "
      "certificate.radius certificate.within certificate.lower_by"),
     (any_of(NUMBER, NULL), " ".join(["stopping.factor", *map("scores.{}".format,
@@ -76,13 +75,13 @@ ENTRIES = (
     (_objects(COUNT), "seeds hosts rows_by_node"),
     (_objects(AMOUNT), "rows_by_class seconds.of_all_sessions"),
     (_objects(AMOUNT, NULL), "standard_errors certificate.coefficients"),
-    (_objects(REAL, NULL), "coefficients"),
+    (_objects(schema.REAL, NULL), "coefficients"),
     (_objects(NUMBER, NULL), "metrics"),
     (_objects(TEXT), "versions"),
     (_objects(WORD), "baseline"),
     (COUNTS, "lost_nodes"),
     (list_of(TEXT, "a list of texts"), "node_hosts certificate.assumed"),
-    (list_of(REAL, "a list of two numbers").also("of two", lambda x: len(x) == 2),
+    (list_of(schema.REAL, "two numbers").also("two numbers", lambda x: len(x) == 2),
      "penalties.eta0 penalties.eta penalties.spent"),
     (list_of(COUNTS.also("of three", lambda x: len(x) == 3),
              "a list of three integers each"), "gaps.nodes"),
@@ -129,9 +128,9 @@ class StoredRun:
     def read(cls, folder: str | Path) -> Self:
         """Return the run in a folder."""
         home = Path(folder)
-        if _exists(home / "summary.json"):
+        if files.exists(home / "summary.json"):
             return cls(home, read_summary(home / "summary.json"))
-        if _exists(home / "config.toml"):
+        if files.exists(home / "config.toml"):
             raise ConfigError(
                 f"the run in {home} has not finished: it has no summary.json; wait "
                 f"for it, or repeat it with --config {home / 'config.toml'}"
@@ -209,7 +208,7 @@ class StoredRun:
         try:
             with suppress(OSError, OutputError):  # it has no manifest, or no parts
                 parts = RunFolder.open(self.folder).parts(kind)
-            if files.kind(file) != "none" or not (parts or self.is_going):
+            if files.exists(file) or not (parts or self.is_going):
                 documents.check_regular(file)
                 with open(file, encoding="utf-8") as whole:
                     header = whole.readline().strip().split(",")
@@ -223,7 +222,8 @@ class StoredRun:
         except DadmmError:
             raise
         except (OSError, ValueError) as error:
-            raise documents.unreadable(file, error) from None
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"cannot read {file}: {reason}") from None
         if not header:
             header = list(EDGES if kind == "edges" else history_header(()))
             drawn = self.config.data is None and not self.config.traits.tracks
@@ -278,22 +278,19 @@ class StoredRun:
         if not n_edges:
             raise ConfigError(f"{run} has one node and no edges")
         if not self.by_edge:
-            raise ConfigError(
-                f"{run} has no edges.csv; run it again with --record-edges"
-            )
+            why = "has no edges.csv; run it again with --record-edges"
+            raise ConfigError(f"{run} {why}")
         found = self._columns("edges", n_edges)
         if not np.array_equal(found["iteration"][:, 0], self.iterations):
-            why = (
-                "has other iterations than history.csv beside it; one of them was cut "
-            )
-            raise self._error("edges.csv", f"{why}short or belongs to another run")
+            why = f"has other iterations than history.csv beside it; {CUT_SHORT}"
+            raise self._error("edges.csv", why)
         return found
 
     @property
     def by_edge(self) -> bool:
         """Whether the edges of the run were recorded."""
-        there = _exists(self.folder / "edges.csv") and len(self.topology.edges) > 0
-        return there and self.has_rows
+        there = files.exists(self.folder / "edges.csv")
+        return there and len(self.topology.edges) > 0 and self.has_rows
 
     def column(self, name: str, allowed: str = ANY, by_edge: bool = False) -> Matrix:
         """Return a column of history.csv, (iterations, n_nodes), or of edges.csv."""
@@ -327,11 +324,8 @@ class StoredRun:
     def has_rows(self) -> bool:
         """Whether the run has rows of its nodes."""
         name = self.folder / "history.csv"
-        try:
-            with open(files.open_plain(name), "rb") as file:
-                return len(file.readlines(2000)) > 1
-        except OSError as error:
-            raise documents.unreadable(name, error) from None
+        with documents.reading(name), open(files.open_plain(name), "rb") as file:
+            return len(file.readlines(2000)) > 1
 
     @property
     def over_mpi(self) -> bool:
@@ -411,10 +405,7 @@ class GoingRun(StoredRun):
             t, n = np.unique(table[:, 0], return_counts=True)
             complete.append(t[n == counts[kind]])
         both = np.intersect1d(complete[0], complete[-1])
-        return {
-            kind: (header, table[np.isin(table[:, 0], both)])
-            for kind, (header, table) in found.items()
-        }
+        return {k: (head, x[np.isin(x[:, 0], both)]) for k, (head, x) in found.items()}
 
     def _table(self, kind: str) -> tuple[list[str], Matrix]:
         return self._rows[kind]
@@ -431,12 +422,12 @@ class GoingRun(StoredRun):
 def read_run(folder: Path) -> StoredRun:
     """Return the run in a folder, whether it has finished or not."""
     file = folder / "config.toml"
-    if files.kind(file) != "file" or files.kind(folder / "summary.json") != "none":
+    if files.kind(file) != "file" or files.exists(folder / "summary.json"):
         return StoredRun.read(folder)
     config = read_config(folder)
     if config.nodes is None:
         raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
-    over_mpi = files.kind(folder / "ranks.csv") == "file"
+    over_mpi = files.exists(folder / "ranks.csv")
     summary: Table = {
         "status": GOING[RunFolder.is_live(folder)],
         "n_nodes": config.nodes,
@@ -453,15 +444,9 @@ def run_folders(given: Iterable[str | Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for folder in map(Path, given):
         inner: list[Path] = []
-        if not any(_exists(folder / name) for name in ("config.toml", "summary.json")):
+        own = (folder / name for name in ("config.toml", "summary.json"))
+        if not any(map(files.exists, own)):
             with suppress(OSError):
                 inner = sorted(file.parent for file in folder.glob("*/config.toml"))
         found |= dict.fromkeys(inner or [folder])
     return list(found)
-
-
-def _exists(file: Path) -> bool:
-    try:
-        return file.exists() or file.is_symlink()
-    except (OSError, ValueError):  # a name that no file can have, a forbidden folder
-        return False

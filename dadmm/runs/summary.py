@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
@@ -15,7 +16,9 @@ from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.documents import Table
 from dadmm.core.errors import printable
+from dadmm.core.version import __version__
 from dadmm.runs.config import RunConfig
+from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
@@ -45,7 +48,15 @@ SCORES = {
     "deviance_explained": "explained fraction of the deviance",
     "explained_variance": "explained fraction of the variance",
 }
+PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 Lines = Iterator[tuple[str, str]]  # of the printed text: a name and words each
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of dadmm, Python, and the packages that are loaded."""
+    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
+    packages = {name: str(module.__version__) for name, module in loaded.items()}
+    return {"dadmm": __version__, "python": sys.version.split()[0]} | packages
 
 
 class Named(NamedTuple):
@@ -60,10 +71,13 @@ class Summary(dict[str, Any]):
     """The entries of summary.json; `text` is what the run prints."""
 
     @classmethod
-    def of(cls, result: Result, named: Named, spent: Mapping[str, float]) -> Summary:
+    def of(
+        cls, result: Result, named: Named, spent: Mapping[str, float], X: Any = None
+    ) -> Summary:
         """Return what a result, on rank 0, says by itself.
 
-        ``spent`` has the seconds in total and in set-up, before the first iteration.
+        ``spent`` has the seconds in total and in set-up, before the first iteration;
+        ``X`` some rows, which advice looks at.
         """
         found, bound, traffic = result.start, result.subspace_bound, result.traffic
         start: Table = {"init": result.ending.init}
@@ -73,8 +87,10 @@ class Summary(dict[str, Any]):
         subspace = None
         if bound is not None:
             subspace = {"within_degrees": known(bound.angle), "why_not": bound.why}
+        consensus, coefficients = _consensus(result, named), dict(named.coefficients)
         return cls(
-            {name: getattr(result, name) for name in OWN}
+            ({"coefficients": coefficients} if coefficients else {})
+            | {name: getattr(result, name) for name in OWN}
             | {name: getattr(traffic, name) for name in TRAFFIC},
             stopping=result.ending.summary(),  # the criterion met last, or not met
             waited_for=result.ending.words(result.reason == "converged"),
@@ -83,7 +99,13 @@ class Summary(dict[str, Any]):
             certificate=_certificate(result, named),
             start=start,
             subspace=subspace,
-            consensus=_consensus(result, named),
+            consensus=consensus,
+            metrics={"consensus_error": consensus["error"]},
+            advice=advise(result, X),
+            versions=_versions(),
+            record_every=1,  # iterations from a row to the next
+            outside_calls=0,  # of set-up and end
+            outside_bytes=0,
             n_nodes=result.topology.n_nodes,
             lost_nodes=list(result.lost),
             silent_messages=traffic.silent,  # a header without payload
@@ -182,11 +204,9 @@ class Summary(dict[str, Any]):
         nodes, ranks = _many(self["n_nodes"], "node"), self.get("ranks", 1)
         if 1 < ranks < self["n_nodes"]:
             nodes += f" on {_many(ranks, 'rank')}"
-        name = self["coordinates"]
-        where = {"metric": "in the metric", "units": "in units"}.get(name)
-        text = (
-            f"{config.problem} by {config.scheme} {where or f'in {name} coordinates'}"
-        )
+        where = {"metric": "the metric", "raw": "raw coordinates"}
+        text = f"{config.problem} by {config.scheme} in "
+        text += where.get(self["coordinates"], "units")
         text += f" on {config.topology}, {nodes}; MPI: {self['mpi_library']}"
         yield "problem", text
         if counts := [*self.get("rows_by_node", {}).values()]:
@@ -251,10 +271,8 @@ class Summary(dict[str, Any]):
             yield "objective", text
             if n_open := found.get("open_directions"):
                 text = f"the data leave {_many(n_open, 'direction')} open; coefficients"
-                yield (
-                    "open",
-                    f"{text} in {'it' if n_open == 1 else 'them'} have no bound",
-                )
+                text += f" in {'it' if n_open == 1 else 'them'} have no bound"
+                yield "open", text
             if found.get("assumed"):
                 yield "assumed", "; ".join(found["assumed"])
         if shown := [f"{name} {value}" for name, value in self.scores().items()]:
@@ -309,21 +327,19 @@ class Summary(dict[str, Any]):
             how = "certified" if is_certified else "by its bound"
             yield "error", f"of the computation: {relation} {error} {of}, {how}"
         alpha, why = self.get("alpha"), ""  # why there are no standard errors
-        if not errors:
-            if not config.traits.has_errors:
-                why = f"{config.problem} has no standard errors"
-            elif alpha:
-                why = "it shrinks the coefficients, so they have no standard errors "
-                why += "(--alpha 0 gives them)"
-            elif not self["converged"]:
-                why = "no standard errors, because the run has not converged"
+        if not config.traits.has_errors:
+            why = f"{config.problem} has no standard errors"
+        elif alpha and not errors:
+            why = "it shrinks the coefficients, so they have no standard errors "
+            why += "(--alpha 0 gives them)"
+        elif not errors and not self["converged"]:
+            why = "no standard errors, because the run has not converged"
         if alpha is not None:
             none = ", which is none" * (alpha == 0)
             yield "alpha", f"{alpha:g}{none}{f'; {why}' if why else ''}"
         elif config.traits.has_errors and why:
             yield "", why
-        for line in self.comparison():
-            yield "", line
+        yield from (("", line) for line in self.comparison())
 
     def _course(self, config: RunConfig) -> Lines:
         """Yield how the run came to its result: criteria, penalties, bytes, seconds."""
@@ -367,19 +383,17 @@ class Summary(dict[str, Any]):
         return text
 
     def _traffic(self) -> str:
-        outside, inside = self["outside_bytes"], self["bytes"]
-        text = f"{self['messages']:,} between neighbours, {inside:,} bytes"
+        shared, outside = self["collective_bytes"], self["outside_bytes"]
+        total = self["bytes"] + shared + outside
+        text = f"{self['messages']:,} between neighbours, {self['bytes']:,} bytes"
         if self["silent_messages"]:
             text += f"; {self['silent_messages']:,} without payload"
         if self["lost_payloads"]:
             text += f"; {self['lost_payloads']:,} payloads lost"
         if self["collectives"]:
-            own = self["collective_bytes"]
-            text += f"; {self['collectives']:,} collectives, {own:,} bytes"
-            inside += own
+            text += f"; {self['collectives']:,} collectives, {shared:,} bytes"
         if self["outside_calls"]:
-            text += f"; set-up and end: {outside:,} bytes; "
-            text += f"{inside + outside:,} bytes in the whole run"
+            text += f"; set-up and end: {outside:,} bytes; {total:,} bytes in all"
         return text
 
 

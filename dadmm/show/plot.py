@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dadmm.core.arguments import Parser, reports_errors
+from dadmm.core.arguments import Parser
 from dadmm.core.classes import require
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import StoredRun, run_folders
@@ -25,7 +25,6 @@ BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line, print the paths, and return the exit code."""
     parser = Parser("plot", "Draw a run, or compare several, in files.")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, reports_errors
+from dadmm.core.arguments import Parser, print_out
 from dadmm.core.classes import require
 from dadmm.core.documents import Table, parse, writing
 from dadmm.core.errors import OutputError
@@ -37,7 +37,6 @@ LARGEST = 2**28  # bytes of a file
 LABELS = {"iteration": "iterations", "bytes": "bytes a node, with set-up"}
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page of a command line and return its exit code."""
     parser = Parser("report", "Write a page about runs, one file for a browser.")

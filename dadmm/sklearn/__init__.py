@@ -23,12 +23,5 @@ from dadmm.sklearn.estimators import (
     Ridge,
 )
 
-__all__ = [
-    "PPCA",
-    "ElasticNet",
-    "HuberRegressor",
-    "Lasso",
-    "LogisticRegression",
-    "PoissonRegressor",
-    "Ridge",
-]
+__all__ = ["PPCA", "ElasticNet", "HuberRegressor", "Lasso", "LogisticRegression"]
+__all__ += ["PoissonRegressor", "Ridge"]

@@ -74,6 +74,13 @@ class Consensus(BaseEstimator):
     comm : MPI.Comm, optional
         Every rank passes its own rows to `fit`, and has the same attributes afterwards.
         Clones share the communicator; a pickled estimator does not contain it.
+
+    Attributes
+    ----------
+    result_ : Result
+        The result of `dadmm.solve`.
+    n_iter_, n_features_in_, feature_names_in_
+        As in scikit-learn.
     """
 
     n_nodes: int | None = None

@@ -28,7 +28,7 @@ from sklearn.utils.validation import (
 )
 
 from dadmm import problems
-from dadmm.comm.world import World
+from dadmm.comm.world import World, from_rank_0
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Matrix, Vector
@@ -37,7 +37,7 @@ from dadmm.core.schema import AT_LEAST_0, integer, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.patterns import fill
 from dadmm.problems.metrics import log_likelihoods
-from dadmm.sklearn.base import Arrays, Consensus, FitData, on_all_ranks
+from dadmm.sklearn.base import Arrays, Consensus, FitData
 
 Local = Callable[..., Problem]  # of rows, targets, alpha, fit_intercept, sample_weight
 
@@ -129,18 +129,14 @@ class LinearRegressor(RegressorMixin, LinearModel):
     fit_intercept, warm_start
         As in `dadmm.sklearn.estimators.LinearModel`.
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`.
+        The network, see `dadmm.sklearn.base.Consensus`, which has further attributes.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
+        If ``result_`` is certified, the first entries of
+        ``result_.certificate.coefficients`` bound its errors.
     intercept_ : float
-    n_iter_ : int
-    result_ : Result
-        The result of `dadmm.solve`. If it is certified, the first entries of
-        ``result_.certificate.coefficients`` bound the errors of ``coef_``.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
     """
 
     alpha: float = 1.0
@@ -307,7 +303,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
     fit_intercept, warm_start
         As in `dadmm.sklearn.estimators.LinearModel`.
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`.
+        The network, see `dadmm.sklearn.base.Consensus`, which has further attributes.
 
     Attributes
     ----------
@@ -316,11 +312,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Of more than two classes, both sum to zero over the classes.
-    n_iter_ : ndarray of int, shape (1,)
-    result_ : Result
-        The result of `dadmm.solve`.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
 
     Examples
     --------
@@ -385,15 +376,15 @@ def _all_labels(world: World, labels: Array) -> Array:
     mine = [labels.dtype.str, labels.tolist()]
     found = [np.array(own, kind) for kind, own in world.told(mine, everywhere=False)]
 
-    def join() -> list[Any]:  # on rank 0; on others nothing is found
+    def join() -> list[Any]:
         if len({isinstance(own[0], str) for own in found}) > 1:
             raise ProblemError(
                 "labels differ in type between ranks; give numbers or text on all"
             )
-        together = np.unique(np.concatenate(found or [np.empty(0)]))
+        together = np.unique(np.concatenate(found))
         return [together.dtype.str, together.tolist()]
 
-    kind, every = world.share(on_all_ranks(world, join))
+    kind, every = from_rank_0(world, join)
     return np.array(every, dtype=kind)
 
 
@@ -408,7 +399,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     n_components : int, optional
         Less than the number of features. The default is 2, or 1 for two features.
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`.
+        The network, see `dadmm.sklearn.base.Consensus`, which has further attributes.
 
     Attributes
     ----------
@@ -423,11 +414,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         The same, divided by the variance of all features in the model.
     noise_variance_ : float
         Mean variance along the other n_features - n_components directions.
-    n_components_, n_iter_ : int
-    result_ : Result
-        The result of `dadmm.solve`.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_components_ : int
 
     Examples
     --------

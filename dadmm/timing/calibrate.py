@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
-from dadmm.core.arguments import Parser, reports_errors
+from dadmm.core.arguments import Parser
 from dadmm.core.documents import reading, write_text
 from dadmm.core.errors import ConfigError, shown
 from dadmm.timing.network import CLASSES, Link, Network
@@ -77,7 +77,6 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
     parser = Parser("calibrate", "Fit latency and bandwidth to measured messages.")

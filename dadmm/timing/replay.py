@@ -37,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dadmm.comm.tree import spanning_tree
-from dadmm.core.arguments import Parser, reports_errors
+from dadmm.core.arguments import Parser
 from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
@@ -386,7 +386,6 @@ def table(replays: Sequence[Replay]) -> str:
     return "\n".join(lines)
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the predicted time of a run on each network; return the exit code."""
     parser = Parser("replay", "Predict the time of a recorded run on other networks.")

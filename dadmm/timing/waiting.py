@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.arguments import Parser, reports_errors
+from dadmm.core.arguments import Parser
 from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
@@ -189,7 +189,6 @@ def table(found: Waiting, rows: int = 5) -> str:
     return "\n".join(lines)
 
 
-@reports_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the waiting times of a run; return the exit code."""
     parser = Parser(

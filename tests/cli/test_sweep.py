@@ -12,6 +12,7 @@ import pytest
 from dadmm.cli import sweep
 from dadmm.runs.attempt import read_progress
 from dadmm.runs.folder import FAILURE, RunFolder
+from dadmm.sweep import main
 from tests.support.runs import contents, refused
 
 GRID = """
@@ -47,7 +48,7 @@ REFUSED = {  # grids, and the culprit that is named
 def test_an_invalid_grid_is_an_error_before_any_run(grid, capsys, text):
     grid.write_text(text)
 
-    assert REFUSED[text] in refused(capsys, *RUN, main=sweep.main)
+    assert REFUSED[text] in refused(capsys, *RUN, main=main)
     assert os.listdir() == ["grid.toml"]
 
 
@@ -58,7 +59,7 @@ def test_the_folder_of_a_run_is_inside_that_of_the_sweep(capsys):
     assert list(sweep.Sweep(OUT).tasks) == ["a"]
     for out in ("../..", "logs", ".hidden"):
         task.write_text(f"out = '{out}'")
-        assert "0.toml" in refused(capsys, "out", main=sweep.main)
+        assert "0.toml" in refused(capsys, "out", main=main)
 
 
 def test_a_name_is_made_of_the_settings():
@@ -74,14 +75,14 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
     OUT.mkdir()
     other = OUT / "thesis.tex"
     other.touch()
-    refused(capsys, *RUN, main=sweep.main)
+    refused(capsys, *RUN, main=main)
     other.unlink()
     lock = RunFolder(OUT)
     lock.lock(first=True)
-    refused(capsys, *RUN, main=sweep.main)
+    refused(capsys, *RUN, main=main)
     lock.release()
-    assert "--at-most" in refused(capsys, *RUN, "--at-most", "0", main=sweep.main)
-    assert sweep.main([*RUN, "--at-most", "2"]) == 0
+    assert "--at-most" in refused(capsys, *RUN, "--at-most", "0", main=main)
+    assert main([*RUN, "--at-most", "2"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert "4 not converged" in said[-1]
     assert sum(" of 4 in " in line for line in said) == 4
@@ -91,18 +92,18 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
     (failed / "summary.json").unlink()
     shutil.rmtree(failed / "checkpoints", ignore_errors=True)
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
-    assert sweep.main(["out"]) == 0
+    assert main(["out"]) == 0
     assert "1 failed, 2 not converged, 1 missing" in capsys.readouterr().err
     rows = list(csv.DictReader((OUT / "table.csv").read_text().splitlines()))
     assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
     assert not [x for row in rows for x in row.values() if x.startswith("{")]
-    assert sweep.main(RUN) == 0
+    assert main(RUN) == 0
     said = capsys.readouterr().err.splitlines()[:-1]
     assert {line.split(": ")[1] for line in said} == {lost.name, failed.name}
 
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
     before = contents(OUT / "tasks")
-    assert sweep.main(RUN) == 2
+    assert main(RUN) == 2
     assert contents(OUT / "tasks") == before
 
 
@@ -115,7 +116,7 @@ def slurm(home, monkeypatch):
         for name, script in {"sbatch": sbatch, "squeue": squeue}.items():
             (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
             (home / "bin" / name).chmod(0o755)
-        return sweep.main([*RUN, "--sbatch", "job.sh --mpi impi", *arguments])
+        return main([*RUN, "--sbatch", "job.sh --mpi impi", *arguments])
 
     return submit
 

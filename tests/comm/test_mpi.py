@@ -202,6 +202,7 @@ def test_bad_input_is_one_sentence(reports, folder, name):
 
     assert line.startswith("dadmm: error: ")
     assert BAD[name][1] in line
+    assert name not in DISKS or f"{folder}/run-rescued" in line
     assert end == ""
     assert report["err"][1:] == [""] * (RANKS - 1)
     assert report["codes"] == [2] + [0] * (RANKS - 1)

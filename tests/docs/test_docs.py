@@ -139,7 +139,7 @@ def public():
     """Return the module and the name of everything that users can import."""
     # from its file, since scikit-learn may be absent
     text = (ROOT / "dadmm" / "sklearn" / "__init__.py").read_text("utf-8")
-    names = {"dadmm.sklearn": re.findall(r'^    "(\w+)",$', text, re.M)}
+    names = {"dadmm.sklearn": re.findall(r'"(\w+)"', text.partition("__all__")[2])}
     names |= {m: module_of(m).__all__ for m in MODULES if m not in names}
     return [(module, name) for module, found in names.items() for name in found]
 

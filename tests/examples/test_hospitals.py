@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dadmm.cli.predict import main as predict
+from dadmm.predict import main as predict
 from dadmm.run import main
 from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import summary_of

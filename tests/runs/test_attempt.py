@@ -105,6 +105,13 @@ def test_a_run_with_other_settings_is_not_resumed(folder, other):
         plan(folder)
 
 
+def test_a_folder_that_cannot_be_looked_into_has_no_run(folder):
+    folder.symlink_to(folder)
+    assert read_progress(folder).status == "missing"
+    with pytest.raises(ConfigError, match=folder.name):
+        RunConfig.from_argv(["--resume", str(folder)])
+
+
 def test_one_job_at_a_time_uses_a_folder(folder):
     start(folder)
     lock = RunFolder(folder)

@@ -11,6 +11,7 @@ pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
 from dadmm import run
 from dadmm.graphs.topology import GRAPHS
+from dadmm.plot import main
 from dadmm.runs.stored import StoredRun
 from dadmm.show import panels, plot, style
 from dadmm.show.figure import Axis, Bars, Curve, Panel, log_ticks
@@ -20,7 +21,7 @@ from tests.support.pages import make_run
 from tests.support.processes import python
 from tests.support.runs import refused
 
-sentence = partial(refused, main=plot.main)
+sentence = partial(refused, main=main)
 # a structure is drawn of structure from motion only, see test_sfm.py
 OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
 
@@ -31,7 +32,7 @@ OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
 )
 def test_every_kind_is_drawn(names, end, start, run_named, tmp_path, capsys):
     folders = [str(run_named(name)) for name in names]
-    assert plot.main([*folders, "--out", str(tmp_path), "--format", end]) == 0
+    assert main([*folders, "--out", str(tmp_path), "--format", end]) == 0
 
     prefix = "" if len(names) == 1 else "compare-"
     paths = [tmp_path / f"{prefix}{kind}.{end}" for kind in OF_ALL]
@@ -44,17 +45,17 @@ def test_every_kind_is_drawn(names, end, start, run_named, tmp_path, capsys):
 def test_pictures_go_into_the_first_run_s_folder_and_are_the_same_again(tmp_path):
     folder = make_run(tmp_path / "run", "--nodes", "2")
     words = [str(folder), "--kind", "cost", "--format", "png,svg,pdf"]
-    assert plot.main(words) == 0
+    assert main(words) == 0
     names = [f"cost.{end}" for end in ("png", "svg", "pdf")]
     first = [(folder / name).read_bytes() for name in names]
-    assert plot.main(words) == 0
+    assert main(words) == 0
     assert [(folder / name).read_bytes() for name in names] == first
 
 
 @pytest.mark.parametrize("name", ["bare", "one"])
 def test_a_run_without_edges_has_the_other_pictures(name, run_named, tmp_path, capsys):
     folder, out = str(run_named(name)), ["--out", str(tmp_path), "--format", "svg"]
-    assert plot.main([folder, *out]) == 0
+    assert main([folder, *out]) == 0
     assert "edges" in capsys.readouterr().err
     assert {p.stem for p in tmp_path.iterdir()} == {"convergence", "cost", "traffic"}
     assert "edges" in sentence(capsys, folder, "--kind", "eta", *out)

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
+from dadmm.calibrate import main
 from dadmm.core.errors import ConfigError
 from dadmm.timing import calibrate
 from dadmm.timing.network import PRESETS, Link, Network, Overhead, Override, Stragglers
@@ -154,8 +155,8 @@ def test_rows_become_a_file_that_replay_reads(tmp_path, capsys):
     lines += [f"host,{size},{1e-6 + size / 1e9}\n" for size in (8, 800, 80000)]
     rows.write_text("class,bytes,seconds\n" + "".join(lines))
 
-    assert calibrate.main([str(rows), "--out", str(out)]) == 0
+    assert main([str(rows), "--out", str(out)]) == 0
     found = Network.read(out).links
     assert_allclose([found["lan"].latency, found["host"].bandwidth], [1e-4, 1e9])
-    assert calibrate.main([str(out)]) == 2
+    assert main([str(out)]) == 2
     assert "'class'" in capsys.readouterr().err

@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
 from dadmm.core.errors import ConfigError
+from dadmm.replay import main
 from dadmm.timing.network import Link, Network, Overhead, Override, Stragglers
-from dadmm.timing.replay import Replay, Trace, main
+from dadmm.timing.replay import Replay, Trace
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
 

@@ -11,7 +11,8 @@ from dadmm import Topology
 from dadmm.core.errors import ConfigError
 from dadmm.timing.network import Link, Network, Stragglers
 from dadmm.timing.replay import Replay
-from dadmm.timing.waiting import Clocks, main, waiting
+from dadmm.timing.waiting import Clocks, waiting
+from dadmm.waiting import main
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
 
