@@ -21,7 +21,6 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.models.model import Model
 from dadmm.models.scores import KINDS
 from dadmm.problems import PROBLEMS
-from dadmm.solver.ending import advise
 from dadmm.solver.result import ACTIONS, Result
 from dadmm.solver.rows import NODE_COLUMNS
 from dadmm.solver.solve import MOST_RECORDED
@@ -108,18 +107,7 @@ def save(
     features = None if model is None else model.feature_names
     named = results.names_of(result, features, model)
     summary = Summary.of(result, named, result.spent)
-    summary |= {
-        "advice": advise(result),
-        "record_every": 1,
-        "metrics": {"consensus_error": summary["consensus"]["error"]},
-        "seeds": {"seed": config.seed},
-        "versions": results.versions(),
-        "mpi_library": world.library,
-        "outside_calls": 0,
-        "outside_bytes": 0,
-    }
-    if named.coefficients:
-        summary["coefficients"] = dict(named.coefficients)
+    summary |= {"seeds": {"seed": config.seed}, "mpi_library": world.library}
     arrays = results.arrays(result, features, None, False)
     content = None if model is None else model.to_json()
     nodes = [(i,) for i in result.nodes.tolist()]

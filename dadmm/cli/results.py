@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,6 @@ from dadmm.cli.job import Job
 from dadmm.core.documents import Table, write_arrays, writing
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Array, Matrix
-from dadmm.core.version import __version__
 from dadmm.data import shard
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
@@ -27,11 +25,9 @@ from dadmm.models.model import Model
 from dadmm.models.scores import Scores
 from dadmm.problems import IncompletePPCA, StructureFromMotion, sfm
 from dadmm.runs.summary import Named, Summary, known
-from dadmm.solver.ending import advise
 from dadmm.solver.result import Result
 
 MOST_NODES = 10_000  # for the AUC: each has a histogram
-PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 SEEDS = ("seed", "data_seed", "topology_seed", "drop_seed")
 
 
@@ -107,25 +103,22 @@ def summarise(job: Job, fit: Fit) -> Summary:
     X = next(own[0].blocks()).X  # or some of the rows, if they are in a file
     X = X if isinstance(X, np.ndarray) else None  # sparse
     named = names_of(result, job.features, fit.model)
-    found = Summary.of(result, named, seconds)
+    found = Summary.of(result, named, seconds, X)
+    found["metrics"] |= measured
     found |= {
-        "advice": advise(result, X),
         "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed
-        "record_every": job.rows.step,  # iterations from a row to the next
+        "record_every": job.rows.step,
         "edges_between_hosts": int(far.sum()) // 2,
         "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
-        "outside_calls": calls,  # of set-up and end
+        "outside_calls": calls,
         "outside_bytes": n_bytes,
-        "metrics": {"consensus_error": found["consensus"]["error"], **measured},
         "seeds": {name: getattr(config, name) for name in SEEDS},
-        "versions": versions(),
         "mpi_library": world.library,
         "ranks": world.size,
         "hosts": {name: machines.count(name) for name in sorted(set(machines))},
         "node_hosts": homes,
     }
     if named.coefficients:
-        found["coefficients"] = dict(named.coefficients)
         share = getattr(next(iter(job.problems.values())), "alpha", None)
         has_alpha = config.arguments.takes("alpha")
         if has_alpha and share is not None:  # a class of a user need not keep it
@@ -147,13 +140,6 @@ def summarise(job: Job, fit: Fit) -> Summary:
     if job.gaps:
         found["gaps"] = {"on_missing": config.on_missing, "nodes": sorted(job.gaps)}
     return found
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of dadmm, Python, and the packages that are loaded."""
-    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
-    packages = {name: str(module.__version__) for name, module in loaded.items()}
-    return {"dadmm": __version__, "python": sys.version.split()[0]} | packages
 
 
 def names_of(result: Result, features: Names, model: Model | None) -> Named:

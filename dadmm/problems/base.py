@@ -87,9 +87,11 @@ def check_entries(
         raise ProblemError(f"{problem} needs {what}, but {found}")
 
 
-def stack_attributes(problems: Sequence[T], names: Iterable[str] = ()) -> T:
-    """Return the first problem with the named attributes of all as arrays."""
-    stacked = copy(problems[0])
+def stacked(
+    problems: Sequence[T], names: Iterable[str] = (), join: Any = np.array
+) -> T:
+    """Return the first problem with the named attributes of all, joined to arrays."""
+    whole = copy(problems[0])
     for name in names:
-        setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
-    return stacked
+        setattr(whole, name, join([getattr(p, name) for p in problems]))
+    return whole

@@ -62,7 +62,6 @@ def check_name(name: str) -> None:
 
 
 def find(name: str) -> type:
-    """Return the class of a problem, by its name on the command line."""
     check_name(name)
     if name in PROBLEMS:
         return PROBLEMS[name]

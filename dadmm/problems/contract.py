@@ -13,6 +13,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, row_lengths
+from dadmm.core.schema import choice
 from dadmm.problems.builder import check_members
 
 WEIGHTS = (1.0, 100.0, 0.01, 0.0)
@@ -42,12 +43,10 @@ def check_problem(
 
     Notes
     -----
-    The methods are called as a node does, at a few points and with a few weights.
-    Slopes are one-sided finite differences of `objectives`, in coordinate and random
-    directions and towards points visited before. None may be negative, also at corners
-    of f and at the border of its domain, outside which f is infinite. The parts may be
-    optimal together, or one after the other in any order, each with the later ones at
-    their old values.
+    At the result of `prox` no one-sided finite difference of `objectives` may be
+    negative, also at corners of f and at the border of its domain, outside which f is
+    infinite. The parts may be optimal together, or one after the other in any order,
+    each with the later ones at their old values.
 
     Examples
     --------
@@ -56,11 +55,7 @@ def check_problem(
     """
     check_members(problem, type(problem).__name__)
     for name in fixed:
-        if name not in problem.layout.shapes:
-            parts = ", ".join(problem.layout.shapes)
-            raise ProblemError(
-                f"fixed names an unknown part {name!r}; the parts are {parts}"
-            )
+        choice(problem.layout.shapes).check("a part in fixed", name, ProblemError)
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         check = _Contract(problem, fixed, rng, rtol)
@@ -95,8 +90,6 @@ def check_problem(
 
 
 class _Contract:
-    """The checks of one problem."""
-
     def __init__(
         self, problem: Any, fixed: Sequence[str], rng: np.random.Generator, rtol: float
     ) -> None:
@@ -122,14 +115,13 @@ class _Contract:
                 self.fail(method, f"{name} not to change", "that the method wrote it")
 
     def _shape(self, method: str, found: object, shape: tuple[int, ...]) -> None:
-        what = f"float64 of shape {shape}"
-        if not isinstance(found, np.ndarray):
-            self.fail(method, what, type(found).__name__)
-        if found.shape != shape or found.dtype != np.float64:
-            self.fail(method, what, f"{found.dtype} of shape {found.shape}")
+        what, wanted = type(found).__name__, f"float64 of shape {shape}"
+        if isinstance(found, np.ndarray):
+            what = f"{found.dtype} of shape {found.shape}"
+        if what != wanted:
+            self.fail(method, wanted, what)
 
     def vector(self, method: str, found: Vector) -> None:
-        """Check that a method returned finite parameters (size,)."""
         self._shape(method, found, (self.layout.size,))
         for name, span in self.spans.items():
             for bad in found[span][~np.isfinite(found[span])]:
@@ -274,7 +266,6 @@ class _Contract:
         self.fail("prox", wanted, f"it {apart:.3g} away at weight {HUGE[-1]:g}")
 
     def stack(self, visited: Sequence[Vector]) -> None:
-        """Check that a stack of two gives the same bits as each problem alone."""
         problem, weights = self.problem, np.array([0.5, 3.0])
         thetas = np.array(visited[-2:])
         centres = thetas + self.rng.standard_normal(thetas.shape)

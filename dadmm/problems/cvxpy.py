@@ -6,7 +6,6 @@ unknown is the distance from the centre, so that heavy weights lose no digits.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from keyword import iskeyword
@@ -29,7 +28,6 @@ Sparse = Any  # scipy.sparse.csc_array or csr_array
 # progress beyond, and where it makes none before
 QUADRATIC, CONIC, ALMOST = 1e-10, 1e-8, 1e-6
 SOLVED = ("Solved", "AlmostSolved")
-VALID = re.compile(r"[^\W\d_]\w*")  # names of the parts of a layout
 REASONS = {
     "PrimalInfeasible": "is infeasible: no point satisfies its constraints",
     "DualInfeasible": "is unbounded below in its private variables",
@@ -62,13 +60,6 @@ class Cvxpy(WithStart):
     variables : sequence of cvxpy.Variable, or dict of str to cvxpy.Variable
         The variables on which the nodes agree; a dict gives them names. All others are
         private to the node. All nodes must have the same names and shapes.
-
-    Notes
-    -----
-    Proximal steps are as accurate as the solver, Clarabel: about 1e-8 for quadratic
-    programs and 1e-5 for other cones. They give no exact subgradient, so a run is not
-    certified. `objectives` evaluates the objective without the constraints: nodes agree
-    up to a tolerance, and an infinite value would stop schemes that compare objectives.
 
     Examples
     --------
@@ -118,6 +109,8 @@ class Cvxpy(WithStart):
         return found
 
     def _value(self, theta: Vector) -> float:
+        # Without the constraints: nodes agree up to a tolerance only, and an infinite
+        # value would stop schemes that compare objectives.
         for parameter, value in self._parameters:
             parameter.save_value(value)
         parts = self.layout.views(theta)
@@ -126,7 +119,6 @@ class Cvxpy(WithStart):
         return float(np.reshape(self._objective.value, ()))
 
     def _solve(self, centre: Vector, weight: float) -> tuple[Vector, str]:
-        """Return the proximal step and Clarabel's status."""
         P, q, A, b, _, columns = self._program
         c = np.zeros(len(q))
         c[columns] = centre
@@ -162,6 +154,12 @@ def _check_problem(problem: Problem) -> None:
             raise ProblemError(f"Cvxpy needs a problem {wanted}")
 
 
+def _is_valid(name: object) -> bool:
+    """Return whether a part of a layout, a namedtuple, can have this name."""
+    text = name if isinstance(name, str) else ""
+    return text.isidentifier() and not text.startswith("_") and not iskeyword(text)
+
+
 def _parts(
     problem: Problem, variables: object
 ) -> tuple[dict[str, Variable], dict[str, Variable]]:
@@ -169,8 +167,8 @@ def _parts(
 
     def name(variable: Variable, default: str) -> str:
         given = variable.name() if hasattr(variable, "name") else ""
-        own = given != f"var{getattr(variable, 'id', '')}" and not iskeyword(given)
-        return given if own and VALID.fullmatch(given) else default
+        own = given != f"var{getattr(variable, 'id', '')}"
+        return given if own and _is_valid(given) else default
 
     shared: dict[str, Variable] = {}
     if isinstance(variables, Mapping):
@@ -188,7 +186,7 @@ def _parts(
                 f"Cvxpy: {own!r} in variables is not a variable of the problem, which "
                 f"has {words}"
             )
-        if not (isinstance(own, str) and VALID.fullmatch(own)) or iskeyword(own):
+        if not _is_valid(own):
             raise ProblemError(
                 "Cvxpy needs names of variables that are names in Python, without a "
                 f"leading underscore, got {own!r}"
@@ -203,7 +201,6 @@ def _parts(
 
 
 def _compile(problem: Problem, variables: Sequence[Variable]) -> Program:
-    """Return a problem as Clarabel takes it."""
     import cvxpy
     from scipy import sparse
 

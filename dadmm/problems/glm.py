@@ -19,7 +19,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
 from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification, counts
-from dadmm.problems.base import Scalars, Traits, stack_attributes
+from dadmm.problems.base import Scalars, Traits, stacked
 from dadmm.problems.linear import BLOCK, Design, LinearProblem
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
@@ -50,7 +50,7 @@ class LocalModel(NamedTuple):
 class GeneralisedLinear(LinearProblem):
     """f = sum over rows of v loss(x' theta) + 1/2 |held theta|^2; v are weights."""
 
-    stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
+    arrays: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")
     # what a subclass has: the sum of losses (m, s), of fits (m, s, n); their first and
     # second derivatives (m, 1, n), of fits; roots (n,) of their least curvatures within
@@ -84,10 +84,7 @@ class GeneralisedLinear(LinearProblem):
         return np.vstack([roots[:, None] * self._rows[0], self._held[0]])
 
     def margins(self, theta: Vector) -> tuple[float, float]:
-        """Return the least and the largest margin of the rows along ``theta``.
-
-        If the least one of all nodes is positive, their sum falls for ever.
-        """
+        """Return the least and the largest margin of the rows along ``theta``."""
         found = self._margins(theta)
         return float(found.min()), float(found.max())
 
@@ -122,15 +119,11 @@ class GeneralisedLinear(LinearProblem):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What problems must have in common to be stacked."""
-        return *(getattr(self, name).shape for name in self.stacked), self.layout
+        return *(getattr(self, name).shape for name in self.arrays), self.layout
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:
-        """Return m problems of one kind as one problem, see `LeastSquares.stack`."""
-        found = stack_attributes(problems)
-        for name in cls.stacked:
-            setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
+        found = stacked(problems, cls.arrays, join=np.concatenate)
         found._prepare()
         return found
 
@@ -157,7 +150,6 @@ class GeneralisedLinear(LinearProblem):
         return values.reshape(thetas.shape[:-1])
 
     def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of f, shape (p,)."""
         forces, _ = self._derivatives(self._fits(theta[None, None]))
         return np.asarray((theta @ self._penalty + self._pull(forces))[0, 0])
 
@@ -307,7 +299,7 @@ class PoissonRegression(GeneralisedLinear):
     """
 
     alpha: float = entry(1.0, FINITE)
-    stacked = (*GeneralisedLinear.stacked, "_y", "_unit")
+    arrays = (*GeneralisedLinear.arrays, "_y", "_unit")
     separated = "the rows with y = 0"
     traits = Traits("counts", True, counts, "margins")
 
@@ -361,20 +353,18 @@ class MultinomialLogistic(GeneralisedLinear):
 
     Examples
     --------
-    >>> import dadmm, numpy as np
-    >>> rng, y = np.random.default_rng(0), np.arange(90) % 3
-    >>> X = rng.normal(size=(90, 2)) + 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    >>> problems = [MultinomialLogistic(X[i::4], y[i::4], 3, 0.25) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
-    >>> result.parts(0).coef.round(1)  # a row for each class; they sum to zero
-    array([[-0.5, -0.3],
-           [ 1.3, -1.1],
-           [-0.8,  1.4]])
+    >>> X, y = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), [0, 1, 2]
+    >>> problem = MultinomialLogistic(X, y, 3)
+    >>> theta = problem.prox(np.zeros(9), None, np.zeros(9), 0.0)
+    >>> problem.layout.views(theta).coef.round(1)  # a row by class; they sum to zero
+    array([[-0.3, -0.3],
+           [ 0.5, -0.2],
+           [-0.2,  0.5]])
     """
 
     n_classes: int = entry(MISSING, integer(2, MOST_CLASSES))
     alpha: float = entry(1.0, FINITE)
-    stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
+    arrays = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
     mapped = ("_maps", "_held", "_free")
     separated = "some classes"
     traits = Traits("classification", True, classification, "margins")

@@ -94,12 +94,9 @@ class Lasso(ElasticNet):
 
     Examples
     --------
-    >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.Lasso(X[i::4], y[i::4], alpha=3.0) for i in range(4)]
-    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
-    >>> result.solution.round(2)  # the coefficients, then the intercept
-    array([ 0.  ,  0.  ,  0.37, -0.04])
+    >>> X, y = np.eye(2), np.array([0.2, 3.5])
+    >>> Lasso(X, y, alpha=1.0, fit_intercept=False).prox(y, None, y, 0.0)
+    array([0. , 2.5])
     """
 
     l1_ratio: float = field(default=1.0, init=False)

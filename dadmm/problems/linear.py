@@ -22,13 +22,7 @@ from dadmm.core.linalg import EPS, TINY, by_row, row_lengths, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import (
-    Scalars,
-    Traits,
-    check_entries,
-    checked_array,
-    stack_attributes,
-)
+from dadmm.problems.base import Scalars, Traits, check_entries, checked_array, stacked
 
 P = TypeVar("P", bound="LinearProblem")
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
@@ -197,8 +191,7 @@ class LeastSquares(LinearProblem):
     Notes
     -----
     A QR decomposition leaves at most p + 1 rows with the same squared error. In their
-    singular axes f is a sum of parabolas, so a proximal step is two small products. A
-    penalty is one more row for each penalised entry, with target zero.
+    singular axes f is a sum of parabolas, so a proximal step is two small products.
 
     Examples
     --------
@@ -246,9 +239,9 @@ class LeastSquares(LinearProblem):
     @classmethod
     def stack(cls, problems: Sequence[LeastSquares]) -> LeastSquares:
         """Return n problems as one with the same bits; arrays get a first axis of n."""
-        stacked = stack_attributes(problems)
-        stacked._parabolas = parabolas(problems)
-        return stacked
+        whole = stacked(problems)
+        whole._parabolas = parabolas(problems)
+        return whole
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         return self._rows
@@ -427,7 +420,6 @@ class Huber(LinearProblem):
         return np.asarray(losses + 0.5 * np.vecdot(held, held))
 
     def gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of f, shape (d,)."""
         return self._evaluate(theta, theta, 0.0).gradient
 
     def _evaluate(self, here: Vector, centre: Vector, weight: float) -> HuberModel:

@@ -17,7 +17,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data import patterns
 from dadmm.data.patterns import Compressed, Patterns, precisions
-from dadmm.problems.base import Scalars, check_entries, stack_attributes
+from dadmm.problems.base import Scalars, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI
 from dadmm.problems.ppca import PPCA, as_scalar, inner_product, with_axes
 
@@ -114,10 +114,10 @@ class IncompletePPCA(PPCA):
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:  # type: ignore[override]
         names = ("mean", "_observed", "_unobserved", "count", "_entry_count", "_most")
-        stacked = stack_attributes(problems, names)
+        whole = stacked(problems, names)
         fields = zip(*(p._data for p in problems), strict=True)
-        stacked._set(Compressed(*map(np.array, fields)))
-        return stacked
+        whole._set(Compressed(*map(np.array, fields)))
+        return whole
 
     def standardised(self, mean: Vector | float, unit: float) -> Self:
         found = self._moved(mean, unit)
@@ -182,7 +182,6 @@ class IncompletePPCA(PPCA):
         return np.asarray(whole / self.dimension)
 
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
-        """Return the posterior of the latent variables at ``theta``, by column."""
         W, mu, a = self.layout.views(theta)
         H, M, n, a = self._loadings(W), self.n_components, self.count, as_scalar(a)
         data = self._data

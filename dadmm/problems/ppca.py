@@ -23,7 +23,7 @@ from dadmm.core.linalg import EPS, triangular
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import Scalars, Traits, check_entries, stack_attributes
+from dadmm.problems.base import Scalars, Traits, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
 
 # of coordinates in which lengths are logarithms, see `LogLengthPPCA`
@@ -120,19 +120,16 @@ class PPCA(Problem):
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
-        blocks = isinstance(samples, RowBlocks)
-        samples = samples if blocks else np.asarray(samples, dtype=np.float64)
+        if not isinstance(samples, RowBlocks):
+            samples = np.asarray(samples, dtype=np.float64)
         if samples.ndim != 2 or samples.shape[0] < 1:
             raise ProblemError(
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
             )
         self.n_samples, self.dimension = samples.shape
-        integer(1).check("n_components", n_components, ProblemError)
-        if n_components >= self.dimension:
-            raise ProblemError(
-                f"n_components must be less than the {self.dimension} dimensions of "
-                f"the samples, got {n_components}"
-            )
+        below = f"less than the {self.dimension} dimensions of the samples"
+        known = integer(1).also(below, lambda number: number < self.dimension)
+        known.check("n_components", n_components, ProblemError)
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
         self.layout = Layout(shapes | {"a": ()})
@@ -156,14 +153,12 @@ class PPCA(Problem):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What problems must have in common to be stacked."""
         return self.factor.shape, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
-        """Return n problems of one kind as one, see `LeastSquares.stack`."""
         names = ("mean", "factor", "count", "_entry_count", "_most")
-        return stack_attributes(problems, names)
+        return stacked(problems, names)
 
     def standardised(self, mean: Vector | float, unit: float) -> Self:
         """Return the problem of ``(x - mean) / unit``, with the objectives of x."""

@@ -53,7 +53,6 @@ class StructureFromMotion(PPCA):
     )  # fmt: skip
 
     def __new__(cls, rows: ArrayLike = (), **_: object) -> Self:
-        """Return an object of this class, or a `LostTracks` if the rows have NaN."""
         return super().__new__(cls, rows)
 
     def __init__(self, rows: Matrix, *, start: str = "frame") -> None:

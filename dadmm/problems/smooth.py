@@ -62,8 +62,6 @@ class Smooth(WithStart):
     array([1., 2., 3.])
     """
 
-    assumed: str
-
     def __new__(cls, *_: object, hessian: object = None, **__: object) -> Self:
         """Return an object that has `rows` and `within` if there is a Hessian."""
         found: type = TwiceSmooth if cls is Smooth and hessian is not None else cls

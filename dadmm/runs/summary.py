@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
@@ -15,7 +16,9 @@ from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.documents import Table
 from dadmm.core.errors import printable
+from dadmm.core.version import __version__
 from dadmm.runs.config import RunConfig
+from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
@@ -45,7 +48,15 @@ SCORES = {
     "deviance_explained": "explained fraction of the deviance",
     "explained_variance": "explained fraction of the variance",
 }
+PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 Lines = Iterator[tuple[str, str]]  # of the printed text: a name and words each
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of dadmm, Python, and the packages that are loaded."""
+    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
+    packages = {name: str(module.__version__) for name, module in loaded.items()}
+    return {"dadmm": __version__, "python": sys.version.split()[0]} | packages
 
 
 class Named(NamedTuple):
@@ -60,10 +71,13 @@ class Summary(dict[str, Any]):
     """The entries of summary.json; `text` is what the run prints."""
 
     @classmethod
-    def of(cls, result: Result, named: Named, spent: Mapping[str, float]) -> Summary:
+    def of(
+        cls, result: Result, named: Named, spent: Mapping[str, float], X: Any = None
+    ) -> Summary:
         """Return what a result, on rank 0, says by itself.
 
-        ``spent`` has the seconds in total and in set-up, before the first iteration.
+        ``spent`` has the seconds in total and in set-up, before the first iteration;
+        ``X`` some rows, which advice looks at.
         """
         found, bound, traffic = result.start, result.subspace_bound, result.traffic
         start: Table = {"init": result.ending.init}
@@ -73,8 +87,10 @@ class Summary(dict[str, Any]):
         subspace = None
         if bound is not None:
             subspace = {"within_degrees": known(bound.angle), "why_not": bound.why}
+        consensus, coefficients = _consensus(result, named), dict(named.coefficients)
         return cls(
-            {name: getattr(result, name) for name in OWN}
+            ({"coefficients": coefficients} if coefficients else {})
+            | {name: getattr(result, name) for name in OWN}
             | {name: getattr(traffic, name) for name in TRAFFIC},
             stopping=result.ending.summary(),  # the criterion met last, or not met
             waited_for=result.ending.words(result.reason == "converged"),
@@ -83,7 +99,13 @@ class Summary(dict[str, Any]):
             certificate=_certificate(result, named),
             start=start,
             subspace=subspace,
-            consensus=_consensus(result, named),
+            consensus=consensus,
+            metrics={"consensus_error": consensus["error"]},
+            advice=advise(result, X),
+            versions=_versions(),
+            record_every=1,  # iterations from a row to the next
+            outside_calls=0,  # of set-up and end
+            outside_bytes=0,
             n_nodes=result.topology.n_nodes,
             lost_nodes=list(result.lost),
             silent_messages=traffic.silent,  # a header without payload

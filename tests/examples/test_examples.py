@@ -72,11 +72,6 @@ class Checks:
         assert radio == sorted(radio)
         parts = found.found["wan", ring].breakdown
         assert parts.latency + parts.sums > 0.9 * seconds["wan", ring]
-        for bars, preset in zip(found.figure.axes, found.networks, strict=True):
-            stacks = zip(*bars.containers, strict=True)
-            tops = [max(b.get_y() + b.get_height() for b in stack) for stack in stacks]
-            expected = [seconds[preset, name] for name in found.traces]
-            np.testing.assert_allclose(tops, expected)
 
     def own_problem(found):
         assert found.result.status == "certified"
