@@ -201,12 +201,9 @@ def shrink(points: Matrix, by: Matrix | Vector) -> Matrix:
 
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    "extra": EXTRA,
-    "nids": NIDS,
-    "diging": DIGing,
-    "allreduce": AllReduce,
+    "extra": EXTRA, "nids": NIDS, "diging": DIGing, "allreduce": AllReduce,
     "one_sum": OneSum,
-}
+}  # fmt: skip
 
 
 class BaselineRun(Hosted):

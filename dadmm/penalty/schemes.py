@@ -11,6 +11,7 @@ import numpy as np
 from dadmm.core import schema
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import row_lengths
+from dadmm.core.schema import POSITIVE
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
 from dadmm.penalty.equations import PenaltyState
@@ -19,10 +20,9 @@ PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
 NOISE = 1e-13  # a smaller relative change is rounding
 USUAL = 10.0  # the first penalty where no curvature is known; the paper's
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
-POSITIVE = schema.number("positive", lambda x: 0 < x < math.inf)
-ETA0 = schema.Kind(
-    (('positive and finite, or "auto"', lambda x: x == "auto" or POSITIVE.holds(x)),)
-)
+ETA0 = schema.Kind((
+    ('positive and finite, or "auto"', lambda x: x == "auto" or POSITIVE.holds(x)),
+))  # fmt: skip
 
 
 @dataclass

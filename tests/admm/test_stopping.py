@@ -128,16 +128,15 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     times = rng.integers(5, 40) + rng.integers(3, size=len(reasons))
     nodes = rng.integers(n, size=len(reasons))
     requests = list(zip(times.tolist(), nodes.tolist(), reasons, strict=True))
-    network = [topology.neighbours], topology.diameter
 
-    ends, quiet = agree(*network, content, requests)
+    ends, quiet = agree(topology, content, requests)
 
     assert_array_equal(quiet, expected_quiet(content, distances(topology)))
     end = expected_end(quiet, requests, topology.diameter)
     assert ends == [end] * n
     if end is not None and end[1] == "converged":
         assert content[: end[0] - topology.diameter].all(axis=1).any()
-    one_process, same = agree(*network, content, requests, together=True)
+    one_process, same = agree(topology, content, requests, together=True)
     assert_array_equal(same, quiet)
     assert requests or one_process == ends
 

@@ -1,7 +1,4 @@
-"""Other algorithms are their published recursions, and reach the pooled optimum.
-
-EXTRA and NIDS are also compared with decent-bench, where it is installed.
-"""
+"""Other algorithms are their published recursions, and reach the pooled optimum."""
 
 import numpy as np
 import pytest
@@ -182,37 +179,3 @@ def test_what_an_algorithm_cannot_have_is_refused(culprit, name, make, more):
     graph = ROUNDS.union if "schedule" in more else GRAPH
     with pytest.raises(dadmm.ConfigError, match=culprit):
         baselines.solve([make(i) for i in range(N)], graph, name, **more)
-
-
-def decent_bench(method, step):
-    """Return the estimates (iterations, nodes, P) of a method of decent-bench."""
-    import decent_array.interoperability as iop
-    import networkx as nx
-    from decent_bench.agents import Agent
-    from decent_bench.algorithms import p2p
-    from decent_bench.costs import QuadraticCost
-    from decent_bench.networks import P2PNetwork
-
-    iop.set_backend("numpy")
-    agents = []
-    for X, y in map(rows, range(N)):
-        cost = QuadraticCost(iop.from_numpy(X.T @ X), iop.from_numpy(-X.T @ y))
-        agents.append(Agent(cost))
-    ring, seen = P2PNetwork(nx.cycle_graph(N), agents), []
-
-    def look(_):
-        seen.append([iop.to_numpy(agent.x).copy() for agent in ring.agents()])
-
-    getattr(p2p, method)(step_size=step).run(ring, 101, progress_callback=look)
-    return np.array(seen)
-
-
-@pytest.mark.parametrize(("name", "ahead"), [("extra", 0), ("nids", 1)])
-def test_estimates_are_those_of_decent_bench(name, ahead):
-    """NIDS takes its first step before the first message; decent-bench counts it."""
-    pytest.importorskip("decent_bench", reason="decent-bench needs Python 3.13")
-    found, run = history(squares, name, graph=Topology.ring(N))
-    step = ALGORITHMS[name]().step / run.curvature
-    theirs = decent_bench(name.upper(), step)
-
-    assert_allclose(found, theirs[ahead : ahead + 100], rtol=0, atol=1e-9)
