@@ -8,6 +8,7 @@ and in how they wait for them.
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from time import sleep
 from typing import Any
 
@@ -21,8 +22,8 @@ from dadmm.comm.mpi import (
     POLL_INTERVAL,
     MPIExchange,
     find_hosts,
+    poll,
     wait_sleeping,
-    waiting,
 )
 from dadmm.comm.world import World
 from dadmm.graphs.topology import Topology
@@ -108,7 +109,7 @@ def contest(
     """
     _, crowded = find_hosts(comm)
     own = WAITS[crowded]  # what "auto" comes to
-    gather = waiting(own, crowded)
+    gather = partial(poll, interval=POLL_INTERVAL if crowded else 0.0)
     with ExitStack() as stack:
         swaps = transports(comm, topology, size, own, stack)
         names = list(swaps)

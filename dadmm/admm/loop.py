@@ -183,6 +183,7 @@ class Run(Nodes):
         work.shared[...] = layout.shared(state.theta)
         work.mean[...] = work.shared
         self.kind, self.clock, self.due = kind, Clock(), ""
+        self.schedule = schedule
         self._seconds_before = np.zeros((len(own), 4))
         probe = scheme.probe if scheme.probes else ""
         self.local = Local(self, [kind.within[i] for i in own], probe)

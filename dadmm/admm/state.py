@@ -194,8 +194,8 @@ class Nodes(Hosted):
     ) -> None:
         super().__init__(topology, exchange)
         self.layout, self.direct = layout, direct
-        self._names = np.arange(len(topology)) if names is None else np.asarray(names)
-        self.names = self._names[self.nodes]
+        every = np.arange(len(topology)) if names is None else np.asarray(names)
+        self.names_of_all, self.names = every, every[self.nodes]
         n, n_edges, m = len(self.nodes), len(self.arcs), layout.shared_size
         self.work = Work(n, n_edges, m, len(layout.sizes))
         self.state = State(
@@ -223,7 +223,7 @@ class Nodes(Hosted):
 
     def neighbour(self, edge: int) -> int:
         """Return the number at the start of the node to which an edge leads."""
-        return int(self._names[self.topology.indices[self.arcs[edge]]])
+        return int(self.names_of_all[self.topology.indices[self.arcs[edge]]])
 
 
 PHASES = ("solve", "exchange", "update", "observe")

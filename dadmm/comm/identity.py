@@ -92,11 +92,11 @@ def raise_difference(everyone: Sequence[Facts]) -> None:
         mine, *values = (str(facts.get(name)) for facts in everyone)
         ranks = [str(rank) for rank, value in enumerate(values, 1) if value != mine]
         if ranks:
-            theirs = values[int(ranks[0]) - 1]
+            theirs, who = values[int(ranks[0]) - 1], f"rank {ranks[0]} has"
             if len(ranks) > 4:
-                ranks = [*ranks[:3], f"{len(ranks) - 3} others"]
-            who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
-            who = who if len(ranks) > 1 else f"rank {ranks[0]} has"
+                ranks[3:] = [f"{len(ranks) - 3} others"]
+            if len(ranks) > 1:
+                who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
             raise KINDS.get(name, ConfigError)(
                 f"{who} {name} = {theirs}, but rank 0 has {mine}; start all ranks with "
                 "the same versions, settings, graph and kind of data"

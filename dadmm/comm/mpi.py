@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from time import monotonic
@@ -117,12 +117,6 @@ def _first_row(array: np.ndarray) -> np.ndarray:
     if array.nbytes <= SHORT:
         row[8 : 8 + array.nbytes] = array.view(np.uint8)
     return row
-
-
-def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], None]:
-    """Return the function that waits for requests, by one of `dadmm.comm.WAITS`."""
-    polls = crowded if wait == "auto" else wait == "poll"
-    return poll if polls else partial(poll, interval=0.0)
 
 
 def poll(requests: Sequence[MPI.Request], interval: float = POLL_INTERVAL) -> None:
@@ -253,7 +247,8 @@ class MPIExchange(Exchange):
         hosts = np.arange(len(topology)) if hosts is None else hosts
         super().__init__(topology, size, nodes, hosts)
         machines, crowded = find_hosts(self._comm)
-        self._wait = waiting(wait, crowded)
+        polls = crowded if wait == "auto" else wait == "poll"
+        self._wait = partial(poll, interval=POLL_INTERVAL if polls else 0.0)
         self._far = bool((machines[self.peers] != machines[self.rank]).any())
         self._back = topology.reverse[self.arcs]
         self._make_parcels()

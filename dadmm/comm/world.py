@@ -142,10 +142,8 @@ class World:
 
     def hosted(self, n_nodes: int) -> list[int]:
         """Return the nodes of this process, in order."""
-        if self.comm is None:
-            return list(range(n_nodes))
         if self.hosts is None:
-            return [self.rank]
+            return list(range(n_nodes)) if self.comm is None else [self.rank]
         return [int(i) for i in np.flatnonzero(self.hosts == self.rank)]
 
     def share_nodes(self, own: Sequence[int], n_nodes: int) -> None:

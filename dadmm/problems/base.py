@@ -87,9 +87,11 @@ def check_entries(
         raise ProblemError(f"{problem} needs {what}, but {found}")
 
 
-def stacked(problems: Sequence[T], names: Iterable[str] = ()) -> T:
-    """Return the first problem with the named attributes of all as arrays."""
+def stacked(
+    problems: Sequence[T], names: Iterable[str] = (), join: Any = np.array
+) -> T:
+    """Return the first problem with the named attributes of all, joined to arrays."""
     whole = copy(problems[0])
     for name in names:
-        setattr(whole, name, np.array([getattr(p, name) for p in problems]))
+        setattr(whole, name, join([getattr(p, name) for p in problems]))
     return whole

@@ -43,12 +43,10 @@ def check_problem(
 
     Notes
     -----
-    The methods are called as a node does, at a few points and with a few weights.
-    Slopes are one-sided finite differences of `objectives`, in coordinate and random
-    directions and towards points visited before. None may be negative, also at corners
-    of f and at the border of its domain, outside which f is infinite. The parts may be
-    optimal together, or one after the other in any order, each with the later ones at
-    their old values.
+    At the result of `prox` no one-sided finite difference of `objectives` may be
+    negative, also at corners of f and at the border of its domain, outside which f is
+    infinite. The parts may be optimal together, or one after the other in any order,
+    each with the later ones at their old values.
 
     Examples
     --------

@@ -61,13 +61,6 @@ class Cvxpy(WithStart):
         The variables on which the nodes agree; a dict gives them names. All others are
         private to the node. All nodes must have the same names and shapes.
 
-    Notes
-    -----
-    Proximal steps are as accurate as the solver, Clarabel: about 1e-8 for quadratic
-    programs and 1e-5 for other cones. They give no exact subgradient, so a run is not
-    certified. `objectives` evaluates the objective without the constraints: nodes agree
-    up to a tolerance, and an infinite value would stop schemes that compare objectives.
-
     Examples
     --------
     >>> import cvxpy as cp
@@ -116,6 +109,8 @@ class Cvxpy(WithStart):
         return found
 
     def _value(self, theta: Vector) -> float:
+        # Without the constraints: nodes agree up to a tolerance only, and an infinite
+        # value would stop schemes that compare objectives.
         for parameter, value in self._parameters:
             parameter.save_value(value)
         parts = self.layout.views(theta)

@@ -84,10 +84,7 @@ class GeneralisedLinear(LinearProblem):
         return np.vstack([roots[:, None] * self._rows[0], self._held[0]])
 
     def margins(self, theta: Vector) -> tuple[float, float]:
-        """Return the least and the largest margin of the rows along ``theta``.
-
-        If the least one of all nodes is positive, their sum falls for ever.
-        """
+        """Return the least and the largest margin of the rows along ``theta``."""
         found = self._margins(theta)
         return float(found.min()), float(found.max())
 
@@ -126,9 +123,7 @@ class GeneralisedLinear(LinearProblem):
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:
-        found = stacked(problems)
-        for name in cls.arrays:
-            setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
+        found = stacked(problems, cls.arrays, join=np.concatenate)
         found._prepare()
         return found
 
@@ -224,8 +219,7 @@ class GeneralisedLinear(LinearProblem):
 
 def padded(rows: Matrix, count: int) -> Matrix:
     """Return ``count`` rows (1, count, p): the given ones, and zeros."""
-    more = np.zeros((count - len(rows), rows.shape[1]))
-    return np.vstack([rows, more])[None]
+    return np.pad(rows, ((0, count - len(rows)), (0, 0)))[None]
 
 
 @dataclass(eq=False, repr=False)

@@ -133,11 +133,11 @@ class LinearProblem(TransformableProblem):
             )
         n, d = X.shape
         self._n_rows = n
-        y, given = checked_array(name, "y", y, (n,)), sample_weight
-        given = np.ones(n) if given is None else given
-        weights = checked_array(name, "sample_weight", given, (n,))
-        rule = "sample_weight of at least 0, and one that is positive"
-        check_entries(name, rule, weights, (weights < 0.0) | (not weights.any()))
+        y, weights = checked_array(name, "y", y, (n,)), np.ones(n)
+        if sample_weight is not None:
+            weights = checked_array(name, "sample_weight", sample_weight, (n,))
+            rule = "sample_weight of at least 0, and one that is positive"
+            check_entries(name, rule, weights, (weights < 0.0) | (not weights.any()))
         if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
@@ -191,8 +191,7 @@ class LeastSquares(LinearProblem):
     Notes
     -----
     A QR decomposition leaves at most p + 1 rows with the same squared error. In their
-    singular axes f is a sum of parabolas, so a proximal step is two small products. A
-    penalty is one more row for each penalised entry, with target zero.
+    singular axes f is a sum of parabolas, so a proximal step is two small products.
 
     Examples
     --------

@@ -28,7 +28,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import settings
 from dadmm.runs.settings import PROBLEM, Settings, column_names, takes
-from dadmm.solver.plan import Abilities, Plan, abilities, make_plan
+from dadmm.solver.plan import Abilities, Plan, abilities_of, make_plan
 from dadmm.solver.solve import MOST_RECORDED, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
@@ -189,7 +189,7 @@ class RunConfig(Settings):
             kind = PROBLEMS.get(self.problem, object)
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
-            able = abilities([kind])
+            able = abilities_of(kind)
         constant = self.options["scheme"].is_constant
         plan = make_plan(able, self.init, self.coordinates, constant)
         return plan._replace(bound_angle=bool(self.bound_angle))

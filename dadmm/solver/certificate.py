@@ -20,16 +20,10 @@ import numpy as np
 
 from dadmm.admm.loop import Run
 from dadmm.comm.tree import Stacked
+from dadmm.core import linalg
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.core.linalg import (
-    EPS,
-    TINY,
-    merge_factors,
-    pack_factor,
-    row_lengths,
-    unpack_factor,
-)
+from dadmm.core.linalg import EPS, TINY, row_lengths
 
 if TYPE_CHECKING:
     from dadmm.solver.metric import Coordinates
@@ -110,20 +104,33 @@ def pooled(
     for i, own in enumerate(rows):
         shapes.setdefault(own.shape, []).append(i)
     for alike in shapes.values():
-        packed[alike] = pack_factor(np.array([rows[i] for i in alike]))
+        packed[alike] = linalg.pack_factor(np.array([rows[i] for i in alike]))
     if numbers is not None:
         packed = np.column_stack([packed, np.array(numbers)])
 
     def merge_both(mine: Matrix, other: Matrix) -> Matrix:
-        factor = merge_factors(mine[..., :n], other[..., :n])
+        factor = linalg.merge_factors(mine[..., :n], other[..., :n])
         more = merge(mine[..., n:], other[..., n:])
         return np.concatenate([factor, more], axis=-1)
 
     return total(
         packed,
         Stacked(merge_both),
-        lambda whole: finish(unpack_factor(whole[:n]), whole[n:]),
+        lambda whole: finish(linalg.unpack_factor(whole[:n]), whole[n:]),
     )
+
+
+def pooled_axes(
+    total: Total, rows: Sequence[Matrix], unit: float = 1.0
+) -> tuple[Vector, Matrix]:
+    """Return singular values and right singular vectors of all rows, over a unit."""
+
+    def finish(factor: Matrix, _: Vector) -> Matrix:
+        _, values, axes = np.linalg.svd(factor / unit)
+        return np.vstack([values, axes.T])
+
+    found = pooled(total, rows, finish)
+    return found[0], found[1:]
 
 
 def certify(
@@ -165,14 +172,11 @@ def certify(
     bounds, n_open = np.full(len(centre), np.inf), None
     if coordinates is not None:
         quadratic = bool(coordinates.quadratic)
-        mu, radius = _radius(run.total, problems, centre, S, D, quadratic)
+        mu, radius = _radius(run, centre, S, D, quadratic)
         rounding = 4.0 * EPS * float(coordinates.condition)  # of the rows in z
         gap = D + S * radius if math.isfinite(radius) else math.inf
         if quadratic:
-            by_l1 = _l1_gap(
-                run.total, problems, coordinates, centre, gradient, objective, D
-            )
-            gap = by_l1 if by_l1 < gap else gap
+            gap = min(gap, _l1_gap(run, coordinates, centre, gradient, objective, D))
         gap += n * root * rounding * (length + rounding * root)
         if math.isfinite(radius):
             radius += rounding * (length + root) * max(1.0, n / mu)
@@ -202,14 +206,10 @@ def certify(
 
 
 def _radius(
-    total: Total,
-    problems: Sequence[TransformableProblem],
-    centre: Vector,
-    S: float,
-    D: float,
-    quadratic: bool,
+    run: Run, centre: Vector, S: float, D: float, quadratic: bool
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
+    problems = cast(list[TransformableProblem], run.local.problems)
 
     def least_curvature(factor: Matrix, _: Vector) -> Vector:
         values = np.linalg.svd(factor, compute_uv=False)
@@ -217,7 +217,7 @@ def _radius(
 
     def bound(reach: float) -> tuple[float, float]:
         rows = [problem.rows(centre, reach) for problem in problems]
-        mu = float(pooled(total, rows, least_curvature)[0])
+        mu = float(pooled(run.total, rows, least_curvature)[0])
         if mu <= 0.0:
             return 0.0, math.inf
         return mu, (S + math.sqrt(S * S + 2.0 * mu * D)) / mu
@@ -236,8 +236,7 @@ def _radius(
 
 
 def _l1_gap(
-    total: Total,
-    problems: Sequence[TransformableProblem],
+    run: Run,
     coordinates: Coordinates,
     centre: Vector,
     gradient: Vector,
@@ -253,7 +252,8 @@ def _l1_gap(
     and of h. The length q of the way to the minimum has ``q^2 / 2 <= b + a q``.
     """
     none, inverse = np.zeros(len(coordinates.map)), coordinates.inverse
-    weights = total([getattr(problem, "l1", none) for problem in problems])
+    problems = cast(list[TransformableProblem], run.local.problems)
+    weights = run.total([getattr(problem, "l1", none) for problem in problems])
     if not weights.any():
         return math.inf
     g, a, free = gradient @ inverse, 0.0, weights == 0.0
@@ -270,7 +270,7 @@ def _l1_gap(
 
     if free.any():
         rows = [problem.rows(centre) for problem in problems]
-        *found, a = pooled(total, rows, without_free).tolist()
+        *found, a = pooled(run.total, rows, without_free).tolist()
         g = np.array(found)
     rate = float((np.abs(g[~free]) / weights[~free]).max())
     b = slack + rate * (objective + float(weights @ np.abs(coordinates.map @ centre)))

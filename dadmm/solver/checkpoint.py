@@ -35,6 +35,7 @@ from dadmm.comm.exchange import Part
 from dadmm.comm.wire import IDLE
 from dadmm.comm.world import World, collectively, from_rank_0
 from dadmm.core import files
+from dadmm.core.documents import writing
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.layout import Layout
 from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
@@ -45,7 +46,6 @@ from dadmm.graphs.topology import Integers, Topology
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
-REMEDY = "remove the folder {} to resume from the one before it"
 
 
 @dataclass(eq=False)
@@ -134,10 +134,10 @@ class Checkpoints:
         for name in ("format", *(expected.keys() & about.keys())):
             theirs, mine = about.get(name), expected[name]
             if theirs != mine:
-                raise CheckpointError(
-                    f"the checkpoint {path} has another {name} ({name} {theirs}, and "
-                    f"here it is {mine}); resume with what it was made with, "
-                    f"{REMEDY.format(path.parent)}, or start a new run"
+                raise _unusable(
+                    path,
+                    f"has another {name} ({name} {theirs}, and here it is {mine}); "
+                    "resume with what it was made with, or",
                 )
         return arrays
 
@@ -181,22 +181,19 @@ class Checkpoints:
         return None
 
     def _save(self, t: int, run: Run) -> None:
-        state = run.snapshot()
+        state, folder = run.snapshot(), self.folder
+        what = f"the checkpoint of iteration {t} in {folder}"
         try:
-            if self.sync is not None:
-                self.sync()
-            for row, i in enumerate(run.names.tolist()):
-                own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
-                write(path_of(self.root, t, i), self._about(t, i), own.flatten())
-            if 0 in run.names:
-                prune(self.root, self._n_nodes)
+            with writing(what, f"make room and use --resume {folder}"):
+                if self.sync is not None:
+                    self.sync()
+                for row, i in enumerate(run.names.tolist()):
+                    own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
+                    write(path_of(self.root, t, i), self._about(t, i), own.flatten())
+                if 0 in run.names:
+                    prune(self.root, self._n_nodes)
         except OutputError as error:
             self.failure = error
-        except OSError as error:
-            self.failure = OutputError(
-                f"cannot write the checkpoint of iteration {t} to {self.folder}: "
-                f"{error.strerror}; make room and use --resume {self.folder}"
-            )
         self._saved, self._requested = monotonic(), False
 
     def close(self) -> None:
@@ -206,7 +203,6 @@ class Checkpoints:
 
 
 def path_of(folder: Path, t: int, node: int) -> Path:
-    """Return the file of a node, in the folder of its iteration."""
     return folder / FOLDER / f"{t:08d}" / f"node-{node:05d}.npz"
 
 
@@ -223,7 +219,6 @@ def write(path: Path, about: Mapping[str, str | int], arrays: Arrays) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
-    """Return the facts and the arrays in a node's file."""
     try:
         data = files.read(path, path.parents[2])
     except OSError as error:
@@ -232,10 +227,7 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
         ) from None
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
-        raise CheckpointError(
-            f"the checkpoint {path} is damaged or cut short; "
-            f"{REMEDY.format(path.parent)}"
-        )
+        raise _unusable(path, "is damaged or cut short;")
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as file:
             arrays = dict(file)
@@ -247,21 +239,25 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
 
 def _not_valid(path: Path, reason: object) -> CheckpointError:
     why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
+    return _unusable(path, f"is not one of this run ({why});")
+
+
+def _unusable(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint in {path.parent} is not one of this run ({why}); "
-        f"{REMEDY.format(path.parent)}, or start a new run"
+        f"the checkpoint {path} {why} remove the folder {path.parent} to resume from "
+        "the one before it, or start a new run"
     )
 
 
 @contextmanager
-def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
+def restoring(checkpoints: Checkpoints) -> Iterator[None]:
     """Raise a CheckpointError if what was read does not fit the run."""
     try:
         yield
     except DadmmError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if checkpoints is None or not checkpoints.start:
+        if not checkpoints.start:
             raise
         place = path_of(checkpoints.root, checkpoints.start, 0)
         raise _not_valid(place, error) from None
@@ -330,8 +326,6 @@ class LocalRun(NamedTuple):
     """The run of this process, and the failures before it."""
 
     run: Run
-    schedule: Schedule | None
-    names: tuple[int, ...]  # the original number of each node of the graph
     failures: tuple[NodeFailure, ...] = ()
     iterations: int = 0
     reason: str = ""  # why it ended, one of `stopping.REASONS`
@@ -342,34 +336,26 @@ class LocalRun(NamedTuple):
         return tuple(sorted(i for failure in self.failures for i in failure.lost))
 
 
-class StateBuffer(dict[int, State]):
-    """A callback that keeps the states of the last iterations, one more than reach."""
-
-    def __init__(self, reach: int, start: int = 0, state: State | None = None) -> None:
-        super().__init__({} if state is None else {start: state.choose()})
-        self._reach = reach
-
-    def __call__(self, t: int, run: Run) -> None:
-        self[t] = run.snapshot()
-        self.pop(t - self._reach - 1, None)
-
-
 def run_with_recovery(
     local: LocalRun,
     max_iter: int,
     callbacks: Sequence[Callback],
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Checkpoints,
 ) -> LocalRun:
     """Return the run that finished; call ``rewind`` of callbacks after a failure.
 
     Nothing is saved after a failure, because a checkpoint needs all nodes.
     """
     start, state = 0, None
-    last = [] if checkpoints is None else [checkpoints]
+    buffer: dict[int, State] = {}  # the last iterations, one more than the reach
+
+    def keep(t: int, run: Run) -> None:
+        buffer[t] = run.snapshot()
+        buffer.pop(t - run.stopping.reach - 1, None)
+
     while True:
-        run, exchange = local.run, local.run.exchange
-        buffer = StateBuffer(run.stopping.reach, start, state)
-        is_open = False
+        run, exchange, is_open = local.run, local.run.exchange, False
+        buffer = {} if state is None else {start: state.choose()}
         with suppress(*exchange.rank_failure):
             run.open()
             is_open = True
@@ -378,14 +364,14 @@ def run_with_recovery(
                 assert state is not None
                 state.traffic[...] = exchange.sent  # with the initial messages
             with restoring(checkpoints):
-                if checkpoints is not None and not local.failures:
+                if not local.failures:
                     start, state = checkpoints.start, checkpoints.state(run.names)
                 if state is not None:
                     run.restore(state)
-            called: list[Callback] = [*callbacks, *last]
+            called: list[Callback] = [*callbacks, checkpoints]
             if exchange.rank_failure:
-                buffer = StateBuffer(run.stopping.reach, start, run.snapshot())
-                called.append(buffer)
+                keep(start, run)
+                called.append(keep)
             ended = None
             with suppress(*exchange.rank_failure):
                 ended = iterate(run, max_iter, called, start)
@@ -398,12 +384,11 @@ def run_with_recovery(
         for callback in callbacks:
             if hasattr(callback, "rewind"):
                 callback.rewind(local.failures[-1])
-        if checkpoints is not None:
-            checkpoints.saves = False
+        checkpoints.saves = False
 
 
 def _without_failed(
-    local: LocalRun, buffer: StateBuffer
+    local: LocalRun, buffer: Mapping[int, State]
 ) -> tuple[LocalRun, State, int]:
     """Return the run without the failed nodes, its state, and the iteration."""
     before, graph = local.run, local.run.topology
@@ -414,7 +399,7 @@ def _without_failed(
         part = next(
             part for part in components(graph, hosts, alive) if rank in hosts[[*part]]
         )
-        topology, _ = restrict(graph, local.schedule, part)
+        topology, _ = restrict(graph, before.schedule, part)
         own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
         ranks = np.unique(hosts[[*part]], return_inverse=True)[1]
         return Part(part, topology, ranks, row_order(topology, own))
@@ -423,7 +408,7 @@ def _without_failed(
     parts, (part, topology, *_) = components(graph, hosts, alive), plan(alive)
 
     def named(nodes: Iterable[int]) -> tuple[int, ...]:
-        return tuple(local.names[i] for i in nodes)
+        return tuple(before.names_of_all[[*nodes]].tolist())
 
     dead = sorted(set(range(graph.n_nodes)).difference(*parts))
     ends = before.by_edge(graph.edges[before.arcs])
@@ -431,7 +416,7 @@ def _without_failed(
     kept = np.asarray(np.isin(ends, part).all(axis=1))
     split = tuple(map(named, parts)), named(part)
     failure = NodeFailure(t, named(dead), *split, kept_nodes, kept)
-    _, schedule = restrict(graph, local.schedule, part)
+    _, schedule = restrict(graph, before.schedule, part)
     run = Run(before.setup, exchange, topology, schedule, named(part))
 
     def places(rows: Integers, wanted: Integers) -> Integers:
@@ -442,14 +427,11 @@ def _without_failed(
     # the rows before of the nodes and edges that are left, in the order of the new rows
     old = np.array(part)
     node = places(before.nodes, old[run.nodes])
-    ends, n = old[topology.edges[run.arcs]], len(graph)
-    arcs = np.searchsorted(graph.sources * n + graph.indices, ends @ [n, 1])
-    edge = places(before.arcs, arcs)
+    edge = places(before.arcs, graph.rows(old[topology.edges])[run.arcs])
     state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[edge]
-    failures = *local.failures, failure
-    return LocalRun(run, schedule, named(part), failures), state, t
+    return LocalRun(run, (*local.failures, failure)), state, t
 
 
 def components(
@@ -482,18 +464,19 @@ def restrict(
     graph: Topology, schedule: Schedule | None, part: Sequence[int]
 ) -> tuple[Topology, Schedule | None]:
     """Return the graph and schedule of these nodes, renumbered in their order."""
-    number = {node: k for k, node in enumerate(part)}
+    number, n = np.full(len(graph), -1), len(part)
+    number[[*part]] = np.arange(n)
 
-    def inside(edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [(number[i], number[j]) for i, j in edges if {i, j} <= number.keys()]
+    def inside(edges: Integers) -> Integers:
+        ends = number[edges]
+        return np.asarray(ends[(ends >= 0).all(axis=1)])
 
-    if schedule is not None:
-        schedule = Schedule(len(part), [inside(edges) for edges in schedule.rounds])
-    edges = graph.edges.tolist() if schedule is None else schedule.union.edges
-    kept = inside(edges) if schedule is None else edges
     names = [graph.names[i] for i in part] if graph.names else ()
-    places = None if graph.positions is None else graph.positions[list(part)]
-    return Topology.from_edges(len(part), kept, names, places), schedule
+    places = None if graph.positions is None else graph.positions[[*part]]
+    left = Topology.from_edges(n, inside(graph.edges), names, places)
+    if schedule is None:
+        return left, None
+    return left, Schedule(n, [inside(graph.edges[k]) for k in schedule.rows], left)
 
 
 def reopened(left: State, incidence: Incidence, layout: Layout) -> State:

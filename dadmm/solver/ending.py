@@ -11,7 +11,6 @@ import numpy as np
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.checkpoint import LocalRun
-from dadmm.solver.kind import SolveKind
 
 if TYPE_CHECKING:
     from dadmm.solver.result import Result
@@ -97,7 +96,7 @@ class Ending:
         }  # fmt: skip
 
 
-def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
+def find_ending(local: LocalRun, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
     run, eta0 = local.run, local.run.penalties.scheme.eta0
     log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
@@ -106,15 +105,17 @@ def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     own = np.array([*worst, *log.trail])
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
-    spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
+    spacing, names = stride(max(heard, 1)), run.layout.names
+    unnamed = part < 0 or names != run.kind.layout.names  # in z there are no parts
     alone, labels = not (joint or node < 0), run.topology.names
+    place = int(np.searchsorted(run.names_of_all, node))
     return Ending(
-        rule=kind.rule,
+        rule=run.kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if unnamed else run.layout.names[int(part)],
+        part=None if unnamed else names[int(part)],
         node=int(node) if alone else None,
-        node_name=labels[local.names.index(int(node))] if alone and labels else "",
+        node_name=labels[place] if alone and labels else "",
         iteration=int(iteration),
         factor=factor,
         trail=whole[-TRAIL:][: -(-heard // spacing)],

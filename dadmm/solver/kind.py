@@ -49,7 +49,7 @@ class Statement(NamedTuple):
     """The part of a result that holds for all nodes together, see `Result`."""
 
     solution: Vector
-    objective: float
+    objective: float = math.nan
     certificate: Certificate | None = None
     start: MergedStart | None = None
     subspace_bound: SubspaceBound | None = None
@@ -68,7 +68,6 @@ class SolveKind(RunKind):
     """
 
     RECORD: ClassVar[Any] = None  # what all nodes know after set-up, a NamedTuple
-    KEEPS_PARTS: ClassVar[bool] = True  # whether theta has its parts during the run
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
     plan: Plan  # set by `solve`
@@ -96,11 +95,9 @@ class SolveKind(RunKind):
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose the record by sums over all nodes, and `enter` it."""
-        raise NotImplementedError
 
     def enter(self, record: Any) -> None:
         """Set what the run is made of."""
-        raise NotImplementedError
 
     def slope(self, run: Run) -> Vector | None:
         """Return the gradient over its limit, by node; None if it is not known."""
@@ -122,12 +119,8 @@ class SolveKind(RunKind):
         self.all_exact, self.complete = (total[-2:] == n_nodes).tolist()
         return layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
 
-    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
-        """Return a bound on the error of the mean, if any, and why it does not hold."""
-        return None, ""
-
-    def with_more(self, run: Run, said: Statement) -> Statement:
-        """Return the statement with what else is known."""
+    def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
+        """Return the statement with bounds, if any, and why they do not hold."""
         return said
 
     def rotated(self, theta: Vector) -> Vector:
@@ -137,7 +130,9 @@ class SolveKind(RunKind):
     def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement about a run that has ended for this reason."""
         centre, layout, theta = self.mean(run), run.layout, run.state.theta
-        certificate, why = self.bound_error(run, centre)
+        solution = np.asarray(self.theta_of(centre[None])[0])
+        said = self.bounded(run, Statement(solution), centre)
+        certificate, why = said.certificate, said.why
         if certificate is not None:
             objective = certificate.objective
         else:  # the sum of all f_i at the mean, with private parts of each node
@@ -147,8 +142,6 @@ class SolveKind(RunKind):
             except BREAKDOWNS:
                 values = np.full(len(theta), np.nan)
             objective = merged(run, values, np.add)
-        solution = np.asarray(self.theta_of(centre[None])[0])
-        said = self.with_more(run, Statement(solution, objective, certificate, why=why))
         convex = all(getattr(own, "convex", False) for own in run.local.problems)
         status = "stopped"
         if run.stopping.rule.tolerance == 0.0:  # max_iter iterations are asked for
@@ -163,7 +156,7 @@ class SolveKind(RunKind):
         elif not convex:
             why = self.doubt(run, said)
             status = status if why else "stationary"
-        return said._replace(status=status, why=why)
+        return said._replace(objective=objective, status=status, why=why)
 
     def doubt(self, run: Run, said: Statement) -> str:
         """Return why a run that met its rule may not be stationary; "" if it is."""
@@ -212,11 +205,11 @@ class RawKind(SolveKind):
         run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
-    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
+    def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
         certificate, has_private = None, run.layout.size > run.layout.shared_size
         if self.all_exact and not has_private and not self.plan.asked:
             certificate = certify(run, centre, run.stopping.rule.tolerance, None)
-        return certificate, self.plan.why
+        return said._replace(certificate=certificate, why=self.plan.why)
 
     def slope(self, run: Run) -> Vector | None:
         if self.plan.judge is Judge.RULE:

@@ -227,13 +227,13 @@ class MergedKind(InUnits):
         start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
         self.starts = {i: start.copy() for i in self.problems}
 
-    def with_more(self, run: Run, said: Statement) -> Statement:
+    def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
         theta = self.theta_of(next(iter(self.starts.values())))
         W = self.layout.views(said.solution).W
         angle = float(subspace_angle(W, self.record.W))
         _, _, _, gap, strictness, rounds = self.record
         start = MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
-        return super().with_more(run, said._replace(start=start))
+        return super().bounded(run, said._replace(start=start), centre)
 
     def doubt(self, run: Run, said: Statement) -> str:
         why, start, bound = super().doubt(run, said), said.start, said.subspace_bound

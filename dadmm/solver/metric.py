@@ -28,8 +28,9 @@ from dadmm.solver.certificate import (
     certify,
     is_exact,
     pooled,
+    pooled_axes,
 )
-from dadmm.solver.kind import SolveKind
+from dadmm.solver.kind import SolveKind, Statement
 
 # singular values below this multiple of the largest, times p, count as zero: what is
 # left of linearly dependent columns by rounding is less than half of it
@@ -148,19 +149,6 @@ def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
     )
 
 
-def spectrum(
-    total: Total, rows: Sequence[Matrix], n_nodes: int
-) -> tuple[Vector, Matrix]:
-    """Return eigenvalues and eigenvectors of the mean over the nodes of F_i' F_i."""
-
-    def finish(factor: Matrix, _: Vector) -> Matrix:
-        _, values, axes = np.linalg.svd(factor / math.sqrt(n_nodes))
-        return np.vstack([values**2, axes.T])
-
-    found = pooled(total, rows, finish)
-    return found[0], found[1:]
-
-
 def _lengths(rows: Matrix) -> Matrix:
     """Return the length of each row, (n, 1); 1 for a row of zeros."""
     peaks = np.abs(rows).max(axis=1, keepdims=True)
@@ -174,14 +162,17 @@ class MetricKind(SolveKind):
     """A convex run in the coordinates of the metric, which may change."""
 
     RECORD = Coordinates
-    KEEPS_PARTS = False
     record: Coordinates
+    certificate: Certificate | None = None  # of the last review
+    centre = np.zeros(0)  # zbar of the last review
+    no_minimum = ""  # why there is none, in words
+    changes = 0  # of coordinates
+    _best = np.inf  # least bound so far, over its limit
+    _without = 0  # reviews that found no smaller bound
 
     def choose(self, total: Total, n_nodes: int) -> None:
-        own, starts = (
-            list(self.problems.values()),
-            [self.starts[i] for i in self.problems],
-        )
+        starts = [self.starts[i] for i in self.problems]
+        own = list(self.problems.values())
         self.enter(find_coordinates(total, own, starts, n_nodes))
 
     def enter(self, record: Coordinates) -> None:
@@ -192,13 +183,7 @@ class MetricKind(SolveKind):
         self.starts = {i: record.inverse @ own for i, own in self.starts.items()}
         if self.duals is not None:
             self.duals = {i: own @ record.map for i, own in self.duals.items()}
-        self.certificate: Certificate | None = None  # of the last review
-        self.centre: Vector = np.zeros(0)  # zbar of the last review
-        self.no_minimum = ""  # why there is none, in words
-        self.changes = 0  # of coordinates
         self._last = np.zeros(self.layout.size)  # solution at the last change
-        self._best = np.inf  # least bound so far, over its limit
-        self._without = 0  # reviews that found no smaller bound
 
     def _change_to(self, coordinates: Coordinates) -> None:
         self.record = coordinates
@@ -262,7 +247,8 @@ class MetricKind(SolveKind):
             return False
         own: Sequence[Any] = run.local.problems
         rows = [problem.rows(centre) for problem in own]
-        values, axes = spectrum(run.total, rows, run.topology.n_nodes)
+        lengths, axes = pooled_axes(run.total, rows, math.sqrt(run.topology.n_nodes))
+        values = lengths**2  # of the Hessian of the mean of all f_i
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
             return False
         self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
@@ -294,9 +280,9 @@ class MetricKind(SolveKind):
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
 
-    def bound_error(self, run: Run, centre: Vector) -> tuple[Certificate | None, str]:
+    def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
         if not self.record.exact or self.no_minimum:
-            return None, self.no_minimum or NOT_EXACT
+            return said._replace(why=self.no_minimum or NOT_EXACT)
         if self.certificate is None or not np.array_equal(centre, self.centre):
             self._certify(run, centre)
         found = self.certificate
@@ -309,7 +295,7 @@ class MetricKind(SolveKind):
             why = f"the least row, by size or weight, is {least} of the largest"
         elif not np.isfinite(found.shortfall):
             why = "the curvature near the solution gives no bound on the error"
-        return found, "" if found.holds else why
+        return said._replace(certificate=found, why="" if found.holds else why)
 
     def mean(self, run: Run) -> Vector:
         """Return the mean over all nodes; nothing is private, and no facts are sent."""

@@ -68,17 +68,14 @@ class Abilities(NamedTuple):
     many: bool  # whether there are more than 300 parameters
 
 
-def abilities(problems: Iterable[Problem | type]) -> Abilities:
-    """Return what all of these problems allow; of a class, what its problems may."""
+def abilities(problems: Iterable[Problem]) -> Abilities:
+    """Return what all of these problems allow."""
     found: dict[object, Abilities] = {}  # of those that differ: nodes may be many
     for given in problems:
-        if isinstance(given, type):
-            found[given] = _abilities(given, None)
-            continue
         layout, is_convex = given.layout, getattr(given, "convex", False)
         about = layout.size, bool(layout.private), bool(layout.scales), is_convex
         if (key := (type(given), *about)) not in found:
-            found[key] = _abilities(type(given), given)
+            found[key] = abilities_of(type(given), given)
     return common_abilities(found.values())
 
 
@@ -90,7 +87,8 @@ def common_abilities(found: Iterable[Iterable[Any]]) -> Abilities:
     return Abilities(why, can_merge, can_draw, Judge(judge), *each[0][4:])
 
 
-def _abilities(kind: type, problem: Problem | None) -> Abilities:
+def abilities_of(kind: type, problem: Problem | None = None) -> Abilities:
+    """Return what a problem allows, or what problems of its class may."""
     judge, name, why = Judge.RULE, kind.__name__, ""
     can_merge = can_merge_axes(kind)
     can_draw = can_merge and can_merge_axes(kind, "with_log_lengths")
@@ -117,7 +115,6 @@ def can_merge_axes(kind: type, method: str = "standardised") -> bool:
 
 
 def common_layout(problems: Mapping[int, Problem]) -> Layout:
-    """Return the layout of problems by node; raise if they differ."""
     (first, like), *others = problems.items()
     for i, problem in others:
         if problem.layout != like.layout:
@@ -157,8 +154,7 @@ def make_plan(
     if not merged and not why and (auto or coordinates == "metric"):
         if not auto or not able.many:
             return Plan(Kind.METRIC, start)
-        why = f"it has more than {MOST_COLUMNS} parameters"
-        why = f'{why}, and coordinates is not "metric"'
+        why = f"it has over {MOST_COLUMNS} parameters, and coordinates is not metric"
     elif drawn and not merged and in_units and able.can_draw:
         return Plan(Kind.UNITS, start)
     if auto or raw:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +15,11 @@ from dadmm.admm.state import PHASES
 from dadmm.comm.traffic import Traffic
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Array, Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.checkpoint import LocalRun
 from dadmm.solver.ending import Ending
-from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.merged import MergedStart
 from dadmm.solver.rows import History, Recorder
 from dadmm.solver.subspace import SubspaceBound
@@ -240,18 +240,17 @@ class Result:
 
 def collect(
     local: LocalRun,
-    kind: SolveKind,
-    ending: Ending,
-    stated: Statement,
     recorder: Recorder,
     before: Mapping[int, Vector],
     gather: str,
+    **known: Any,
 ) -> Result:
-    """Return the result of all nodes that finished.
+    """Return the result of all nodes that finished, given its other fields.
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
     run, work, phases = local.run, local.run.work, len(PHASES)
+    layout = run.kind.layout
     topology, own_nodes = run.topology, run.names.tolist()
     earlier = np.array([before.get(i, np.zeros(phases)) for i in own_nodes])
     own = np.column_stack(
@@ -268,10 +267,10 @@ def collect(
     by_edge = run.by_edge(np.array(columns).T)
     wire = run.exchange.wire.astype(np.float64)
     tables = [run.by_node(own), history[0], by_edge, history[1], wire]
-    whole, names = len(run.nodes) == topology.n_nodes, np.array(local.names)
+    whole, names = len(run.nodes) == topology.n_nodes, run.names_of_all
     if not whole and gather != "none":
         whole, tables = _gathered(run, tables, gather == "all")
-    theta, rest = np.split(tables[0], [kind.layout.size], axis=1)
+    theta, rest = np.split(tables[0], [layout.size], axis=1)
     objectives, *measured = rest.T.copy()
     penalties, counts = np.split(tables[2].T, [len(fields)])
     messages, data, silent, lost, sums, sum_bytes = counts.astype(np.int64)
@@ -282,17 +281,15 @@ def collect(
         messages, data, silent, lost, calls, shared, sums, sum_bytes,
         tables[4].astype(np.int64), run.mail.is_broadcast,
     )  # fmt: skip
-    duals = kind.gradients_of(2.0 * work.multiplier, state.theta)
+    duals = run.kind.gradients_of(2.0 * work.multiplier, state.theta)
     return Result(
         topology=topology,
-        layout=kind.layout,
+        layout=layout,
         theta=theta.copy(),
         objectives=objectives,
         reason=local.reason,
         iterations=local.iterations,
-        coordinates=kind.plan.name,
         residuals=Residuals(*measured[2 * phases :]),
-        ending=ending,
         traffic=traffic,
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
@@ -302,13 +299,13 @@ def collect(
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
         curvature_seconds=run.curvature_seconds,
-        **stated._asdict(),
+        **known,
     )
 
 
 def _gathered(
-    run: Run, tables: list[Matrix], everywhere: bool
-) -> tuple[bool, list[Matrix]]:
+    run: Run, tables: list[Array], everywhere: bool
+) -> tuple[bool, list[Array]]:
     """Return whether this rank has the tables of all ranks, and the tables.
 
     They have a row per node (two), per edge (two), and per pair of ranks.
@@ -317,15 +314,16 @@ def _gathered(
     received = run.exchange.collect(flat, everywhere)
     if not len(received):
         return False, tables
-    hosts, widths = run.exchange.hosts, [table.shape[1] for table in tables]
+    hosts, shapes = run.exchange.hosts, [table.shape[1:] for table in tables]
     n_ranks, ends = 1 + int(hosts.max()), hosts[run.topology.edges]
     pairs = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
     owners = hosts, hosts, ends[:, 0], ends[:, 0], pairs[:, 0]  # the rank of each row
     rows = np.array([np.bincount(ranks, minlength=n_ranks) for ranks in owners])
-    pieces = np.split(received, (rows.T * widths).ravel().cumsum()[:-1])
+    sizes = rows.T * [math.prod(shape) for shape in shapes]
+    pieces = np.split(received, sizes.ravel().cumsum()[:-1])
     whole = []
-    for k, (ranks, width) in enumerate(zip(owners, widths, strict=True)):
-        table = np.concatenate(pieces[k :: len(tables)]).reshape(len(ranks), width)
+    for k, (ranks, shape) in enumerate(zip(owners, shapes, strict=True)):
+        table = np.concatenate(pieces[k :: len(tables)]).reshape(len(ranks), *shape)
         ordered = np.empty_like(table)
         ordered[np.argsort(ranks, kind="stable")] = table
         whole.append(ordered)

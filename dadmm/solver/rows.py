@@ -101,8 +101,7 @@ class RowBuffer:
         self._used, self._flushed = 0, monotonic()
 
     def _finished(self, block: Array) -> Array:
-        """Return the rows (iterations, n_rows, n_columns) of a block."""
-        return block
+        return block  # (iterations, n_rows, n_columns)
 
 
 class NodeRows(RowBuffer):
@@ -201,19 +200,16 @@ class Recorder:
         self._sinks = nodes, edges
         self.callbacks: list[Callback] = list(compress(self._rows, self._kept))
 
-    def tables(self) -> list[Matrix]:
+    def tables(self) -> list[Array]:
         """Return the rows of this process, (n_rows, ...) by node and by edge."""
         for rows in self._rows:
             rows.flush()
-        found = [np.concatenate(s.blocks).transpose(1, 0, 2) for s in self._sinks]
-        return [rows.reshape(len(rows), math.prod(rows.shape[1:])) for rows in found]
+        return [np.concatenate(s.blocks).transpose(1, 0, 2) for s in self._sinks]
 
-    def history(self, tables: Sequence[Matrix]) -> History:
-        """Return the history, given the tables of all processes."""
-        found = []
-        for rows, table, kept in zip(self._rows, tables, self._kept, strict=True):
-            width = len(rows.columns)
-            shaped = table.reshape(len(table), table.shape[1] // width, width)
-            found.append(History(rows.columns, shaped.transpose(1, 0, 2), kept))
-        found[0].edges = found[1] if self._kept[1] else None
-        return found[0]
+    def history(self, tables: Sequence[Array]) -> History:
+        nodes, edges = (
+            History(rows.columns, table.transpose(1, 0, 2), kept)
+            for rows, table, kept in zip(self._rows, tables, self._kept, strict=True)
+        )
+        nodes.edges = edges if self._kept[1] else None
+        return nodes

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -154,10 +153,6 @@ class Record:
                     f"{shown(name)}; rename that column"
                 )
 
-    def records_nodes(self, n_nodes: int) -> bool:
-        """Return whether rows are recorded for a graph of this many nodes."""
-        return n_nodes <= MOST_RECORDED if self.nodes is None else bool(self.nodes)
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -187,6 +182,9 @@ class Ranks:
         check_fields(self)
 
 
+OPTIONS = {"stopping": Stopping, "sending": Sending, "record": Record}
+
+
 def as_option(kind: type[Option], given: object) -> Option:
     """Return an object of a class: the given one, or one with this first argument."""
     make = cast(Callable[[object], Option], kind)
@@ -196,12 +194,6 @@ def as_option(kind: type[Option], given: object) -> Option:
 def grouped(settings: Mapping[str, object]) -> Table:
     """Return arguments of `dadmm.solve`, given fields of its options by name."""
     renamed = {"rule": "stopping", "nodes": "record", "edges": "record_edges"}
-    options = {
-        "stopping": Stopping,
-        "sending": Sending,
-        "record": Record,
-        "comm": Ranks,
-    }
     left, found = Table(settings), Table()
 
     def take(kind: type) -> Table:
@@ -210,16 +202,12 @@ def grouped(settings: Mapping[str, object]) -> Table:
 
     if own := take(Scheme):
         found["scheme"] = penalty.build(left.pop("scheme", "snap"), **own)
-    for name, kind in options.items():
+    for name, kind in (OPTIONS | {"comm": Ranks}).items():
         if not isinstance(left.get(name), kind):
             found[name] = kind(**take(kind))
     return found | left
 
 
-OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "scheme": penalty.build, "stopping": partial(as_option, Stopping),
-    "sending": partial(as_option, Sending), "record": partial(as_option, Record),
-}  # fmt: skip
 KINDS: dict[Kind, type[SolveKind]] = {
     Kind.RAW: RawKind, Kind.METRIC: MetricKind, Kind.UNITS: UnitsKind,
     Kind.MERGED: MergedKind,
@@ -263,9 +251,9 @@ def solve(
     topology : Topology or networkx graph
         The graph: which nodes exchange messages.
     scheme : str or Scheme
-        How penalties adapt: ``"snap"``, which is beyond the paper; the paper's
-        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``; the
-        centralised ``"global_balance"``; or as ``dadmm.penalty.NAP(budget0=2.0)``.
+        How penalties adapt: ``"snap"``, the paper's ``"fixed"``, ``"vp"``, ``"ap"``,
+        ``"nap"``, ``"vp_ap"`` or ``"vp_nap"``, the centralised ``"global_balance"``, or
+        as ``dadmm.penalty.NAP(budget0=2.0)``.
     stopping : str or Stopping
         A rule by its name, or ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
     sending : str or Sending
@@ -349,7 +337,9 @@ def solve(
             choice(INITS).check("init", init)
         if is_warm and init is not None:
             raise ConfigError("give init or warm_start, not both")
-        given.update({name: make(given[name]) for name, make in OPTIONS.items()})
+        given["scheme"] = penalty.build(scheme)
+        for name, kind in OPTIONS.items():
+            given[name] = as_option(kind, given[name])
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
         return hosted_problems(problems, topology, world)
 
@@ -385,9 +375,9 @@ def run_plan(
     hosted: Mapping[int, Problem],
     topology: Topology,
     given: Table,
-    schedule: Schedule | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoints: Checkpoints | None = None,
+    schedule: Schedule | None,
+    callbacks: Sequence[Callback],
+    checkpoints: Checkpoints | None,
     warm: Result | None = None,
     began: float | None = None,
 ) -> Result:
@@ -396,12 +386,11 @@ def run_plan(
     stop: Stopping = given["stopping"]
     records: Record = given["record"]
     scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
-    begin, saved = 0, None
-    if checkpoints is not None:
-        if world.rank == 0:
-            checkpoints.tidy()
-        with restoring(checkpoints):
-            begin, saved = checkpoints.start, checkpoints.coordinates
+    checkpoints = checkpoints or Checkpoints("", saves=False)
+    if world.rank == 0:
+        checkpoints.tidy()
+    with restoring(checkpoints):
+        begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         kind = make_kind(plan, hosted, n_nodes, stop.criteria, given["seed"], warm)
@@ -418,22 +407,23 @@ def run_plan(
         if kind.sent is not None:
             run.tree.sent += kind.sent
         # iterate
-        by_node = records.records_nodes(n_nodes)
-        recorder = Recorder(run, records.observe, by_node, bool(records.edges), begin)
+        small, by_edge = n_nodes <= MOST_RECORDED, bool(records.edges)
+        by_node = small if records.nodes is None else bool(records.nodes)
+        recorder = Recorder(run, records.observe, by_node, by_edge, begin)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)
-        local = LocalRun(run, schedule, tuple(range(n_nodes)))
         set_up = monotonic() - began
-        local = run_with_recovery(local, stop.max_iter, called, checkpoints)
+        local = run_with_recovery(LocalRun(run), stop.max_iter, called, checkpoints)
         # conclude
-        before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         drawn = warm is None and isinstance(plan.init, str)
-        ending = find_ending(local, kind, str(plan.init) if drawn else "given")
-        gather = given["gather"]
-        result = collect(local, kind, ending, stated, recorder, before, gather)
+        ending = find_ending(local, str(plan.init) if drawn else "given")
+        result = collect(
+            local, recorder, checkpoints.seconds_before, given["gather"],
+            ending=ending, coordinates=plan.name, **stated._asdict(),
+        )  # fmt: skip
         exchange, left = local.run.exchange, world.comm
         if local.lost and exchange.private_comm is not None:
             left = exchange.private_comm.Dup()
@@ -452,7 +442,6 @@ def make_kind(
     seed: int = 0,
     warm: Result | None = None,
 ) -> SolveKind:
-    """Return the kind of run that is planned, with its starts."""
     starts, duals = find_starts(hosted, n_nodes, plan, seed, warm)
     kind = KINDS[plan.kind](hosted, rule, starts, duals)
     kind.plan = plan
@@ -465,7 +454,7 @@ def _facts(given: Table, left_out: set[str]) -> Table:
     for name, value in given.items():
         if isinstance(value, Scheme):
             found |= {name: penalty.name_of(value), **vars(value)}
-        elif name in OPTIONS and is_dataclass(value):
+        elif name in OPTIONS:
             found |= vars(value)
         else:
             found[name] = value
@@ -524,7 +513,6 @@ def make_exchange(
     wait: str = "auto",
     survives: bool = False,
 ) -> Exchange:
-    """Return an exchange of ``size`` numbers per message between these processes."""
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange

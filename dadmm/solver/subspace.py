@@ -30,7 +30,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, subspace_angle
-from dadmm.solver.certificate import Total, pooled
+from dadmm.solver.certificate import Total, pooled_axes
 from dadmm.solver.kind import SolveKind, Statement, merged
 
 MORE_AXES = 10  # of its rows that a node sends, beyond the components
@@ -61,16 +61,11 @@ class SubspaceProblem(Problem, Protocol):
     factor: Matrix  # rows with the scatter about the mean
     raw_factor: Matrix  # rows with the scatter about zero
 
-    # the problem of the rows (x - mean) / unit
-    def standardised(self, mean: Vector, unit: float) -> Self: ...
-    # the sum (D,) of all rows, with expectations for missing entries
-    def completed_sum(self, theta: Vector) -> Vector: ...
-    # rows with the expected scatter about zero
-    def completed(self, theta: Vector) -> Matrix: ...
-    # of the negative log-likelihood
-    def gradient(self, theta: Vector) -> Vector: ...
-    # (M, M) second moment of the latent variables
-    def moment(self, theta: Vector) -> Matrix: ...
+    def standardised(self, mean: Vector, unit: float) -> Self: ...  # (x - mean) / unit
+    def completed(self, theta: Vector) -> Matrix: ...  # with the expected raw scatter
+    def completed_sum(self, theta: Vector) -> Vector: ...  # (D,) of all expected rows
+    def gradient(self, theta: Vector) -> Vector: ...  # of the negative log-likelihood
+    def moment(self, theta: Vector) -> Matrix: ...  # (M, M) second, of the latent z
 
 
 class SubspaceBound(NamedTuple):
@@ -117,13 +112,9 @@ def bound_subspace(
     mean = np.zeros(D) if first.zero_mean else np.array(sums) / n
     rows = [p.standardised(mean, unit).raw_factor / math.sqrt(n) for p in problems]
 
-    def singular(factor: Matrix, _: Vector) -> Matrix:  # values above right vectors
-        _, lengths, turned = np.linalg.svd(factor)
-        return np.vstack([lengths, turned.T])
-
     basis = np.linalg.qr(centre)[0]
-    turned = pooled(total, [own @ basis for own in rows], singular)
-    lengths, basis = turned[0], basis @ turned[1:]
+    lengths, turned = pooled_axes(total, [own @ basis for own in rows])
+    basis = basis @ turned
     if not lengths[-1] > 0.0:
         return _none("the rows do not span the subspace")
     own_sums = []  # slopes (D, M) and axes (k, D), then what was dropped, and an angle
@@ -303,7 +294,7 @@ class InUnits(SolveKind):
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
-    def with_more(self, run: Run, said: Statement) -> Statement:
+    def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
         if not self.complete or not self.plan.bound_angle:
             return said
         W, whole = (self.layout.views(at).W for at in (run.points, said.solution))

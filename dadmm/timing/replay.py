@@ -91,12 +91,10 @@ class Trace:
 
     @classmethod
     def read(cls, folder: str | Path) -> Trace:
-        """Return the timing of the run in a folder."""
         return cls.of(StoredRun.read(folder))
 
     @classmethod
     def of(cls, run: StoredRun) -> Trace:
-        """Return the timing of a run."""
         hosts, graph = run.summary.get("node_hosts", []), run.topology
         if len(hosts) not in (0, graph.n_nodes):
             raise ConfigError(
@@ -106,29 +104,22 @@ class Trace:
 
         def spread(rows: Matrix) -> Matrix:
             """Return a row per iteration, of rows that add up those before them."""
-            if (run.spans == 1).all():
-                return rows
             return np.repeat(rows / run.spans[:, None], run.spans, axis=0)
 
         names = ("solve", "exchange", "update", "observe")
-        columns = {k: run.column(f"{k}_seconds", NOT_NEGATIVE) for k in names}
+        spent = {k: spread(run.column(f"{k}_seconds", NOT_NEGATIVE)) for k in names}
         payload = spread(_payload(run))
-        missing = max(run.entry("bytes") - payload.sum(), 0.0)  # has no row
         edges, sums = graph.indices.shape, None
+        missing = max(run.entry("bytes") - payload.sum(), 0.0)  # has no row
+        prime = np.full(edges, missing / max(*edges, 1))
         if run.arrays.keys() >= {"tree_messages", "tree_bytes"}:
             tree = [run.array(f"tree_{what}", edges) for what in ("messages", "bytes")]
             sums = np.array(tree, dtype=float).T
         return cls(
-            graph,
-            **{name: spread(seconds) for name, seconds in columns.items()},
-            bytes=payload,
-            prime=np.full(edges, missing / max(*edges, 1)),
-            hosts=tuple(hosts),
+            graph, **spent, bytes=payload, prime=prime, hosts=tuple(hosts), sums=sums,
+            collectives=run.summary.get("collectives", 0), alone=not run.over_mpi,
             is_broadcast=run.summary.get("is_broadcast", False),
-            sums=sums,
-            collectives=run.summary.get("collectives", 0),
-            alone=not run.over_mpi,
-        )
+        )  # fmt: skip
 
 
 def _payload(run: StoredRun) -> Matrix:
@@ -148,8 +139,7 @@ def _payload(run: StoredRun) -> Matrix:
             f"the messages of the run in {run.folder} differ from edge to edge, and it "
             "has no edges.csv; run it again with --record-edges"
         )
-    payload: Matrix = (sent / np.maximum(degrees, 1))[:, run.topology.edges[:, 0]]
-    return payload
+    return np.asarray((sent / np.maximum(degrees, 1))[:, run.topology.edges[:, 0]])
 
 
 class Breakdown(NamedTuple):
@@ -266,7 +256,6 @@ class Replay:
 
     @property
     def breakdown(self) -> Breakdown:
-        """Seconds of the critical path by cause."""
         return self.path[0]
 
     @property
@@ -380,13 +369,13 @@ def table(replays: Sequence[Replay]) -> str:
     head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
     rows: list[tuple[str, ...]] = [head]
     for found in replays:
-        seconds, by_edge, link = found.seconds, found.path[1], "none"
-        causes = (seconds, *found.breakdown)
-        numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in causes]  # else rounding
+        (causes, by_edge), link = found.path, "none"
+        seconds = (found.seconds, *causes)
+        numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
         if found.slowest is not None:
             i, j = map(found.trace.topology.label, found.slowest)
             e = by_edge.argmax()
-            share = by_edge[e] / max(seconds, 1e-300)
+            share = by_edge[e] / max(found.seconds, 1e-300)
             link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
         rows.append((found.network.name, *numbers, f"{found.wire_bytes:,}", link))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

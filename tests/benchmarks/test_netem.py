@@ -13,6 +13,7 @@ from benchmarks.emulation.netem import spread
 from benchmarks.emulation.network import EmulatedNetwork
 from tests.campaigns.faults import jobs
 from tests.support.emulation import network, start_netem
+from tests.support.processes import comes_true
 
 pytestmark = pytest.mark.mpi
 
@@ -169,10 +170,8 @@ def test_a_signal_ends_all_processes_and_interfaces(name, tmp_path):
         assert len(jobs.marked(str(tmp_path))) >= 4
         job.signal(getattr(signal, name))
         assert job.end().code != 0
-        deadline = time.monotonic() + 30  # after SIGKILL it cannot wait for their end
-        while jobs.marked(str(tmp_path)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not jobs.marked(str(tmp_path))
+        # after SIGKILL it cannot wait for their end
+        assert comes_true(lambda: not jobs.marked(str(tmp_path)), 30)
     finally:
         jobs.sweep(str(tmp_path))
     interfaces = {name for _, name in socket.if_nameindex()}

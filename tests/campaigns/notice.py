@@ -30,10 +30,7 @@ def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
     case = Case("cut" if cut else "error", 0, 4, 4, 100, 20, RUN)
     call = {"what": "pause" if cut else fault, "at": at, "count": count}
     with tempfile.TemporaryDirectory() as folder:
-        play, struck = (
-            jobs.Play(case, mpi, Path(folder), "notice"),
-            Path(folder, "struck"),
-        )
+        play, struck = jobs.Play(case, mpi, Path(folder), "notice"), Path(folder, "at")
         with play.prepared():
             more = {"DADMM_FAULTS_STRUCK": str(struck)}
             job = play.start(play.arguments(), {"3": {"act": call}}, **more)
@@ -44,8 +41,7 @@ def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
                 if cut:
                     play.on_host(*CUTS["partition"])
                     began = time.time()
-                job.comes_to(lambda: NAMED.search(job.err()))
-                named = NAMED.search(job.err())
+                named = job.comes_to(lambda: NAMED.search(job.err()))
                 return time.time() - began if named else float("nan")
             finally:
                 jobs.sweep(job.mark)

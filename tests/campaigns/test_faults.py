@@ -10,8 +10,7 @@ import pytest
 from launch.mpi import version_text
 from tests.campaigns.faults import cases, fuzz, jobs, judge
 from tests.campaigns.faults.__main__ import SKIPPED, read
-from tests.support import openmpi
-from tests.support.processes import ROOT, find_mpiexec, python
+from tests.support.processes import ROOT, find_mpiexec, find_openmpi, python
 from tests.support.programs import faulty_rank
 
 # cases only for `./launch/test --all`
@@ -29,7 +28,7 @@ def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, case):
     if not found:
         pytest.skip(f"{mpiexec} is none of {', '.join(jobs.BANNERS)}")
     if case.startswith("loss"):
-        more["DADMM_OPENMPI"] = str(Path(openmpi.find()).parents[1])
+        more["DADMM_OPENMPI"] = str(Path(find_openmpi()).parents[1])
     words = ("--only", case, "--pace", 0.005, "--mpi", found[0], "--out", tmp_path)
     done = python("-m", "tests.campaigns.faults", *words, cwd=ROOT, **more).end()
     (row,) = read(tmp_path / "results.csv")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 import dadmm.run
 from tests.support.processes import (
@@ -97,10 +96,9 @@ def test_a_signal_stops_all_in_good_order(tmp_path, who):
     assert (summary["reason"], summary["converged"]) == ("signal", False)
     assert summary["iterations"] == 12 or who == "mpiexec"
     assert (folder / "result.npz").exists()
-    rows = np.loadtxt(folder / "history.csv", delimiter=",", skiprows=1, ndmin=2)
-    for node in range(4):
-        every = np.arange(1, summary["iterations"] + 1)
-        assert_array_equal(rows[rows[:, 1] == node, 0], every)
+    rows = [[*map(int, row[:2])] for row in history_of(folder)[1:]]
+    every = range(1, summary["iterations"] + 1)
+    assert sorted(rows) == [[t, node] for t in every for node in range(4)]
 
 
 def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
@@ -126,10 +124,7 @@ BAD = {  # command lines, and the culprit that is named
     "a column that no rank observes": ((*DATA, "nan-{rank}.npy"), "column 3"),
     "other columns on one rank": ((*DATA, "columns-{rank}.npy"), "node 1"),
     "no file on one rank": ((*DATA, "missing-{rank}.npy"), "rank 3: node 3: "),
-    "a file per rank for more nodes": (
-        ("--nodes", 5, *DATA, "x-{rank}.npy"),
-        "5 nodes",
-    ),
+    "too few files": (("--nodes", 5, *DATA, "x-{rank}.npy"), "5 nodes"),
     "a folder that is not empty": (("--out", "taken"), "taken"),
 }
 DISKS = {  # with a size of which a run needs more
@@ -207,6 +202,7 @@ def test_bad_input_is_one_sentence(reports, folder, name):
 
     assert line.startswith("dadmm: error: ")
     assert BAD[name][1] in line
+    assert name not in DISKS or f"{folder}/run-rescued" in line
     assert end == ""
     assert report["err"][1:] == [""] * (RANKS - 1)
     assert report["codes"] == [2] + [0] * (RANKS - 1)

@@ -15,8 +15,15 @@ from dadmm.comm.launch_link import doing, wait_until_read
 from dadmm.comm.tree import TreeReduction, spanning_tree
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
-from tests.support import openmpi
-from tests.support.processes import FAULTY, ROOT, mpi_groups, mpiexec, planned, program
+from tests.support.processes import (
+    FAULTY,
+    ROOT,
+    mpi_groups,
+    mpiexec,
+    openmpi,
+    planned,
+    program,
+)
 from tests.support.runs import arrays_of, summary_of
 
 
@@ -24,18 +31,15 @@ def fail(error):
     raise error
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(ConfigError("no"), ConfigError), (MemoryError(), DadmmError)],
-)
-def test_after_a_failure_further_steps_are_left_out(error, kind):
+@pytest.mark.parametrize("error", [ConfigError("no"), MemoryError()])
+def test_after_a_failure_further_steps_are_left_out(error):
     """Too little memory is an error of the input; other exceptions are raised."""
     checks, done = Checks(World()), []
     checks.run(lambda: fail(error))
     checks.run(lambda: done.append(1))
     checks.compare(lambda: done.append(2))
 
-    with pytest.raises(kind):
+    with pytest.raises(DadmmError):
         checks.gather()
     assert not done
     with pytest.raises(ZeroDivisionError):
@@ -43,17 +47,17 @@ def test_after_a_failure_further_steps_are_left_out(error, kind):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("wait", ["block", "poll"])
-def test_a_long_wait_sleeps(wait, monkeypatch):
+@pytest.mark.parametrize("interval", [0.0, mpi.POLL_INTERVAL])
+def test_a_long_wait_sleeps(interval, monkeypatch):
     """Else a rank that is stopped would keep the cores of all others busy."""
     answers, slept, now = iter([False] * 40 + [True]), [], iter(range(1000))
     monkeypatch.setattr(mpi, "_test_all", lambda requests: next(answers))
     monkeypatch.setattr(mpi, "monotonic", lambda: 0.1 * next(now))
     monkeypatch.setattr(mpi.time, "sleep", slept.append)
-    mpi.waiting(wait, crowded=False)([])
+    mpi.poll([], interval)
 
+    assert {*slept} == {mpi.LONG_INTERVAL, interval} - {0.0}
     assert slept[-1] == mpi.LONG_INTERVAL
-    assert (slept[0] == mpi.POLL_INTERVAL) == (wait == "poll")
 
 
 @pytest.mark.timeout(60)
@@ -114,7 +118,7 @@ def test_the_root_has_the_order_that_others_receive():
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_ranks_that_are_left_build_a_new_tree():
-    ended = openmpi.start(5, *program("survivors.py"), "tree").end()
+    ended = openmpi(5, *program("survivors.py"), "tree")
 
     assert ended.code == 0, ended.err
     assert ended.out.strip() == "(0 (1 (2 3)))"
@@ -204,15 +208,17 @@ def test_a_rank_with_other_settings_version_or_graph_is_named(
 def test_ranks_alike_run_although_written_otherwise(tmp_path):
     """Flags or file, in any order; each rank may be quiet; rank 0 reads the graph."""
     toml = 'scheme = "vp"\nmax_iter = 9\ntopology = "path.edges"\nout = "../run"\n'
-    for name, edges in (("a", "0 1\n1 2\n2 3\n"), ("b", "0 1\n0 2\n0 3\n")):
+    start = "import os, sys; os.chdir(%r); from dadmm.run import main; sys.exit(main())"
+    flags = "--max-iter 9 --topology path.edges --out ../run --scheme vp --eta0 10"
+    groups = []
+    for name, edges, words in (
+        ("a", "0 1\n1 2\n2 3\n", flags),
+        ("b", "0 1\n0 2\n0 3\n", "--eta0=1e1 --config a.toml --quiet"),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "path.edges").write_text(edges)
         (tmp_path / name / "a.toml").write_text(toml)
-    words = {"b": ("--eta0=1e1", "--config", "a.toml", "--quiet")}
-    words["a"] = ("--max-iter", 9, "--topology", "path.edges", "--out", "../run")
-    words["a"] += ("--scheme", "vp", "--eta0", 10)
-    start = "import os, sys; os.chdir(%r); from dadmm.run import main; sys.exit(main())"
-    groups = [(2, "-c", start % str(tmp_path / k), *words[k]) for k in "ab"]
+        groups.append((2, "-c", start % str(tmp_path / name), *words.split()))
     ended = mpi_groups(*groups, cwd=ROOT).end()
 
     assert (ended.code, ended.said) == (0, []), ended.err

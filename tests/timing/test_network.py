@@ -18,54 +18,46 @@ LINKS = {
     "lan": Link(1e-4, 1e8),
     "wan": Link(1e-2, 1e6),
 }
-SITES = {"sockets": 2, "sites": 2}
 RULES = (
     Override(latency=0.5, hosts=(3, 0)),
     Override(bandwidth=7.0, nodes=(0, 7)),
     Override(bandwidth=8.0, nodes=(7, 0)),
 )
+FOUR, TWO = (Network(LINKS, hosts=k, sockets=2, sites=2) for k in (4, 2))
+RULED = Network(LINKS, hosts=4, override=RULES)
+LAN, WAN = (2, 1e-4, 1e8), (3, 1e-2, 1e6)
 
 
 @pytest.mark.parametrize(
-    ("network", "ends", "expected"),
+    ("network", "expected"),
     [
-        (Network(LINKS, hosts=4, **SITES), (0, 1), (1, 1e-6, 2e9)),
-        (Network(LINKS, hosts=4, **SITES), (0, 2), (2, 1e-4, 1e8)),
-        (Network(LINKS, hosts=4, **SITES), (0, 7), (3, 1e-2, 1e6)),
-        (Network(LINKS, hosts=2, **SITES), (0, 1), (0, 1e-7, 4e9)),
-        (Network(LINKS, hosts=2, **SITES), (0, 2), (1, 1e-6, 2e9)),
-        (Network(LINKS, hosts=2, **SITES), (3, 4), (3, 1e-2, 1e6)),
-        (Network({"host": LINKS["host"]}, hosts=1), (0, 1), (0, 1e-6, 2e9)),
-        (Network(LINKS, hosts=4, override=RULES), (0, 7), (2, 0.5, 8.0)),
-        (Network(LINKS, hosts=4, override=RULES), (7, 0), (2, 0.5, 8.0)),
-        (Network(LINKS, hosts=4, override=RULES), (1, 6), (2, 0.5, 1e8)),
-        (Network(LINKS, hosts=4, override=RULES), (0, 2), (2, 1e-4, 1e8)),
+        (FOUR, {(0, 1): (1, 1e-6, 2e9), (0, 2): LAN, (0, 7): WAN}),
+        (TWO, {(0, 1): (0, 1e-7, 4e9), (0, 2): (1, 1e-6, 2e9), (3, 4): WAN}),
+        (Network({"host": LINKS["host"]}, hosts=1), {(0, 1): (0, 1e-6, 2e9)}),
+        (RULED, {(0, 7): (2, 0.5, 8.0), (7, 0): (2, 0.5, 8.0)}),
+        (RULED, {(1, 6): (2, 0.5, 1e8), (0, 2): LAN}),
     ],
 )
-def test_a_link_is_of_the_nearest_class_that_holds_both_ends(network, ends, expected):
+def test_a_link_is_of_the_nearest_class_that_holds_both_ends(network, expected):
     """Among eight nodes; an override holds both ways, and the last one counts."""
-    wires = network.wires(np.array([ends]), 8)
+    kind, latency, bandwidth, *_ = network.wires(np.array([*expected]), 8)
 
-    assert (wires.kind[0], wires.latency[0], wires.bandwidth[0]) == expected
+    assert [*zip(kind, latency, bandwidth, strict=True)] == [*expected.values()]
 
 
 LISTED = {"hosts": (0, 2, 0, 2), "sites": (0, 0, 1), "sockets": (0, 0, 1, 0)}
 
 
-@pytest.mark.parametrize(
-    ("places", "recorded", "host", "site"),
-    [
+def test_places_may_be_listed_recorded_or_each_its_own():
+    for places, recorded, host, site in (
         (LISTED, (), [0, 2, 0, 2], [0, 1, 0, 1]),
         ({}, ("b", "a", "b", "c"), [0, 1, 0, 2], [0] * 4),
         ({}, (), [0, 0, 0, 0], [0] * 4),
         ({"hosts": "each", "sites": "each"}, (), [0, 1, 2, 3], [0, 1, 2, 3]),
         ({"hosts": 3}, (), [0, 0, 1, 2], [0] * 4),
-    ],
-)
-def test_places_may_be_listed_recorded_or_each_its_own(places, recorded, host, site):
-    found = Network(LINKS, **places).place(4, recorded)
-
-    assert_array_equal(found, [host, places.get("sockets", [0] * 4), site])
+    ):
+        found = Network(LINKS, **places).place(4, recorded)
+        assert_array_equal(found, [host, places.get("sockets", [0] * 4), site])
 
 
 def test_the_wire_carries_headers_of_message_and_packets():
@@ -90,39 +82,32 @@ def test_stragglers_are_drawn_by_their_seed(anew):
 
 
 def test_presets_are_read_by_name_and_differ_in_speed():
-    names, seconds = ("host", "lan", "wireless", "wan"), []
-    for name in names:
+    seconds = {}
+    for name in (file.stem for file in PRESETS.glob("*.toml")):
         network = Network.read(name)
         wires = network.wires(Topology.ring(6).edges, 6)
         size = network.overhead.wire(np.array([1000.0]))
-        seconds.append((wires.latency + size / wires.bandwidth).mean())
+        seconds[name] = (wires.latency + size / wires.bandwidth).mean()
 
-    assert seconds == sorted(seconds)
-    assert {file.stem for file in PRESETS.glob("*.toml")} == {*names}
+    assert sorted(seconds, key=seconds.get) == ["host", "lan", "wireless", "wan"]
 
 
 FULL = Network(
     LINKS, (0, 0, 1, 1), 2, "each", 1.25e6, 3000.0, True, 128.0,
     Overhead(40.0, 66.0, 1448.0), RULES, Stragglers(2.0, (3,), 0.5, 7, True), 'a "b"',
 )  # fmt: skip
-UNITS = (
-    "[links.lan]\nlatency = '50 us'\nbandwidth = '10 Mbit/s'\n[links.wan]\nlatency = 1"
+UNITS = "egress = '8 kbit/s'\n[links.lan]\nlatency = '1 us'\nbandwidth = '10 Mbit/s'"
+READ = Network({"lan": Link(1e-6, 1.25e6)}, egress=1000.0, name="net")
+
+
+@pytest.mark.parametrize(
+    ("network", "text"), [(FULL, ""), (Network({}), ""), (READ, UNITS)]
 )
-
-
-@pytest.mark.parametrize("network", [FULL, Network({})])
-def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
-    (tmp_path / "net.toml").write_text(network.to_toml())
+def test_a_network_is_read_as_it_is_written(network, text, tmp_path):
+    """By `to_toml`, or by hand with units."""
+    (tmp_path / "net.toml").write_text(text or network.to_toml())
 
     assert Network.read(tmp_path / "net.toml") == network
-
-
-def test_quantities_of_a_file_have_units(tmp_path):
-    (tmp_path / "net.toml").write_text(UNITS)
-
-    found = Network.read(tmp_path / "net.toml").links
-    assert_allclose([*vars(found["lan"]).values()], [5e-5, 1.25e6], rtol=1e-12)
-    assert found["wan"] == Link(1.0)
 
 
 REFUSED = {  # files, by the culprit

@@ -200,30 +200,30 @@ def test_the_slowest_link_is_found_and_watchers_count_if_asked():
     assert_allclose(Replay(found.trace, FREE, observe=True).seconds, 7e-3 * T)
 
 
-@pytest.mark.parametrize("by_edge", [True, False])
-def test_a_folder_is_read_as_it_was_recorded(by_edge, tmp_path):
+EVEN, UNEVEN = np.full((2, T, 10), 80.0)
+UNEVEN[3, 2] = 0.0  # no message
+
+
+@pytest.mark.parametrize(("by_edge", "sizes"), [(True, UNEVEN), (False, EVEN)])
+def test_a_folder_is_read_as_it_was_recorded(by_edge, sizes, tmp_path):
     rng = np.random.default_rng(0)
     more = {k: rng.random((T, 5)) for k in ("exchange", "update", "observe")}
     more |= {"prime": np.full(10, 24.0), "hosts": ("a", "a", "b", "b", "b")}
-    trace = trace_of(Topology.ring(5), rng.random((T, 5)), 80.0, **more)
+    trace = trace_of(Topology.ring(5), rng.random((T, 5)), sizes, **more)
     found = Trace.read(write(tmp_path, trace, by_edge))
 
     for name, value in vars(trace).items():
         assert_array_equal(getattr(found, name), value)
 
 
-def test_silent_edges_need_their_file(tmp_path):
+@pytest.mark.parametrize(
+    ("sizes", "summary"), [(UNEVEN, {}), (EVEN, {"silent_messages": 3})]
+)
+def test_silent_edges_need_their_file(sizes, summary, tmp_path):
     """A node's bytes do not tell to whom it sent."""
-    even = np.full((T, 10), 80.0)
-    sizes = even.copy()
-    sizes[3, 2] = 0.0
-
-    trace = trace_of(Topology.ring(5), WORK, sizes)
-    assert_array_equal(Trace.read(write(tmp_path / "a", trace)).bytes, sizes)
-    for payload, silent in ((sizes, {}), (even, {"silent_messages": 3})):
-        run = replace(trace, bytes=payload)
-        with pytest.raises(ConfigError, match=r"edges\.csv"):
-            Trace.read(write(tmp_path / f"{len(silent)}", run, False, **silent))
+    folder = write(tmp_path, trace_of(Topology.ring(5), WORK, sizes), False, **summary)
+    with pytest.raises(ConfigError, match=r"edges\.csv"):
+        Trace.read(folder)
 
 
 def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):

@@ -114,14 +114,9 @@ class Job(processes.Job):
 
 def marked(mark: str) -> dict[int, int | None]:
     """Return the processes with a mark that begins so, each with its rank if any."""
-    wanted, found = f"\0{MARK}={mark}".encode(), {}
-    for file in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            environment = b"\0" + file.read_bytes()
-            if wanted in environment:
-                rank = RANKS.search(environment)
-                found[int(file.parent.name)] = None if rank is None else int(rank[1])
-    return found
+    found = processes.environments(f"{MARK}={mark}")
+    ranks = {pid: RANKS.search(text) for pid, text in found.items()}
+    return {pid: None if rank is None else int(rank[1]) for pid, rank in ranks.items()}
 
 
 def sweep(mark: str) -> None:
@@ -228,6 +223,8 @@ class Play:
         if self.pace:
             everyone = map(str, range(n))
             plan = {k: {"pace": self.pace} | plan.get(k, {}) for k in everyone}
+        if self.case.kind in MOUNTS:  # results may be rescued
+            more |= {"TMPDIR": str(self.folder)}
         command, options = [self.mpi.mpiexec], ["-n", str(n)]
         if self.network is not None:
             hosts = self.folder / "hosts.txt"

@@ -3,7 +3,7 @@
 A seed decides everything.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,21 +12,18 @@ import numpy as np
 
 import dadmm
 import dadmm.run
-from benchmarks.shared.pooled import EPS, LONG, Minimum, Pooled, class_rows
-from dadmm import problems
+from benchmarks.shared.pooled import EPS, LONG, Minimum, Pooled
+from dadmm.problems import PROBLEMS
 from tests.campaigns.draw import Draw
+from tests.support.linear import pooled_of
 from tests.support.problems import random_graph
 from tests.support.runs import arrays_of, summary_of
 
-KINDS = {
-    "least_squares": problems.LeastSquares, "ridge": problems.Ridge,
-    "lasso": problems.Lasso, "elastic_net": problems.ElasticNet,
-    "logistic": problems.LogisticRegression, "huber": problems.Huber,
-    "multinomial": problems.MultinomialLogistic, "poisson": problems.PoissonRegression,
-}  # fmt: skip
+KINDS = (
+    "least_squares", "ridge", "lasso", "elastic_net", "logistic", "huber",
+    "multinomial", "poisson",
+)  # fmt: skip
 COUNTED = 10**6  # first seed of the last two kinds; the others have seeds below
-LOSSES = {"logistic": "logistic", "huber": "huber", "poisson": "poisson",
-          "multinomial": "softmax"}  # fmt: skip
 GRAPHS = ("chain", "ring", "star", "grid", "complete", "random")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance")
 SENDING: tuple[dict[str, Any], ...] = (
@@ -48,11 +45,12 @@ class Settings:
     X: np.ndarray  # (n, d)
     nodes: np.ndarray  # (n,) node of each row
     topology: dadmm.Topology
-    scheme: str
-    tolerance: float
-    max_iter: int
-    sending: dict[str, Any]
-    coordinates: str
+    _: KW_ONLY
+    scheme: str = "snap"
+    tolerance: float = 1e-3
+    max_iter: int = 1000
+    sending: dict[str, Any] = field(default_factory=dict)
+    coordinates: str = "auto"
 
     def own(self, rows: np.ndarray) -> list[np.ndarray]:
         return [rows[self.nodes == i] for i in range(self.topology.n_nodes)]
@@ -81,34 +79,21 @@ class Case(Settings):
         if self.kind != "least_squares":
             settings["alpha"] = self.alpha / self.topology.n_nodes
         pairs = zip(self.own(self.X), self.own(self.y), strict=True)
-        return [KINDS[self.kind](X, y, **settings) for X, y in pairs]
+        return [PROBLEMS[self.kind](X, y, **settings) for X, y in pairs]
 
     def pooled(self) -> Pooled:
         """Return the same problem over all rows."""
-        X, penalised = self.X, np.ones(self.X.shape[1])
-        free, n_nodes = self.settings["fit_intercept"], self.topology.n_nodes
-        if self.kind == "multinomial":
-            n_classes = self.settings["n_classes"]
-            X = class_rows(X, n_classes, free)
-            coefficients = np.arange(X.shape[1]) < n_classes * self.X.shape[1]
-            penalised = coefficients.astype(float)
-        elif free:
-            X = np.column_stack([X, np.ones(len(X))])
-            penalised = np.append(penalised, 0.0)
-        alpha = n_nodes * np.longdouble(self.alpha / n_nodes)  # as the nodes have it
-        alpha = alpha * penalised * (self.kind != "least_squares")
-        share = self.settings.get("l1_ratio", float(self.kind == "lasso"))
-        loss = LOSSES.get(self.kind, "squared")
-        delta = self.settings.get("delta", np.inf)
-        return Pooled(loss, X, self.y, alpha * share, alpha * (1 - share), delta)
+        n_nodes = self.topology.n_nodes
+        alpha = n_nodes * LONG(self.alpha / n_nodes)  # as the nodes have it
+        return Pooled(*pooled_of(self.kind, self.X, self.y, alpha, **self.settings))
 
 
 def draw(seed: int, max_iter: int = 1000) -> Case:
     by = Draw(16, seed)
     rng = by.rng
-    kind, d = by.pick(tuple(KINDS)[:-2]), by.integer(1, 6)
+    kind, d = by.pick(KINDS[:-2]), by.integer(1, 6)
     if seed >= COUNTED:
-        kind, d = tuple(KINDS)[-2:][seed % 2], 1 + d % 4
+        kind, d = KINDS[-2:][seed % 2], 1 + d % 4
     topology = draw_graph(by)
     clean, nodes = draw_rows(by, d, topology.n_nodes)
     own: dict[str, Any] = {"fit_intercept": by.chance(0.8)}

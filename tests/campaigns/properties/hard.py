@@ -6,13 +6,14 @@ Near-separable logistic problems are compared with `benchmarks/shared/pooled.py`
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 import dadmm
 from benchmarks.shared.pooled import LONG, NotProved, Pooled, rotate
-from dadmm import problems
-from tests.campaigns.properties.cases import STATUSES
+from dadmm.problems import LogisticRegression, Ridge
+from tests.campaigns.properties.cases import STATUSES, Settings
 
 FAMILIES = (
     "powers", "ill conditioned", "nearly collinear", "collinear up to rounding",
@@ -24,32 +25,21 @@ exactly = np.vectorize(Fraction, otypes=[object])  # of floats
 
 
 @dataclass
-class Hard:
+class Hard(Settings):
     """A table, its nodes and weights; all columns are coefficients."""
 
-    seed: int
     family: str
-    X: np.ndarray  # (n, p)
     y: np.ndarray  # (n,)
     weights: np.ndarray  # (n,)
     alpha: float  # of each node
-    n_nodes: int
     dependent: int | None = None  # a column that others determine, up to rounding
 
-    def solve(self) -> dadmm.Result:
-        """Solve the case in one process."""
-        own, free = [], {"fit_intercept": False}
-        for i in range(self.n_nodes):
-            X, y, weights = (
-                a[i :: self.n_nodes] for a in (self.X, self.y, self.weights)
-            )
-            if self.family == "nearly separable":
-                own.append(problems.LogisticRegression(X, y, self.alpha, **free))
-            else:
-                more = free | {"sample_weight": weights}
-                own.append(problems.Ridge(X, y, self.alpha, **more))
-        graph = dadmm.Topology.ring if self.n_nodes > 2 else dadmm.Topology.chain
-        return dadmm.solve(own, graph(self.n_nodes), record=False)
+    def problems(self) -> list[Any]:
+        free = {"fit_intercept": False}
+        tables = zip(*map(self.own, (self.X, self.y, self.weights)), strict=True)
+        if self.family == "nearly separable":
+            return [LogisticRegression(X, y, self.alpha, **free) for X, y, _ in tables]
+        return [Ridge(X, y, self.alpha, sample_weight=w, **free) for X, y, w in tables]
 
 
 def draw(seed: int, **limits: int) -> Hard:
@@ -96,7 +86,9 @@ def draw(seed: int, **limits: int) -> Hard:
     elif dependent is None and rng.random() < 0.3:
         most = float(np.abs(X).max())
         alpha = 10.0 ** rng.uniform(-20, 0) * most**2 if most < 1e154 else 0.0
-    return Hard(seed, family, X, y, weights, alpha, n_nodes, dependent)
+    graph = dadmm.Topology.ring if n_nodes > 2 else dadmm.Topology.chain
+    nodes, rest = np.arange(len(X)) % n_nodes, (family, y, weights, alpha, dependent)
+    return Hard(seed, X, nodes, graph(n_nodes), *rest)
 
 
 def false_statements(case: Hard, result: dadmm.Result) -> dict[str, str]:
@@ -123,18 +115,14 @@ def false_statements(case: Hard, result: dadmm.Result) -> dict[str, str]:
 def find_truth(case: Hard, solution: np.ndarray) -> tuple[float, float, float, bool]:
     """Return the objective, its minimum, its rounding, and whether all rows fit."""
     if case.family == "nearly separable":
-        l2 = np.full(case.X.shape[1], case.n_nodes * LONG(case.alpha))
+        l2 = np.full(case.X.shape[1], case.topology.n_nodes * LONG(case.alpha))
         pooled = Pooled("logistic", case.X, case.y, 0 * l2, l2)
         best = pooled.minimum()
         least = float(best.value) if best.exists else -np.inf
-        return (
-            float(pooled.objective(solution)),
-            least,
-            pooled.rounding(solution),
-            False,
-        )
+        value = float(pooled.objective(solution))
+        return value, least, pooled.rounding(solution), False
     rows, y, weights, x = map(exactly, (case.X, case.y, case.weights, solution))
-    alpha = case.n_nodes * Fraction(case.alpha)
+    alpha = case.topology.n_nodes * Fraction(case.alpha)
 
     def value(rows: np.ndarray, x: np.ndarray) -> Fraction:
         off = rows @ x - y
@@ -146,11 +134,8 @@ def find_truth(case: Hard, solution: np.ndarray) -> tuple[float, float, float, b
     kept = rows[:, determined(case)]
     gram = kept.T @ (weights[:, None] * kept) + alpha * np.eye(kept.shape[1], dtype=int)
     best = solve_exactly(gram, kept.T @ (weights * y))
-    found = (
-        value(rows, x),
-        value(kept, best),
-        Fraction(weights @ (slack * (off + slack))),
-    )
+    noise = Fraction(weights @ (slack * (off + slack)))
+    found = value(rows, x), value(kept, best), noise
     return *(float(v) if v < 10**300 else np.inf for v in found), exact
 
 
