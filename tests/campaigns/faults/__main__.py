@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,8 +34,9 @@ COLUMNS = (
     "story",
 )  # fmt: skip
 KINDS = {judge: cases.KINDS, fuzz: fuzz.KINDS, statements: statements.KINDS}
-FAILURES = {outcome for family in KINDS for outcome in family.FAILURES}
 SKIPPED = "skipped"  # it cannot be tried here
+NO_VERDICT = "no verdict"  # the campaign failed, not the run
+FAILURES = {NO_VERDICT, *(name for each in KINDS for name in each.FAILURES)}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -97,7 +99,10 @@ def play_fault(case: cases.Case, folder: Path, chosen: argparse.Namespace) -> di
         why = "no mount namespace of our own: unshare --mount is not allowed"
     row = {"outcome": SKIPPED, "story": why}
     if not why:
-        row = judge.Judge(Play(case, mpi, folder, NAME, chosen.pace)).verdict()
+        try:
+            row = judge.Judge(Play(case, mpi, folder, NAME, chosen.pace)).verdict()
+        except Exception:  # in the campaign itself, which it would end
+            row = {"outcome": NO_VERDICT, "story": traceback.format_exc()}
     run = f"{case.nodes} nodes, {case.settings} {case.saving}"
     return row | {"mpi": name, "ranks": case.ranks, "run": run}
 

@@ -180,10 +180,17 @@ class Play:
             subprocess.run(command, timeout=60, check=False)
 
     def protect(self) -> bool:
-        """Make the disk read-only."""
-        self._mount("--bind", str(self.disk))
-        self._mount("-o", "remount,bind,ro", str(self.disk))
-        return True
+        """Make the disk read-only; again if a rank opens a file between two calls."""
+        end = time.monotonic() + GRACE
+        while True:
+            self._mount("--bind", str(self.disk))
+            try:
+                self._mount("-o", "remount,bind,ro", str(self.disk))
+                return True
+            except subprocess.CalledProcessError:
+                if time.monotonic() > end:
+                    raise
+                self._unmount(left=1)
 
     def fill(self, spare: int) -> bool:
         """Fill the disk up to some spare bytes; it is not yet known to hit."""
