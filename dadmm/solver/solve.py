@@ -153,10 +153,6 @@ class Record:
                     f"{shown(name)}; rename that column"
                 )
 
-    def records_nodes(self, n_nodes: int) -> bool:
-        """Return whether rows are recorded for a graph of this many nodes."""
-        return n_nodes <= MOST_RECORDED if self.nodes is None else bool(self.nodes)
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -255,9 +251,9 @@ def solve(
     topology : Topology or networkx graph
         The graph: which nodes exchange messages.
     scheme : str or Scheme
-        How penalties adapt: ``"snap"``, which is beyond the paper; the paper's
-        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``; the
-        centralised ``"global_balance"``; or as ``dadmm.penalty.NAP(budget0=2.0)``.
+        How penalties adapt: ``"snap"``, the paper's ``"fixed"``, ``"vp"``, ``"ap"``,
+        ``"nap"``, ``"vp_ap"`` or ``"vp_nap"``, the centralised ``"global_balance"``, or
+        as ``dadmm.penalty.NAP(budget0=2.0)``.
     stopping : str or Stopping
         A rule by its name, or ``dadmm.Stopping(tolerance=1e-4, max_iter=500)``.
     sending : str or Sending
@@ -379,9 +375,9 @@ def run_plan(
     hosted: Mapping[int, Problem],
     topology: Topology,
     given: Table,
-    schedule: Schedule | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoints: Checkpoints | None = None,
+    schedule: Schedule | None,
+    callbacks: Sequence[Callback],
+    checkpoints: Checkpoints | None,
     warm: Result | None = None,
     began: float | None = None,
 ) -> Result:
@@ -411,8 +407,9 @@ def run_plan(
         if kind.sent is not None:
             run.tree.sent += kind.sent
         # iterate
-        by_node = records.records_nodes(n_nodes)
-        recorder = Recorder(run, records.observe, by_node, bool(records.edges), begin)
+        small, by_edge = n_nodes <= MOST_RECORDED, bool(records.edges)
+        by_node = small if records.nodes is None else bool(records.nodes)
+        recorder = Recorder(run, records.observe, by_node, by_edge, begin)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds

@@ -21,9 +21,8 @@ from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import NAME, RunFolder
 from dadmm.runs.row_files import PARTS, RowFiles
 from dadmm.show import plot
-from dadmm.solver import checkpoint
 from tests.support.problems import quadratics
-from tests.support.processes import mpiexec, python
+from tests.support.processes import mpiexec
 from tests.support.runs import contents, run_of
 
 SMALL = (
@@ -228,24 +227,6 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     assert contents("mine") == before
 
 
-def test_checkpoints_are_pruned_by_name(tmp_path):
-    own = tmp_path / "checkpoints"
-    for name in ("2024/node-00000.npz", "00000005/notes.txt"):
-        (own / name).parent.mkdir(parents=True)
-        (own / name).write_text("mine")
-    (own / "00000006").symlink_to(own / "2024")
-    before = contents(own)
-    for t in (5, 10, 20):
-        checkpoint.write(checkpoint.path_of(tmp_path, t, 0), {}, {})
-    checkpoint.prune(tmp_path, 1)
-
-    left = contents(own)
-    assert before.items() < left.items()
-    assert {Path(path).name for path in left.keys() - before.keys()} == {
-        "00000010", "00000020", "node-00000.npz"
-    }  # fmt: skip
-
-
 def test_a_figure_of_the_users_stays(folder):
     RunFolder(folder).add_figures(["cost.png"])
     (folder / "cost.png").touch()
@@ -296,18 +277,6 @@ def test_a_lock_of_somebody_else_stays(tmp_path):
         with pytest.raises(OutputError, match=r"\.lock"):
             lock(tmp_path, first=True)
         assert own.read_text() == text
-
-
-def test_a_claim_ends_with_its_process(tmp_path):
-    code = "from dadmm.runs.folder import RunFolder; import pathlib, sys, time; "
-    code += "c = RunFolder(pathlib.Path(sys.argv[1])); c.lock(first=True); "
-    code += "pathlib.Path(sys.argv[1], 'mine').touch(); time.sleep(100)"
-    job = python("-c", code, tmp_path)
-    job.wait_until((tmp_path / "mine").exists)
-    with pytest.raises(OutputError, match=f"process {job.process.pid} on "):
-        lock(tmp_path, first=True)
-    job.kill()
-    lock(tmp_path, first=True)
 
 
 def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):

@@ -14,7 +14,7 @@ from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EVERY_ROW, PartFile, Stride, merged, sealed, write_rows
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.checkpoint import NodeFailure
-from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
+from dadmm.solver.rows import Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_job, run_of
 from tests.support.solving import solve
@@ -99,30 +99,6 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
 
     assert_array_equal(history["eta"], np.arange(101, 106)[:, None])
     assert history.edges["eta"].shape == (5, 1)
-
-
-def test_a_row_per_node_holds_the_named_columns():
-    """In the order of the nodes' numbers; the centre of a star is the last row."""
-    seen, thetas = [], []
-
-    def watch(t, run):
-        names = ["eta_mean" if name == "eta" else name for name in measured]
-        seen.append([run.by_node(getattr(run.work, name)) for name in names])
-        thetas.append(run.theta)
-
-    measured = [name for name in NODE_COLUMNS[:12] if "over_limit" not in name]
-    history = solve(
-        quadratics(4), Topology.star(4), observe={"first": lambda theta: theta[0]},
-        callbacks=[watch], stopping="residuals", tolerance=0.1,
-    ).history  # fmt: skip
-
-    assert history.columns == (*NODE_COLUMNS, "first")
-    for name, numbers in zip(measured, np.moveaxis(seen, 1, 0), strict=True):
-        assert_array_equal(history[name], numbers, err_msg=name)
-    assert_array_equal(history["messages"][0], [3, 1, 1, 1])
-    assert_array_equal(history["first"], np.array(thetas)[:, :, 0])
-    over = history["disagreement_over_limit"]
-    assert over[-1].max() < 1 < over[0].max()
 
 
 @pytest.mark.parametrize(("sending", "size"), [("float64", 8), ("float32", 4)])

@@ -199,14 +199,15 @@ def main(*words):
 
 
 SMALL = ("--topology", "ring", "--nodes", 5, "--n-samples", 60, "--dimension", 6)
-SMALL += ("--init", "shared", "--tolerance", 0, "--quiet")
+SMALL += ("--init", "shared", "--tolerance", 0, "--quiet", "--record-edges")
+SMALL += ("--record-angle", "--max-iter")
 
 
 @pytest.fixture
 def whole(tmp_path, monkeypatch):
     """A folder whose run/ is to become like whole/, of 30 iterations with edges."""
     monkeypatch.chdir(tmp_path)
-    main(*SMALL, "--record-edges", "--record-angle", "--max-iter", 30, "--out", "whole")
+    main(*SMALL, 30, "--out", "whole")
 
 
 def assert_same_files():
@@ -246,8 +247,7 @@ def divide(name):
 
 def test_rows_of_several_sessions_add_up(whole, capsys):
     """Killed as over MPI, with a part for each node, then in one process."""
-    words = (*SMALL, "--record-edges", "--record-angle", "--max-iter", 30)
-    killed_after(18, *words, "--checkpoint-every", 8, "--out", "run")
+    killed_after(18, *SMALL, 30, "--checkpoint-every", 8, "--out", "run")
     divide("history")
     divide("edges")
     RunFolder(Path("run"), 5, run=RunFolder.open(Path("run")).run).save()
@@ -267,8 +267,7 @@ def test_rows_of_several_sessions_add_up(whole, capsys):
 def test_a_command_line_goes_on_in_the_same_folder(whole, monkeypatch):
     clock = itertools.count()  # every phase takes one second
     monkeypatch.setattr(dadmm.admm.state, "perf_counter", lambda: next(clock))
-    words = (*SMALL, "--record-edges", "--record-angle", "--max-iter", 10)
-    main(*words, "--out", "run")
+    main(*SMALL, 10, "--out", "run")
     first = summary_of("run")["seconds"]
 
     assert main("--resume", "run", "--max-iter", 15) == 0

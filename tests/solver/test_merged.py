@@ -10,7 +10,7 @@ from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics
-from dadmm.solver.merged import WORSE, MergedKind, Rounds, Start, merged_axes
+from dadmm.solver.merged import MergedKind, merged_axes
 from tests.support import shards as support
 from tests.support.shards import GRAPH, NODES, D, M, built, errors, right, shards
 from tests.support.solving import solve
@@ -182,16 +182,3 @@ def test_a_node_whose_completion_breaks_down_ends_set_up_at_all(
     monkeypatch.setattr(IncompletePPCA, broken, fails)
     with pytest.raises(ProblemError, match="noise"):
         solve(problems, RING)
-
-
-def test_an_extrapolation_that_makes_steps_longer_is_taken_back():
-    rng, step = np.random.default_rng(0), np.ones(8)
-    start = Start(rng.normal(size=8), 1.5, rng.normal(size=(8, 2)), 0.5, 1.0, 0.0)
-    rounds = Rounds(start)
-    first = start._replace(mean=start.mean + step)
-    second = start._replace(mean=start.mean + 1.9 * step)
-    assert_allclose(rounds.decide(first)[0].mean, first.mean)
-    far, _ = rounds.decide(second)
-    assert np.linalg.norm(far.mean - second.mean) > 1.0
-    back, _ = rounds.decide(far._replace(mean=far.mean + 2.0 * WORSE * step))
-    assert_allclose(back.mean, second.mean)
