@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dadmm.comm.world import World
-from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.data.agreement import Choice, agree
-from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding, Rows
+from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
 
@@ -89,8 +88,6 @@ def encode(
            [58.,  0.,  1.]])
     """
     topology = Topology.from_graph(topology)
-    schema.choice(ON_MISSING).check("on_missing", on_missing)
-    schema.choice(UNKNOWN).check("unknown", unknown)
     choice = Choice(
         features, target, weight, leave_out=leave_out,
         supervised=target is not None, n_classes=3 if classify else 0,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from dadmm.comm import wire
 from dadmm.comm.codec import Coder
 from dadmm.comm.exchange import Exchange, Hosted
 from dadmm.comm.sending import Sending
-from dadmm.comm.world import World
+from dadmm.comm.world import Checks, World
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
@@ -29,7 +30,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.plan import Kind, abilities, make_plan
+from dadmm.solver.plan import Kind, abilities, common_abilities, make_plan
 from dadmm.solver.solve import (
     Problems,
     Stopping,
@@ -169,7 +170,7 @@ class AllReduce(Algorithm):
         super().start(run)
         n = run.topology.n_nodes
         self.x = np.tile(run.total(self.x) / n, (len(self.x), 1))
-        self._l1: Vector = run.total(run.l1) / n if run.l1.any() else run.l1[0]
+        self._l1: Vector = run.total(run.l1) / n if run.has_l1 else run.l1[0]
 
     def update(self, mixed: Matrix) -> None:
         slope = self.run.total(self.run.gradient(self.x)) / self.run.topology.n_nodes
@@ -234,8 +235,10 @@ class BaselineRun(Hosted):
         topology: Topology,
         sending: Sending,
         schedule: Schedule | None = None,
+        has_l1: bool = False,
     ) -> None:
         super().__init__(topology, exchange)
+        self.has_l1 = has_l1  # whether a node of any process has absolute values
         self.algorithm, self.kind, self.t = copy(algorithm), kind, 0
         own = self.nodes.tolist()
         self.problems = [kind.within[i] for i in own]
@@ -359,26 +362,41 @@ def solve(
         algorithm = ALGORITHMS[algorithm]()
     sending = as_option(Sending, sending)
     world = World(comm)
-    hosted = hosted_problems(problems, topology, world)
+    checks = Checks(world)
+    hosted = checks.run(lambda: hosted_problems(problems, topology, world))
+    everyone = checks.gather(
+        able=checks.run(lambda: abilities(hosted.values())),
+        has_l1=checks.run(lambda: any(map(_has_l1, hosted.values()))),
+    )
     if comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    plan = make_plan(abilities(hosted.values()), None, coordinates)
-    check_suited(algorithm, next(iter(hosted.values())), plan.kind, sending, schedule)
+    able = common_abilities(own["able"] for own in everyone)
+    plan = make_plan(able, None, coordinates)
+    given = plan.kind, sending, schedule
+    for problem in hosted.values():
+        checks.run(partial(check_suited, algorithm, problem, *given))
+    checks.gather()
     with one_blas_thread(), np.errstate(all="ignore"):
         rule = Stopping(tolerance=0.0).criteria
         kind = make_kind(plan, hosted, topology.n_nodes, rule)
         kind.prepare(topology, world, None)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)
-        run = BaselineRun(algorithm, kind, exchange, topology, sending, schedule)
+        has_l1 = any(own["has_l1"] for own in everyone)
+        parts = kind, exchange, topology, sending, schedule
+        run = BaselineRun(algorithm, *parts, has_l1)
         run.iterate(max_iter, callbacks)
         run.exchange.close()
     return run
 
 
 Callback = Callable[[int, BaselineRun], str | None]
+
+
+def _has_l1(problem: Problem) -> bool:
+    return bool(np.any(getattr(problem, "l1", 0.0)))
 
 
 def check_suited(
@@ -388,7 +406,7 @@ def check_suited(
     sending: Sending,
     schedule: Schedule | None = None,
 ) -> None:
-    absolute = bool(np.any(getattr(problem, "l1", 0.0)))
+    absolute = _has_l1(problem)
     sloped = hasattr(problem, "gradient") and hasattr(problem, "rows")
     squared = hasattr(problem, "equations")
     lacks = {

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class _Found:
@@ -27,8 +22,11 @@ def one_blas_thread(search: bool = True) -> Iterator[None]:
     """Limit BLAS to one thread until the end of a ``with`` block.
 
     Ranks share cores, and the bits of a result depend on the number of threads. A
-    ``search`` finds libraries that were loaded since.
+    ``search`` finds libraries that were loaded since; without it an open limit is kept.
     """
+    if _Found.n_open and not search:
+        yield
+        return
     if search:
         # numpy's BLAS is loaded by now; others come with modules of other packages
         known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
@@ -45,14 +43,4 @@ def one_blas_thread(search: bool = True) -> Iterator[None]:
             _Found.n_open -= 1
 
 
-def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function with one thread of BLAS, cheaper than `one_blas_thread`."""
-
-    @wraps(function)
-    def limited(*args: P.args, **named: P.kwargs) -> T:
-        if _Found.n_open:
-            return function(*args, **named)
-        with one_blas_thread(search=False):
-            return function(*args, **named)
-
-    return limited
+with_one_blas_thread = one_blas_thread(search=False)  # a decorator of functions

@@ -88,11 +88,9 @@ def turntable(
 
 
 def regression(
-    n_samples: int = 500,
-    dimension: int = 20,
-    noise_variance: float = 0.2,
+    n_samples: int = 500, dimension: int = 20, noise_variance: float = 0.2,
     seed: int = 0,
-) -> tuple[Matrix, Vector, Vector]:
+) -> tuple[Matrix, Vector, Vector]:  # fmt: skip
     """Draw rows, and targets that are a linear function of them plus noise.
 
     Returns
@@ -119,11 +117,9 @@ def regression(
 
 
 def classification(
-    n_samples: int = 500,
-    dimension: int = 20,
-    noise_variance: float = 0.2,
+    n_samples: int = 500, dimension: int = 20, noise_variance: float = 0.2,
     seed: int = 0,
-) -> tuple[Matrix, Vector, Vector]:
+) -> tuple[Matrix, Vector, Vector]:  # fmt: skip
     """Draw rows of two classes: 1 where y of `regression` is positive, else 0.
 
     Examples
@@ -138,11 +134,9 @@ def classification(
 
 
 def counts(
-    n_samples: int = 500,
-    dimension: int = 20,
-    noise_variance: float = 0.2,
+    n_samples: int = 500, dimension: int = 20, noise_variance: float = 0.2,
     seed: int = 0,
-) -> tuple[Matrix, Vector, Vector]:
+) -> tuple[Matrix, Vector, Vector]:  # fmt: skip
     """Draw rows, and counts whose logarithm is about a linear function of them.
 
     X and coef are those of `regression`; coef is divided by the root of the dimension.

@@ -119,6 +119,10 @@ class Encoding:
     unknown: str = "error"  #: what is done to categories that no node had
     named: bool = True  #: whether the table has names of its own
 
+    def __post_init__(self) -> None:
+        for name in ("on_missing", "unknown"):
+            FIELDS[name].check(name, getattr(self, name))
+
     @classmethod
     def plain(cls, n_features: int, target: str | None = None, **more: Any) -> Encoding:
         """Return the encoding of a matrix of numbers without names."""

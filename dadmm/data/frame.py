@@ -39,9 +39,7 @@ class Frame(NamedTuple):
     """
 
     columns: dict[str, Array]  #: by name, in the order of the file
-    named: bool = (
-        True  #: whether the table has names; else they are ``x0``, ``x1``, ...
-    )
+    named: bool = True  #: whether it has names; else they are ``x0``, ``x1``, ...
     sparse: Sparse | None = None  #: a sparse table, without names, in place of columns
     first: int = 0  #: number of the first row, if others are before it; for errors
 

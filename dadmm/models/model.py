@@ -17,7 +17,6 @@ from dadmm.core.errors import ConfigError, DadmmError, ProblemError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import principal_axes
 from dadmm.core.version import __version__
-from dadmm.data.encoding import FIELDS as OF_ENCODING
 from dadmm.data.encoding import TEXTS, Encoding, Rows
 from dadmm.data.frame import Frame, label
 from dadmm.models import scores
@@ -325,8 +324,6 @@ def load_model(
         raise ConfigError(f"{file} is not a valid model: {error}") from None
     given = {"unknown": unknown, "on_missing": on_missing}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    for name, value in changes.items():
-        OF_ENCODING[name].check(name, value)
     return replace(model, encoding=replace(model.encoding, **changes))
 
 

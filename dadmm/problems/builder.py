@@ -20,7 +20,6 @@ from dadmm.problems import PROBLEMS
 from dadmm.problems.base import Traits
 from dadmm.problems.linear import LinearProblem
 
-GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
 MEMBERS = {
     "layout": "a dadmm.Layout with entries, such as Layout.of(coef=(d,))",
@@ -74,7 +73,7 @@ def find(name: str) -> type:
 def _from_packages() -> dict[str, str]:
     from importlib.metadata import entry_points  # slow to import, and rarely needed
 
-    points = entry_points(group=GROUP)
+    points = entry_points(group="dadmm.problems")
     return {point.name: f"{point.module}:{point.attr}" for point in points}
 
 

@@ -219,8 +219,7 @@ class GeneralisedLinear(LinearProblem):
 
 def padded(rows: Matrix, count: int) -> Matrix:
     """Return ``count`` rows (1, count, p): the given ones, and zeros."""
-    more = np.zeros((count - len(rows), rows.shape[1]))
-    return np.vstack([rows, more])[None]
+    return np.pad(rows, ((0, count - len(rows)), (0, 0)))[None]
 
 
 @dataclass(eq=False, repr=False)

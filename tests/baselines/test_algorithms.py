@@ -166,7 +166,7 @@ def unknown(i):
     [
         ("PPCA", "extra", lambda i: PPCA(rows(i)[0], 2), {}),
         ("gradient", "nids", unknown, {}),
-        ("DIGing", "diging", lasso, {}),
+        ("DIGing", "diging", lambda i: (lasso if i == 1 else squares)(i), {}),
         ("raw", "nids", lasso, {"coordinates": "metric"}),
         ("OneSum", "one_sum", logistic, {}),
         ("EXTRA", "extra", squares, {"schedule": ROUNDS}),

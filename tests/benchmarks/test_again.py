@@ -19,8 +19,6 @@ from dadmm.runs.stored import StoredRun
 from dadmm.timing.network import Network
 from tests.benchmarks.test_stored_rows import PEERS, stored
 from tests.support.processes import ROOT, find_mpiexec, mpiexec, python
-from tests.support.runs import arrays_of, summary_of
-from tests.support.solving import solve
 
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
 CHECKOUT = os.environ.get("DADMM_AUTHORS", "")
@@ -69,27 +67,6 @@ def test_rows_of_real_tracks_can_be_had_again(name, scheme):
 
     case, patient = experiment.case_of(row), name == "caltech"
     assert_same(row, paper_tracks.outcome(case, folder, 300, patient))
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
-    """12 ranks with the preset as-printed: the bits of one process, the stored row."""
-    words = ("-m", "dadmm.run", "--out", "cell", "--config", "as-printed")
-
-    ended = mpiexec(12, *words, cwd=tmp_path)
-
-    assert ended.code == 0, ended.err
-    samples, _ = paper_synthetic.samples_and_truth("seed0")
-    problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
-    settings = {"scheme": "nap", "seed": 0, **experiment.SETTINGS["printed"]}
-    alone = solve(problems, dadmm.Topology.complete(12), **settings)
-    arrays = arrays_of(tmp_path / "cell")
-    for part, values in alone.layout.views(alone.theta)._asdict().items():
-        assert_array_equal(arrays[part], values)
-    assert summary_of(tmp_path / "cell")["iterations"] == alone.iterations
-    row = row_of("synthetic", **CELL, scheme="nap")
-    assert abs(int(row["iterations"]) - alone.iterations) <= 1
 
 
 @pytest.mark.slow

@@ -23,18 +23,15 @@ def place(tmp_path, monkeypatch):
 
 
 VALUES = {  # a flag, and what is named
-    f"--nodes={BIG}": "nodes",
-    "--nodes=1000001": "1000001",
-    "--nodes=10000": "10000 nodes",
-    f"--max-iter={DIGITS}": "--max-iter",
-    f"--seed={BIG}": "seed",
-    "--n-samples=900000000": "GiB",
+    f"--nodes={BIG}": "nodes", "--nodes=1000001": "1000001",
+    "--nodes=10000": "10000 nodes", f"--max-iter={DIGITS}": "--max-iter",
+    f"--seed={BIG}": "seed", "--n-samples=900000000": "GiB",
     "--checkpoint-seconds=nan": "--checkpoint-seconds",
     '--problem-settings={"n_components": "x"}': "n_components",
     '--problem-settings={"zero_mean": "no"}': "zero_mean",
     f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "--problem-settings",
     f"--problem-settings={'[' * 10**5}": "--problem-settings",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flag", VALUES, ids=range(len(VALUES)))

@@ -28,6 +28,7 @@ def model(problem="logistic", fit=FIT, classes=("no", "yes"), **more):
     return Model(problem, encoding, fit, ORIGIN, {"alpha": 0.5})
 
 
+NUMBERED = model("multinomial", MANY, (1.0, 2.0, 7.0))
 PLANE = {"W": W, "mu": MU, "a": np.array(50.0)}
 SUBSPACE = Model("ppca", Encoding.plain(4, on_missing="keep"), PLANE, ORIGIN)
 
@@ -36,7 +37,7 @@ SUBSPACE = Model("ppca", Encoding.plain(4, on_missing="keep"), PLANE, ORIGIN)
     ("made", "fit", "labels"),
     [
         (model(), FIT, ["no", "yes"]),
-        (model("multinomial", MANY, (1.0, 2.0, 7.0)), MANY, ["1", "2", "7"]),
+        (NUMBERED, MANY, ["1", "2", "7"]),
     ],
 )
 def test_a_classification_predicts_labels_and_probabilities(made, fit, labels):
@@ -96,7 +97,7 @@ def test_a_subspace_gives_scores_errors_and_filled_gaps():
     assert scaled.table_parameters.keys() == {"W", "mu"}
 
 
-@pytest.mark.parametrize("made", [model(), SUBSPACE, model(on_missing="drop")])
+@pytest.mark.parametrize("made", [model(), SUBSPACE, NUMBERED])
 def test_a_file_has_all_of_a_model(tmp_path, made):
     """To the last bit; a folder stands for the model.json in it."""
     made.save(tmp_path / "model.json")
@@ -161,7 +162,7 @@ CHANGES = {  # a field, and values that it must not have
     "version": [2, True, "1"],
     "problem": ["sfm", ["ridge"]],
     "code": ["import os"],
-    "settings": [{"alpha": [1]}, []],
+    "settings": [{"alpha": [1]}, {"alpha": np.inf}, []],
     "status": ["done", ["certified"]],
     "iterations": [-1, 1.5],
     "tolerance": ["small", 10**400],

@@ -252,7 +252,6 @@ LINEAR = [
     ("MultinomialLogistic", "labels", (ROWS, [-1, 0, 1], 3)),
     ("PoissonRegression", "-2", (ROWS, [0, 1, -2])),
     ("Ridge", "alpha", (ROWS, TARGETS, -1)),
-    ("Huber", "alpha", (ROWS, TARGETS, 1.0, np.inf)),
     ("ElasticNet", "l1_ratio", (ROWS, TARGETS, 1.0, 1.5)),
     ("Huber", "delta", (ROWS, TARGETS, 0)),
     ("MultinomialLogistic", "n_classes", (ROWS, TARGETS, 1)),

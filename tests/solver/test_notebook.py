@@ -40,6 +40,9 @@ def test_a_saved_result_is_the_folder_of_a_run(result, tmp_path, capsys):
     assert np.array_equal(run.column("length"), result.history["length"])
     assert np.array_equal(run.eta, result.history.edges["eta"])
     assert run.summary["bytes"] == result.traffic.bytes
+    error = run.summary["consensus"]["error"]
+    assert run.summary["metrics"] == {"consensus_error": error}
+    assert run.summary["coefficients"].keys() == {"x0", "x1", "x2", "intercept"}
     assert "n_samples" not in run.config.applied()  # the data were not drawn
     new, out, model = tmp_path / "new.csv", tmp_path / "out", folder / "model.json"
     new.write_text("x0,x1,x2\n1,2,3\n")

@@ -223,6 +223,8 @@ class Play:
         if self.pace:
             everyone = map(str, range(n))
             plan = {k: {"pace": self.pace} | plan.get(k, {}) for k in everyone}
+        if self.case.kind in MOUNTS:  # results may be rescued
+            more |= {"TMPDIR": str(self.folder)}
         command, options = [self.mpi.mpiexec], ["-n", str(n)]
         if self.network is not None:
             hosts = self.folder / "hosts.txt"

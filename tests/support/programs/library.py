@@ -12,12 +12,13 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import Topology
+from dadmm import Topology, baselines
 from dadmm.comm import mpi
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
 from dadmm.graphs import topology
+from dadmm.problems import Lasso, LeastSquares
 from tests.support.programs.hosted import build, compare
 from tests.support.solving import solve
 
@@ -54,6 +55,19 @@ def refused(kind, culprit, *call, begins="", **settings) -> None:
     assert culprit in said, said
     assert said.startswith(begins), said
     assert same_everywhere(said)
+
+
+def check_other_algorithms_know_what_the_problems_of_others_are() -> None:
+    """One node has absolute values, and others have not."""
+    X, y, _ = dadmm.datasets.regression(40, 3)
+    kinds = [Lasso if i == 1 else LeastSquares for i in range(SIZE)]
+    own = [kind(X[i::SIZE], y[i::SIZE]) for i, kind in enumerate(kinds)]
+    for name in ("extra", "allreduce"):
+        alone = baselines.solve(own, RING, name, max_iter=20)
+        over = baselines.solve(own[RANK], RING, name, max_iter=20, comm=COMM)
+        assert_array_equal(over.theta[0], alone.theta[RANK])
+    with pytest.raises(ConfigError, match="Lasso"):
+        baselines.solve(own[RANK], RING, "diging", comm=COMM)
 
 
 def check_mistakes_are_told_on_every_rank() -> None:
