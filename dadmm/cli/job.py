@@ -419,9 +419,8 @@ class Job:
                 try:
                     self.folder.finish(self.rows, *found, over, left, *self._left)
                 except OutputError as error:
-                    if (home / "summary.json").exists():  # only rows are not merged
-                        raise
-                    place = rescue(home, config.to_toml(), *found)
+                    whole = (home / "summary.json").exists()  # but for rows
+                    place = None if whole else rescue(home, config.to_toml(), *found)
                     if place is None:
                         raise
                     raise OutputError(f"{error}; the results are in {place}") from None

@@ -63,8 +63,9 @@ class RunConfig(Settings):
         self._check_suited()
         self._set_defaults()
         # the class of a scheme of one's own is imported when the run starts
-        known = self.scheme if self.scheme in penalty.SCHEMES else "snap"
-        check_drop(self._options(known)["sending"], self.scheme)
+        known = self.scheme in penalty.SCHEMES
+        options = self.options if known else self._options("snap")
+        check_drop(options["sending"], self.scheme)
         _ = self.settings  # raises if they are not JSON
 
     @cached_property

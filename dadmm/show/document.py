@@ -21,7 +21,6 @@ from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
 from dadmm.show.figure import MOST_POINTS, Panel, said, thinned
 from dadmm.show.page import (
-    Json,
     Page,
     Table,
     content,
@@ -125,7 +124,7 @@ def _whole(page: Page, title: str, top: str, parts: str, every: float = 0) -> st
     ) + "\n"  # fmt: skip
 
 
-def embedded(data: Json) -> str:
+def embedded(data: object) -> str:
     """Return JSON that may stand in a script element, whatever its strings are."""
     found = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":

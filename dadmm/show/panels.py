@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +142,7 @@ def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
 
 
 def spreads(
-    values: Sequence[Matrix], runs: Sequence[StoredRun], most: int
+    values: Sequence[Matrix], runs: Sequence[StoredRun], most: int, steps: bool = False
 ) -> list[Curve]:
     """Return curves over the iterations: medians over the nodes, with their range.
 
@@ -152,12 +152,12 @@ def spreads(
     named = zip(values, runs, labels(runs), looks(runs), strict=True)
     for k, (own, run, name, look) in enumerate(named):
         rows = thinned(len(own), most)
-        own = own[rows]
+        own, t = own[rows], run.iterations[rows]
         kept = np.where((own > 0) & (own < np.inf), own, np.nan)
         low, middle, high = quantiles(kept, (0, 0.5, 1))
         middle = np.where((own == 0).all(axis=1), 0.0, middle)
         band = {"low": low, "high": high} if own.shape[1] > 1 else {}
-        found.append(Curve(name, run.iterations[rows], middle, look, run=k, **band))
+        found.append(Curve(name, t, middle, look, steps=steps, run=k, **band))
     return found
 
 
@@ -276,9 +276,8 @@ def penalties(run: StoredRun, name: str = "", n_named: int = 4) -> Panel:
 
 def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
     """Return medians of the penalties of several runs, with their ranges."""
-    curves = spreads([run.eta for run in runs], runs, most)
-    found = [replace(curve, steps=True) for curve in curves]
-    return _of_penalties("Penalty η of the edges", found, runs)
+    curves = spreads([run.eta for run in runs], runs, most, steps=True)
+    return _of_penalties("Penalty η of the edges", curves, runs)
 
 
 def _of_penalties(name: str, marks: Sequence[Mark], runs: Sequence[StoredRun]) -> Panel:

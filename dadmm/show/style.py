@@ -85,7 +85,7 @@ def looks(schemes: list[str], methods: list[str]) -> list[Look]:
     known = list(dict.fromkeys(methods))
     pairs = set(zip(schemes, methods, strict=True))
     own = SCHEME_STYLE.keys() >= set(schemes) and len(pairs) == len(set(schemes))
-    most = max(methods.count(method) for method in known)
+    most = max(map(methods.count, known), default=0)
     found: list[Look] = []
     for place, (scheme, method) in enumerate(zip(schemes, methods, strict=True)):
         turn, k = methods[:place].count(method), known.index(method)

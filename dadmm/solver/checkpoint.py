@@ -72,14 +72,12 @@ class Checkpoints:
     >>> X, y, _ = dadmm.datasets.regression(60, 3)
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> ring = dadmm.Topology.ring(6)
+    >>> short = dadmm.Stopping(max_iter=5)
     >>> with TemporaryDirectory() as folder:
-    ...     first = dadmm.solve(
-    ...         problems, ring, stopping=dadmm.Stopping(max_iter=5),
-    ...         checkpoints=dadmm.Checkpoints(folder),
-    ...     )
-    ...     second = dadmm.solve(
-    ...         problems, ring, checkpoints=dadmm.Checkpoints(folder, resume=True)
-    ...     )
+    ...     save = dadmm.Checkpoints(folder)
+    ...     first = dadmm.solve(problems, ring, stopping=short, checkpoints=save)
+    ...     resume = dadmm.Checkpoints(folder, resume=True)
+    ...     second = dadmm.solve(problems, ring, checkpoints=resume)
     >>> first.status, first.iterations, second.status
     ('not converged', 5, 'certified')
     """

@@ -141,7 +141,7 @@ def make_plan(
     can_merge, why = able.can_merge and not raw, able.no_metric
     start: str | Matrix = able.usual_init if init is None else init
     drawn, in_units = isinstance(start, str), auto or coordinates == "units"
-    merged = isinstance(start, str) and start == "merged"
+    merged = drawn and start == "merged"
     if init is None and merged and (not can_merge or is_constant or is_warm):
         start, merged = "shared", False
     if merged and not can_merge:

@@ -17,8 +17,11 @@ def trace_of(topology, work, payload=1000.0, exchange=None, update=None, **more)
     return Trace(topology, work, *phases, payload, prime, **more)
 
 
-def write(folder, trace, by_edge=True, **summary):
-    """Write a trace as `dadmm.run` leaves a run, with other columns in between."""
+def write(folder, trace, by_edge=True, step=1, **summary):
+    """Write a trace as `dadmm.run` leaves a run, with other columns in between.
+
+    A row stands for ``step`` iterations.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     edges, n_nodes = trace.edges, trace.n_nodes
     sent = [np.bincount(edges[:, 0], row > 0, n_nodes) for row in trace.bytes]
@@ -26,13 +29,21 @@ def write(folder, trace, by_edge=True, **summary):
     times = (trace.solve, trace.exchange, trace.update, trace.observe)
     head = "iteration,node,objective,messages,bytes,solve_seconds,exchange_seconds,"
     rows = [
-        (t + 1, i, 0.5, sent[t][i], size[t][i], *(float(k[t, i]) for k in times), 0.1)
+        (
+            step * (t + 1),
+            i,
+            0.5,
+            sent[t][i],
+            size[t][i],
+            *(float(k[t, i]) for k in times),
+            0.1,
+        )
         for t, i in np.ndindex(trace.solve.shape)
     ]
     _save(folder / "history.csv", head + "update_seconds,observe_seconds,angle", rows)
     if by_edge:
         rows = [
-            (t + 1, *edges[e], 10.0, 0.0, 0.0, trace.bytes[t, e])
+            (step * (t + 1), *edges[e], 10.0, 0.0, 0.0, trace.bytes[t, e])
             for t, e in np.ndindex(trace.bytes.shape)
         ]
         _save(folder / "edges.csv", "iteration,i,j,eta,spent,budget,bytes", rows)
