@@ -55,27 +55,6 @@ def test_flags_mean_what_the_table_of_the_page_says(name):
     assert_allclose(found, [*theirs, *np.ravel(model.intercept_)], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("more", [(), ("--max-iter", 3)])
-def test_stated_bounds_hold(more):
-    words = ("--nodes", 4, "--n-samples", 80, "--dimension", 5, "--topology", "ring")
-    summary = summary_of(run_job("--problem", "ridge", *words, *more))
-    X, y, _ = datasets.regression(80, 5)
-    rows, penalty = np.column_stack([X, np.ones(80)]), np.diag([1.0] * 5 + [0.0])
-    best = np.linalg.solve(rows.T @ rows + penalty, rows.T @ y)
-    least = 0.5 * ((rows @ best - y) ** 2).sum() + 0.5 * best @ penalty @ best
-
-    found, bounds = summary["coefficients"], summary["certificate"]
-    assert 0 <= summary["objective"] - least <= bounds["gap"]
-    assert (
-        [*bounds["coefficients"]]
-        == [*found]
-        == [*(f"x{k}" for k in range(5)), "intercept"]
-    )
-    off = np.abs(np.subtract([*found.values()], best))
-    assert (off <= [*bounds["coefficients"].values()]).all()
-    assert (summary["status"] == "certified") == (not more)
-
-
 def test_agreement_is_by_coefficient():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) * [1e-6, 1e6]
@@ -120,7 +99,6 @@ def package(home, monkeypatch):
     inner.mkdir(parents=True)
     (inner / "__init__.py").write_text("")
     (inner / "module.py").write_text(MODULE)
-    (inner / "sick.py").write_text("import no_such_library\n")
     (home / "work").mkdir()
     monkeypatch.chdir(home / "work")
     monkeypatch.syspath_prepend(home / "site")
@@ -201,11 +179,6 @@ def test_a_class_need_not_keep_its_arguments(monkeypatch):
     problem = "examples.own_problem:RidgeWithIntercept"
 
     assert "alpha" not in summary_of(run_job("--problem", problem, "--nodes", 3))
-
-
-def test_a_dry_run_imports_nothing(capsys):
-    assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
-    assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out
 
 
 def test_a_file_does_not_name_code(capsys):

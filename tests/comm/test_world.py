@@ -20,9 +20,7 @@ from tests.support.processes import (
     ROOT,
     mpi_groups,
     mpiexec,
-    openmpi,
     planned,
-    program,
 )
 from tests.support.runs import arrays_of, summary_of
 
@@ -115,15 +113,6 @@ def test_the_root_has_the_order_that_others_receive():
     assert found.flags.c_contiguous
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_ranks_that_are_left_build_a_new_tree():
-    ended = openmpi(5, *program("survivors.py"), "tree")
-
-    assert ended.code == 0, ended.err
-    assert ended.out.strip() == "(0 (1 (2 3)))"
-
-
 def test_a_step_that_ranks_do_together_is_work_and_not_a_wait():
     """The launch command names a rank that computes, also within `collectively`."""
     assert not collectively(World(), lambda: doing(sys._getframe()))["waits"]
@@ -178,7 +167,6 @@ def test_the_fact_and_the_ranks_are_named(name, kind):
 
 
 RUN = ("--topology", "ring", "--max-iter", 9, "--out", "run")
-OTHER_RING = {"what": "renumber", "at": "dadmm.cli.job:Job.run"}
 RARE = {"marks": pytest.mark.slow}
 
 
@@ -187,7 +175,6 @@ RARE = {"marks": pytest.mark.slow}
     ("theirs", "culprit"),
     [
         ({"words": ["--scheme", "nap"]}, "rank 2 has scheme"),
-        ({"act": OTHER_RING}, "rank 2 has graph"),
         pytest.param({"versions": {"dadmm.core.version": "0"}}, "rank 2 has", **RARE),
         pytest.param({"words": ["--scheme", "npa"]}, "rank 2: .*npa", **RARE),
         pytest.param({"words": ["--version"]}, "rank 2 has --help", **RARE),
