@@ -19,7 +19,7 @@ from tests.support.runs import arrays_of, refused, run_job, summary_of
 
 linear = pytest.importorskip("sklearn.linear_model")
 SMALL = ("--nodes", 3, "--tolerance", 1e-8)
-MEAN = ("--problem", "mypackage.module:Mean")
+MEAN = ("--problem", "mine:Mean")
 N = 200
 SAME = {  # the table of docs/problems.md: scikit-learn's model, and flags of a run
     "least_squares": (linear.LinearRegression(), {}),
@@ -95,11 +95,9 @@ def test_coefficients_errors_and_scores_do_not_depend_on_units(problem):
 
 @pytest.fixture(autouse=True)
 def package(home, monkeypatch):
-    inner = home / "site" / "mypackage"
-    inner.mkdir(parents=True)
-    (inner / "__init__.py").write_text("")
-    (inner / "module.py").write_text(MODULE)
-    (home / "work").mkdir()
+    for name in ("site", "work"):
+        (home / name).mkdir()
+    (home / "site" / "mine.py").write_text(MODULE)
     monkeypatch.chdir(home / "work")
     monkeypatch.syspath_prepend(home / "site")
     yield home / "site"
@@ -107,11 +105,8 @@ def package(home, monkeypatch):
 
 
 def forget():
-    """Forget the modules of the package; return whether there were any."""
-    mine = [name for name in sys.modules if name.partition(".")[0] == "mypackage"]
-    for name in mine:
-        del sys.modules[name]
-    return bool(mine)
+    """Forget the module; return whether it was there."""
+    return bool(sys.modules.pop("mine", None))
 
 
 def test_a_class_is_named_by_its_module_and_gets_its_settings():
@@ -132,14 +127,14 @@ def test_a_class_is_named_by_its_module_and_gets_its_settings():
     run_job("--config", "table/config.toml", "--trust", out="again")
     for other in ("table", "again"):
         assert_array_equal(arrays_of(other)["mean"], flag)
-    assert builder.find("mypackage.module:Group.Inner").__name__ == "Mean"
+    assert builder.find("mine:Group.Inner").__name__ == "Mean"
 
 
 def test_an_installed_package_may_offer_a_problem_by_a_name(package):
-    info = package / "mypackage-1.0.dist-info"
+    info = package / "mine-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1")
-    points = "[dadmm.problems]\nmean = mypackage.module:Mean\n"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1")
+    points = "[dadmm.problems]\nmean = mine:Mean\n"
     (info / "entry_points.txt").write_text(points)
     found = [run_job("--problem", name, *SMALL, out=name) for name in ("mean", MEAN[1])]
 

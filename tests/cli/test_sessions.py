@@ -113,6 +113,7 @@ def write_files(folder: Path) -> None:
         "classes.csv": ["a,b,ill", *classes],
         "several.csv": ["a,b,colour", *colours],
         "formulas.csv": [c.replace("yes", "=EXP(1)") for c in ("a,b,ill", *classes)],
+        "recoded.csv": ["a,b,ill", *(c.replace("yes", "zes") for c in classes)],
         "new.csv": [head, "1,2,Rom,1"],
         "gap.csv": [head, ",2,Ulm,1"],
         "word.csv": [head, "old,2,Ulm,1"],

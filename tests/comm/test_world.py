@@ -167,6 +167,7 @@ def test_the_fact_and_the_ranks_are_named(name, kind):
 
 
 RUN = ("--topology", "ring", "--max-iter", 9, "--out", "run")
+OTHER_RING = {"what": "renumber", "at": "dadmm.cli.job:Job.run"}
 RARE = {"marks": pytest.mark.slow}
 
 
@@ -175,6 +176,7 @@ RARE = {"marks": pytest.mark.slow}
     ("theirs", "culprit"),
     [
         ({"words": ["--scheme", "nap"]}, "rank 2 has scheme"),
+        ({"act": OTHER_RING}, "rank 2 has graph"),
         pytest.param({"versions": {"dadmm.core.version": "0"}}, "rank 2 has", **RARE),
         pytest.param({"words": ["--scheme", "npa"]}, "rank 2: .*npa", **RARE),
         pytest.param({"words": ["--version"]}, "rank 2 has --help", **RARE),

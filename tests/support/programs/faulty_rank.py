@@ -84,6 +84,15 @@ def throw(kind: type[BaseException], *code: int) -> None:
     raise kind(*code, "injected")
 
 
+def renumber() -> None:
+    """Let a ring have its nodes in another order."""
+    from dadmm.graphs import topology
+
+    topology.GRAPHS["ring"] = lambda n, seed: topology.Topology.from_edges(
+        n, [(2 * i % n, (2 * i + 2) % n) for i in range(n)]
+    )
+
+
 ACTS: dict[str, Callable[[], Any]] = {
     "Exception": partial(throw, RuntimeError),
     "SystemExit": partial(throw, SystemExit),
@@ -99,6 +108,7 @@ ACTS: dict[str, Callable[[], Any]] = {
     "hang": partial(time.sleep, 10**6),
     "pause": partial(time.sleep, 4),
     "spin": spin,
+    "renumber": renumber,
 }
 
 
