@@ -83,6 +83,8 @@ def write_files(folder: Path) -> None:
     arrays = {
         "rows": rows,
         "holed": np.where(np.abs(rows) > 3.0, np.nan, rows),
+        "lost": np.where(np.arange(60)[:, None] // 20 == 1, np.nan, rows),
+        "moved": np.where(rows == rows[25, 3], rows + 1e-9, rows),
         "flat": np.full((20, 5), 3.0),  # without noise
         "twice": np.column_stack([twice, twice @ [1.0, 2.0, 0.0]]),
         "apart": np.column_stack([apart, apart.sum(axis=1) > 0]),

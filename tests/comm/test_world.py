@@ -15,13 +15,7 @@ from dadmm.comm.launch_link import doing, wait_until_read
 from dadmm.comm.tree import TreeReduction, spanning_tree
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
-from tests.support.processes import (
-    FAULTY,
-    ROOT,
-    mpi_groups,
-    mpiexec,
-    planned,
-)
+from tests.support.processes import FAULTY, ROOT, mpi_groups, mpiexec, planned
 from tests.support.runs import arrays_of, summary_of
 
 
