@@ -207,9 +207,8 @@ class RunFolder:
         with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
             for entry in entries:
                 path, kind = place + entry.name, files.kind(entry.path)
-                if path in (PARTS, CHECKPOINTS) or (
-                    in_states and ITERATION.fullmatch(entry.name)
-                ):
+                is_state = in_states and ITERATION.fullmatch(entry.name)
+                if is_state or path in (PARTS, CHECKPOINTS):
                     yield Entry(path, place if in_states else f"{path}/", kind, True)
                     if kind == "folder":
                         yield from self._entries(n_nodes, f"{path}/")

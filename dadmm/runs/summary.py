@@ -120,6 +120,11 @@ class Summary(dict[str, Any]):
             },
         )
 
+    @property
+    def over_mpi(self) -> bool:
+        """Whether each node was a process."""
+        return "one process" not in self.get("mpi_library", "")
+
     def text(self, config: RunConfig, folder: Path) -> str:
         """Return what the run prints: the outcome, entries in two columns, commands."""
         entries = [
@@ -190,8 +195,7 @@ class Summary(dict[str, Any]):
         if config.checkpoint and not over:
             given = {"problem": config.problem, "scheme": config.scheme}
             own = "".join(f" --{k} {name}" for k, name in given.items() if ":" in name)
-            over_mpi = "one process" not in self["mpi_library"]
-            many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
+            many = f"mpiexec -n {self['n_nodes']} " if self.over_mpi else ""
             usual = f"{many}{program('run')}{own} --resume"
             command = os.environ.get("DADMM_RESUME_COMMAND") or usual
             more = " --max-iter N" if reason == "max_iter" else ""
