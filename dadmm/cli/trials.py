@@ -32,7 +32,6 @@ POINTS = 100  # of a curve
 PER_DECADE = 8  # values of a setting that are tried
 FINEST = 1e-11  # tolerance of the run that finds the optimum
 Distance = Callable[[Matrix], float]  # the largest of the nodes of this process
-Networks = Mapping[str, Network]  # by name
 
 
 class Arrival:
@@ -116,8 +115,9 @@ class Watch:
         self.end = by_edge[np.argsort(np.argsort(self.arcs))] - self.setup
 
     def measure(
-        self, graph: Topology, networks: Networks, work: float, on_tree: bool
-    ) -> Table:
+        self, graph: Topology, networks: Mapping[str, Network], work: float,
+        on_tree: bool,
+    ) -> Table:  # fmt: skip
         """Return what was sent until the nodes arrived, on rank 0; all ranks call it.
 
         A node works ``work`` seconds in an iteration, which may be a sum over the tree.

@@ -199,6 +199,7 @@ def _features(table: Uses) -> Sequence[str]:
 
 
 def _uses(table: Uses) -> set[str]:
+    """Return the columns of a table with their uses, in words."""
     _, named, _, target, weight = table
     kind = "" if named else "unnamed "
     found = {f"the {kind}feature {name!r}" for name in _features(table)}
@@ -342,6 +343,5 @@ def merge_moments(a: Matrix, b: Matrix) -> Matrix:
     share = b[0] / np.where(total > 0.0, total, 1.0)
     with np.errstate(all="ignore"):
         apart = b[1] - a[1]
-        return np.array(
-            [total, a[1] + share * apart, a[2] + b[2] + apart**2 * a[0] * share]
-        )
+        squares = a[2] + b[2] + apart**2 * a[0] * share
+        return np.array([total, a[1] + share * apart, squares])

@@ -335,6 +335,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
 
 
 def _maker(name: str) -> Callable[[int, int], Topology]:
+    """Return the function that makes this graph, given a number of nodes and a seed."""
     make = getattr(Topology, name.replace("-", "_"))
     return lambda n, seed: make(n, seed=seed) if name in RANDOM else make(n)
 

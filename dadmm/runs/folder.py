@@ -424,9 +424,8 @@ class RunFolder:
                 if nodes is not None:
                     parts = [self.path / part(i) for i in sorted(ranks)]
                 with files.replacing(whole) as draft:
-                    lines = thinned(
-                        merged(parts, whole), header, rows.step, {rows.last}
-                    )
+                    every = merged(parts, whole)
+                    lines = thinned(every, header, rows.step, {rows.last})
                     sums[whole.name] = row_files.write_rows(draft, header, lines, nodes)
                 done |= {f"{PARTS}/{path.name}" for path in parts}
                 done |= set(map(part, lost if home == self.path else ()))

@@ -330,7 +330,12 @@ class Summary(dict[str, Any]):
             relation = "below" if error.endswith("%") else "at most"
             how = "certified" if is_certified else "by its bound"
             yield "error", f"of the computation: {relation} {error} {of}, {how}"
-        alpha, why = self.get("alpha"), ""  # why there are no standard errors
+        yield from self._alpha(config)
+        yield from (("", line) for line in self.comparison())
+
+    def _alpha(self, config: RunConfig) -> Lines:
+        """Yield the penalty, and why coefficients have no standard errors."""
+        alpha, errors, why = self.get("alpha"), self.get("standard_errors"), ""
         if not config.traits.has_errors:
             why = f"{config.problem} has no standard errors"
         elif alpha and not errors:
@@ -343,7 +348,6 @@ class Summary(dict[str, Any]):
             yield "alpha", f"{alpha:g}{none}{f'; {why}' if why else ''}"
         elif config.traits.has_errors and why:
             yield "", why
-        yield from (("", line) for line in self.comparison())
 
     def _course(self, config: RunConfig) -> Lines:
         """Yield how the run came to its result: criteria, penalties, bytes, seconds."""

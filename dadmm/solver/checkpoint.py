@@ -396,9 +396,8 @@ def _without_failed(
     problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
 
     def plan(alive: Sequence[int]) -> Part:
-        part = next(
-            part for part in components(graph, hosts, alive) if rank in hosts[[*part]]
-        )
+        parts = components(graph, hosts, alive)
+        part = next(own for own in parts if rank in hosts[[*own]])
         topology, _ = restrict(graph, before.schedule, part)
         own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
         ranks = np.unique(hosts[[*part]], return_inverse=True)[1]

@@ -212,10 +212,8 @@ class MetricKind(SolveKind):
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
-        best, without = self._best, self._without
-        self.save(
-            run, changes=self.changes, last=self._last, best=best, without=without
-        )
+        known = {"changes": self.changes, "best": self._best, "without": self._without}
+        self.save(run, last=self._last, **known)
 
     def holds_at_start(self, run: Run) -> bool:
         if self.tolerance == 0.0:  # max_iter iterations are asked for
