@@ -73,7 +73,8 @@ def make_parser() -> Parser:
     several: dict[str, Any] = {"action": "append", "default": []}
     add("--method", metavar="NAME", **several, help="a scheme (snap, nap, ...), extra, "
         "nids, diging, allreduce, one_sum, or package.module:Class, with settings as "
-        "in fixed:eta0=2; best is tuned on other seeds; may be repeated")  # fmt: skip
+        "in fixed:eta0=2; eta0=best or step=best is tuned on seeds that are not "
+        "compared; may be repeated")  # fmt: skip
     add("--payload", metavar="NAME", **several, help="a way of sending, as quantised:4 "
         "or float64,censor=0.03; may be repeated")  # fmt: skip
     add("--topology", metavar="NAME", **several, help="a graph; may be repeated")
@@ -408,7 +409,9 @@ class Comparison(job.Job):
                 parquet.write_table(table, (folder / name).with_suffix(".parquet"))
         draw_methods(folder, rows)
         if not self.config.report:
-            return f"{text}\n{folder}\n"
+            return f"{text}
+results in {folder}
+"
         return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
 
     def _about(self) -> str:
