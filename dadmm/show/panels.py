@@ -199,8 +199,7 @@ def endings(run: StoredRun) -> dict[str, float]:
     met, wait = last["last_unmet"] + 1, last["in_a_row"] + last["delay"] - 1
     stopped = f"stopped: iteration {end}"
     if met + wait == end:
-        stopped += f" (rule met {last['in_a_row']} times, then {last['delay']} more "
-        stopped += "until all nodes knew it)"
+        stopped += f" (met {last['in_a_row']} times, all know {last['delay']} later)"
     return found | {f"all criteria met: iteration {met}": met, stopped: end}
 
 
