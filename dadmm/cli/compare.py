@@ -409,9 +409,7 @@ class Comparison(job.Job):
                 parquet.write_table(table, (folder / name).with_suffix(".parquet"))
         draw_methods(folder, rows)
         if not self.config.report:
-            return f"{text}
-results in {folder}
-"
+            return f"{text}\nresults in {folder}\n"
         return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
 
     def _about(self) -> str:
