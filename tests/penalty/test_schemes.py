@@ -171,28 +171,6 @@ def test_balance_doubles_or_halves_beyond_the_ratio():
     assert_array_equal(factors, [2.0, 1.0, 1.0, 1.0, 0.5, 2.0, 0.5, 1.0])
 
 
-@pytest.mark.parametrize(
-    ("setting", "values"),
-    [
-        ("eta0", (0.0, -1.0, math.inf, math.nan, "10", "best", True)),
-        ("t_max", (-1, 2.5)),
-        ("residual_ratio", (1.0, 0.1, math.nan)),
-        ("budget0", (-0.5, math.nan)),
-        ("budget_decay", (1.0, -0.1, math.nan)),
-        ("budget_trigger", (-0.1, math.nan)),
-        ("relaxation", (0.0, 2.0, -1.0, math.nan)),
-        ("probe", ("middle",)),
-        ("coupling", ("both",)),
-    ],
-)
-def test_a_setting_out_of_range_is_refused(setting, values):
-    for value in values:
-        with pytest.raises(dadmm.ConfigError, match=setting):
-            build("vp_nap", **{setting: value})
-    with pytest.raises(dadmm.ConfigError, match="npa"):
-        build("npa")
-
-
 GRAPHS = [
     Topology.from_edges(1, []), Topology.chain(2), Topology.complete(9),
     Topology.star(8), Topology.ring(10), Topology.cluster(10),

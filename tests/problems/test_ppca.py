@@ -170,6 +170,11 @@ def test_missing_entries_are_filled_in_as_a_gaussian_says(case):
         assert_allclose(spread, variances, rtol=1e-9)
         z = [posterior(W, mu, a, x)[0] for x in samples]
         assert_allclose(problem.latent(theta, samples), z, rtol=1e-9, atol=1e-12)
+    moment = 0.0  # of a column, of the samples that observe it; their mean
+    for x in samples:
+        mean, covariance = posterior(W, mu, a, x)
+        moment += (np.outer(mean, mean) + covariance) * (~np.isnan(x)).mean()
+    assert_allclose(problem.moment(theta), moment, rtol=1e-9)
 
 
 @pytest.mark.parametrize("missing", [False, True])
