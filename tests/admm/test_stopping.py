@@ -133,12 +133,16 @@ def agree(topology, content, requests=(), together=False):
             process.work.objective[...] = np.where(verdicts[own], 0.0, 1.0)
             process.judge(box, Turn(t))
             done, due = process.done(t), process.due_request(t)
+            assert process.due_request(t) == ""  # it is carried out once
             quiet[t - 1, own] = process.work.quiet
             for i in own:
                 if (done or due) and ends[i] is None:
                     ends[i] = t, "converged" if done else due
         for _, i, request in (request for request in requests if request[0] == t):
-            processes[0 if together else i].request(t, request)
+            process = processes[0 if together else i]
+            verdict = process._fields[["quiet_count", "stop_at"]].copy()
+            process.request(t, request)
+            assert_array_equal(process._fields[["quiet_count", "stop_at"]], verdict)
     return ends, quiet
 
 

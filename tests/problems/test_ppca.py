@@ -331,20 +331,6 @@ def test_slopes_of_log_lengths_are_derivatives(lengths):
     assert_allclose(back, gradient, rtol=1e-6, atol=1e-9 * np.abs(gradient).max())
 
 
-def test_steps_of_log_lengths_descend_to_a_stationary_point():
-    theta, centre, weight, values = THETA, 1.1 * THETA, 12.0, []
-    for _ in range(60):
-        off = theta - centre
-        pull = weight * LOGS.layout.pull * off
-        values.append(LOGS.neg_log_likelihood(theta) + 0.5 * pull @ off)
-        theta = LOGS.prox(theta, LOGS.expect(theta), centre, weight)
-
-    assert (np.diff(values) <= 1e-10).all()
-    assert values[-1] < values[0] - 1.0
-    rest = VIEWS(LOGS.gradient(theta) + weight * LOGS.layout.pull * off)
-    assert np.abs(np.append(rest.W, rest.a)).max() < 1e-5
-
-
 def test_steps_make_no_component_longer_than_the_bound():
     """Multipliers that would, as a centre far away; one that is longer may shrink."""
     far = THETA.copy()

@@ -12,12 +12,7 @@ from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, StructureFromMotion, metrics
 from dadmm.solver.kind import TIMES, RawKind, relative_errors
 from dadmm.solver.plan import Judge, Kind, Plan
-from dadmm.solver.subspace import (
-    Units,
-    UnitsKind,
-    bound_subspace,
-    find_units,
-)
+from dadmm.solver.subspace import Units, UnitsKind, bound_subspace, find_units
 from tests.campaigns.properties.ppca import draw
 from tests.support.problems import Quadratic
 from tests.support.shards import (
@@ -31,7 +26,7 @@ from tests.support.shards import (
     total_of,
 )
 from tests.support.solving import solve
-from tests.support.subspaces import largest_angle, principal_axes
+from tests.support.subspaces import expected_objective, largest_angle, principal_axes
 
 SHARED = {"init": "shared"}
 RAW = PPCAS["raw"][1]
@@ -41,6 +36,19 @@ def units_of(blocks):
     """Return the problems of these rows, and what their nodes agree on."""
     problems = dict(enumerate(built(blocks)))
     return problems, find_units(total_of(GRAPH)[0], problems)
+
+
+def test_components_of_unlike_length_cost_the_objective_no_digits():
+    """W is known up to a rotation only; the E-step loses digits in most of them."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 6)) * [1e5, 3e4, 1.0, 1.0, 1.0, 1.0]
+    (problem,), mu = built([rows], 3), rows.mean(axis=0)
+    W = np.eye(6)[:, :3] * [1e5, 3e4, 1e-4] @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    found = UnitsKind({0: problem}).rotated(problem.layout.pack(W=W, mu=mu, a=1.0))
+    turned = problem.layout.views(found).W
+    assert_allclose(turned @ turned.T, W @ W.T, atol=1e-5)
+    value = float(problem.objectives(found[None], problem.expect(found))[0])
+    assert_allclose(value, expected_objective(rows, W, mu, 1.0)[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("precision", [4.0, 1.0, 0.25])

@@ -106,6 +106,15 @@ def check_a_warm_start_needs_few_iterations() -> None:
     assert found.fit(own(X), own(Y)).n_iter_ < first / 2
 
 
+def check_any_communicator_serves() -> None:
+    pair = COMM.Split(COMM.rank % 2, key=-COMM.rank)
+    half = slice(21) if pair.rank == 0 else slice(21, 42)
+    found = Ridge(comm=pair).fit(X[half], Y[half])
+    assert_array_equal(found.coef_, Ridge(n_nodes=2).fit(X, Y).coef_)
+    assert clone(found).comm is pair
+    pair.Free()
+
+
 def check_only_rank_0_warns() -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
