@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout, ProblemError, Topology
-from dadmm.admm.local import curvature
+from dadmm.admm.local import curvature, curvatures, make_blocks
+from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA
 from tests.support.problems import Quadratic, Varying, quadratics, samples
 from tests.support.runs import run_of
@@ -174,6 +175,16 @@ def test_a_problem_that_breaks_down_has_no_curvature(error, after):
 
     assert np.isnan(curvature(problem, np.ones(2)))
     assert len(steps) == after + 1
+
+
+def test_a_problem_that_breaks_down_in_a_stack_leaves_the_others_their_curvature():
+    rng = np.random.default_rng(0)
+    pair = [PPCA(np.ones((3, 2)), 1), PPCA(rng.normal(size=(3, 2)), 1)]
+    starts = np.array([problem.init(np.random.default_rng(1)) for problem in pair])
+    blocks = make_blocks(pair, Incidence(np.zeros(2, dtype=np.int64)), False)
+
+    found = curvatures(pair, blocks, starts)
+    assert_array_equal(found, [np.nan, curvature(pair[1], starts[1])])
 
 
 def test_a_neighbour_that_sends_nan_is_named_and_not_who_breaks_down(monkeypatch):

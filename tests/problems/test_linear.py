@@ -222,6 +222,32 @@ def test_zeros_of_a_point_are_exact_and_absolute_values_need_an_inverse():
         assert plain.within(np.ones((4, 1))).layout.size == 1
 
 
+@pytest.mark.parametrize("name", ["logistic", "multinomial", "poisson"])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept, name):
+    rng, most = np.random.default_rng(0), 2 if name == "multinomial" else 1
+    X, y = rng.normal(size=(9, 2)), np.array([0, 1, most] * 3)
+    problem = KINDS[name](X, y, alpha=alpha, fit_intercept=fit_intercept)
+    theta = rng.normal(size=problem.layout.size)
+
+    found = problem.margins(theta)
+
+    coef, *level = problem.layout.views(theta)
+    u = X @ np.atleast_2d(0 * coef if alpha else coef).T + sum(level)
+    if name == "logistic":
+        u = np.column_stack([0 * u, u])
+    if name == "poisson":
+        sides = np.where(y > 0, -np.abs(u[:, 0]), -u[:, 0])
+    else:
+        places = [(i, j) for i, j in np.ndindex(u.shape) if j != y[i]]
+        sides = [u[i, y[i]] - u[i, j] for i, j in places]
+    assert_allclose(found, [min(sides), max(sides)], rtol=1e-12, atol=1e-12)
+    T = rng.normal(size=(len(theta), len(theta)))
+    again = problem.within(T).margins(np.linalg.solve(T, theta))
+    assert_allclose(again, found, rtol=1e-9, atol=1e-9)
+
+
 def rows_of(kind, n=24):
     rng = np.random.default_rng(0)
     X = np.round(rng.normal(size=(n, 3))) * [1.0, 2.0, 0.5]

@@ -90,6 +90,32 @@ def rows_of(n=6, per_node=10, units=True):
     return (X * [1e-5, 1.0, 1e4, 3.0] + [0.0, 1e3, 0.0, 7.0] if units else X), y
 
 
+@pytest.mark.parametrize(
+    ("unit", "weight", "aim", "status"),
+    [(1.0, 1.0, 0.0, "certified"), (1e-310, 1.0, 1.0, "stopped")]
+    + [(1e-160, 1.0, 1.0, "stopped")]
+    + [(1.0, 1e28, aim, "stopped") for aim in (1.0, 0.0)]
+    + [(1.0, 1e100, aim, "stopped") for aim in (1.0, 0.0)],
+)
+def test_targets_that_underflow_and_rows_that_a_heavy_row_hides_are_not_certified(
+    unit, weight, aim, status
+):
+    """But a fit without error is."""
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(3, 10, 3)), np.ones((3, 10))
+    errors = rng.normal(size=(3, 10)) * (status != "certified")
+    y = unit * (X @ [1.0, 2.0, 3.0] + errors)
+    if weight > 1.0:
+        weights[1, 2], y[1, 2] = weight, aim * y[1, 2]
+    own = zip(X, y, weights, strict=True)
+    nodes = [LeastSquares(x, t, sample_weight=w) for x, t, w in own]
+    result = solve(nodes, Topology.ring(3))
+    assert result.status == status
+    assert weight == 1.0 or "weight" in result.why
+    if status == "certified":
+        assert_allclose(result.solution, [1.0, 2.0, 3.0, 0.0], atol=1e-6)
+
+
 def tables():
     """Return kinds of problems of classes or counts, rows, and remedies if needed."""
     rng = np.random.default_rng(0)
@@ -101,7 +127,6 @@ def tables():
     poisson, wide = problems.PoissonRegression, np.column_stack([X, dummy])
     return {
         "separable": (UNPENALISED, X, u > 0.2, "alpha"),
-        "penalised": (LogisticRegression, X, u > 0.2, ""),
         "one dummy": (UNPENALISED, wide, dummy | noisy, "alpha"),
         "one class": (LogisticRegression, X, np.ones(120), "rows"),
         "overlapping": (UNPENALISED, X, noisy, ""),
