@@ -57,6 +57,19 @@ def test_impossible_starts_are_refused():
             solve(built(rows, m), GRAPH)
 
 
+def test_equal_components_are_told_by_a_small_gap():
+    """The tolerance is stricter then, and the result is right or not converged."""
+    white = np.random.default_rng(3).standard_normal((NODES, 60, D))
+    result = solve(built(white), GRAPH)
+    assert result.start.gap < 0.1
+    assert result.start.strictness < 0.1
+    assert not result.converged or max(right(result, white)) < 1e-2
+    line = white[..., :1] * np.arange(1.0, D + 1.0)  # of fewer dimensions than M
+    kind = MergedKind(dict(enumerate(built(line))))
+    kind.choose(support.total_of(GRAPH)[0], NODES)
+    assert kind.record.gap == 0.0
+
+
 def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
     """Something disturbs a node after all have agreed to stop."""
     blocks, done = shards(width=20), []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology, datasets
+from dadmm import ProblemError, Topology, datasets
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, StructureFromMotion, metrics
 from dadmm.solver.kind import TIMES, RawKind, relative_errors
@@ -76,6 +76,17 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
                 stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
             )
             assert (kind.slope(run) <= 1.0).tolist() == [holds], part
+
+
+def test_the_unit_of_few_or_noiseless_rows_is_known_too():
+    few, flat = shards(rows=M + 1), shards()
+    flat[..., M:] = 0.0
+    squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
+    spread = (few - few.mean(axis=(0, 1))).std()
+    assert_allclose(units_of(few)[1].unit, spread, rtol=1e-12)
+    assert_allclose(units_of(flat)[1].unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
+    with pytest.raises(ProblemError, match="rows of all nodes are equal"):
+        units_of(np.ones((NODES, 3, 4)))
 
 
 @pytest.mark.parametrize(("c", "b"), [(1e-6, 100.0), (1e6, 0.0)])
