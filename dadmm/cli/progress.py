@@ -82,7 +82,9 @@ class Bar:
 
 
 def _is_terminal(stream: TextIO | None, variable: str) -> bool:
-    # ranks have no terminal, but a launcher may have one
+    """Return whether a person sees a stream, which the launcher of ranks knows."""
+    if rank_and_size() is not None:  # Open MPI gives each rank a terminal of its own
+        return os.environ.get(variable) == "live"
     return os.environ.get(variable) == "live" or bool(stream and stream.isatty())
 
 

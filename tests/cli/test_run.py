@@ -206,6 +206,12 @@ def test_progress_elsewhere_is_a_line_a_minute(run, said, capsys, monkeypatch):
 def test_a_terminal_gets_whole_words_and_one_colour(plain, monkeypatch):
     text = "certified after 3 iterations\n  penalties   " + "eta 0.5 " * 20
     assert laid_out(text) == text
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    with monkeypatch.context() as rank:  # of Open MPI, which has a terminal of its own
+        rank.setenv("OMPI_COMM_WORLD_RANK", "0")
+        rank.setenv("OMPI_COMM_WORLD_SIZE", "4")
+        assert laid_out(text) == text
+    assert laid_out(text) != text
     monkeypatch.setenv("DADMM_OUTPUT", "live")
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1" if plain else "")

@@ -142,8 +142,8 @@ def start(words: list[str], folder: Path, capsys) -> Ended:
         return Ended(0, re.sub(r"\d+\.\d+(e-?\d+)?", "#", "".join(lines)), "")
     if words[0] == "mpiexec":
         ranks = int(words[2]), "-m", "dadmm", *words[4:]
-        ended = mpiexec(*ranks, cwd=folder, NO_COLOR="1", COLUMNS="9999")
-        # Open MPI gives ranks a terminal, and adds words of its own to errors
+        ended = mpiexec(*ranks, cwd=folder)
+        # Open MPI adds words of its own to errors
         return ended._replace(err=re.split(r"(?m)^(?:-{9}|\[warn)", ended.err)[0])
     try:
         code = main(words[1:])
