@@ -81,7 +81,8 @@ def make_parser() -> Parser:
     several: dict[str, Any] = {"action": "append", "default": []}
     add("--method", metavar="NAME", **several, help="a scheme (snap, nap, ...), extra, "
         "nids, diging, allreduce, one_sum, or package.module:Class, with settings as "
-        "in fixed:eta0=2; best is tuned on other seeds; may be repeated")  # fmt: skip
+        "in fixed:eta0=2; eta0=best or step=best is tuned on seeds that are not "
+        "compared; may be repeated")  # fmt: skip
     add("--payload", metavar="NAME", **several, help="a way of sending, as quantised:4 "
         "or float64,censor=0.03; may be repeated")  # fmt: skip
     add("--topology", metavar="NAME", **several, help="a graph; may be repeated")
@@ -432,7 +433,7 @@ class Comparison(job.Job):
                 parquet.write_table(table, (folder / name).with_suffix(".parquet"))
         draw_methods(folder, rows)
         if not config.report:
-            return f"{text}\n{folder}\n"
+            return f"{text}\nresults in {folder}\n"
         return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:

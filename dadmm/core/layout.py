@@ -25,7 +25,7 @@ class Layout:
     ----------
     shapes : dict of str to tuple of int, of each part, in order
     private : sequence of str
-        The last parts, if each node has them for itself: not sent, without penalty.
+        The last parts, if each node has its own: they are not sent or penalised.
     scales : dict of str to float, factors of the penalty, for parts in other units
 
     Examples

@@ -94,8 +94,8 @@ class Encoding:
     """How the columns of a table become X, y and weights.
 
     If the model has an intercept, the first category of a column has no column in X,
-    and standardising subtracts the means. A row without target is dropped where others
-    are filled. `dadmm.encode` explains ``on_missing`` and ``unknown``.
+    and standardising subtracts the means. If missing entries are filled, rows without
+    a target are dropped. `dadmm.encode` explains ``on_missing`` and ``unknown``.
 
     Examples
     --------

@@ -25,10 +25,7 @@ from dadmm.data.frame import Frame, Sparse, check_names, is_plain
 from dadmm.data.text import Format, read_text
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
-ADVICE = (
-    "check the path, the number of nodes, and that {node} stands for the number of a "
-    "node"
-)
+ADVICE = "check the path, and with one file per node the number of nodes"
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 ALL = slice(None)
 Place = str | PathLike[str]
@@ -85,15 +82,16 @@ def read_frame(
     ----------
     path : path-like
         A .csv, .parquet, .npy, .npz, .mat or .txt file. ``data.npz::name`` chooses an
-        array; by default the only one, or X if there is anything ``beside`` it. A .npz
-        file may be one of scipy's sparse arrays.
+        array; by default the only one, or X if other arrays are ``beside`` it. A .npz
+        file may hold a sparse array of scipy.
     separator : str, optional, between cells
         By default a tab, a semicolon or a comma, by the first line.
     decimal : {".", ","}
-        Columns with points are read by points.
+        Decimal mark; with ",", a column of numbers such as 71.5 is read as well.
     encoding : str, of a text file
     rows : slice, optional
-        Of .npy and .parquet files no others are read, except in the same row groups.
+        Rows to return. Of a .npy file only these rows are read, and of a .parquet file
+        only the row groups that have them.
     beside : sequence of str, further columns in a file of several arrays
 
     Examples

@@ -33,7 +33,7 @@ MOST_WORK = 2e8  # for the diameter of larger graphs: about a second
 class Topology:
     """The graph of a run: connected and undirected, over nodes 0..J-1.
 
-    An edge is two directed edges, in the order of their first and then second node.
+    ``edges`` has each edge in both directions, sorted by first and then second node;
     `from_edges` makes the arrays from pairs. Graphs are equal if their edges are.
 
     Examples

@@ -203,7 +203,8 @@ class Settings:
         "frame, or from random parameters (not with --init merged)", STARTS,
         applies=_of_problem("start"))
     alpha: float | None = setting(PROBLEM, None, "regularisation of the whole problem; "
-        "each node has an equal share (default: 1.0; huber: 0.0)", argument="alpha")
+        "each node has an equal share (default: 1.0; huber: 0.0)", argument="alpha",
+        kind=FINITE)
     l1_ratio: float | None = setting(PROBLEM, None, "elastic_net: weight of the l1 "
         "norm in the regularisation, from 0 to 1 (default: 0.5)", argument="l1_ratio")
     delta: float | None = setting(PROBLEM, None, "huber: threshold above which errors "
@@ -214,19 +215,20 @@ class Settings:
     topology: str = setting(GRAPH, None, f"{', '.join(GRAPHS)}, or a file "
         f"({', '.join(graphfiles.READERS)}); several, with commas between, take turns "
         "(default: complete; without --data cluster, except for sfm)", common=True)
-    schedule: str = setting(GRAPH, "static", "edges of an iteration: static, all of "
-        "them; matchings, in turn, at most one of each node; random:P, each with "
-        "probability P; or a .csv file of times with columns t, source, target",
+    schedule: str = setting(GRAPH, "static", "edges of an iteration: all of them "
+        "(static); in turn, at most one of each node (matchings); each with "
+        "probability P (random:P); or those of a .csv file with the columns t, source "
+        "and target",
         kind=schedules.NAMED)
     topology_seed: int = setting(GRAPH, 0, "seed of random graphs and schedules",
         applies=_draws_edges, kind=SEED)
     nodes: int | None = setting(GRAPH, None, "number of nodes; a rank has one or more "
         "(default: one per rank; without mpiexec 20, for sfm 5)", common=True,
         kind=integer(1))
-    placement: str = setting(GRAPH, None, "which rank has which nodes: hosts, with few "
-        "edges between hosts and ranks; blocks, in the order of their numbers; or a "
-        "table with the columns node and rank (default: hosts; blocks if each node has "
-        "its own file)", decides=False, resume=True)
+    placement: str = setting(GRAPH, None, "which rank has which nodes: so that few "
+        "edges are between hosts and ranks (hosts), in the order of their numbers "
+        "(blocks), or as in a table with the columns node and rank (default: hosts; "
+        "blocks if each node has its own file)", decides=False, resume=True)
 
     scheme: str = solver_setting("scheme", PENALTIES, "how penalties adapt, or your "
         "own as package.module:Class", penalty.SCHEMES, common=True, kind=TEXT)
@@ -234,8 +236,8 @@ class Settings:
         "over-relaxation: between 0 and 2 (default: 1.6; in raw coordinates 1, except "
         "for snap)")
     eta0: float | str | None = solver_setting("eta0", PENALTIES,
-        "first penalty: a number, or auto, by edge from curvature and graph (default: "
-        "auto; in raw coordinates 10, except for snap)")
+        "first penalty: a number; or auto, which finds one for each edge from "
+        "curvature and graph (default: auto; in raw coordinates 10, except for snap)")
     t_max: int = solver_setting("t_max", PENALTIES, "{schemes}: adapt while t < t_max")
     residual_ratio: float = solver_setting("residual_ratio", PENALTIES,
         "{schemes}: adapt if one residual exceeds the other by this factor")
@@ -256,8 +258,9 @@ class Settings:
 
     init: str | None = solver_setting("init", STOPPING, "where nodes start: at merged "
         "principal axes of all rows, at the same random parameters, or at random "
-        "parameters of their own (default: independent for sfm and for ppca without "
-        "--data; merged for ppca, except with fixed; else shared)", INITS)
+        "parameters of their own (default: independent for sfm, and for ppca without "
+        "--data and without --missing-fraction; merged for other ppca, except with "
+        "fixed; else shared)", INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters",
         kind=SEED)
     coordinates: str = solver_setting("coordinates", STOPPING, "metric (linear "
@@ -272,9 +275,10 @@ class Settings:
         "of a node's rows, and bounds no error; it is the same as --coordinates raw "
         "(ppca, sfm: at checks nodes add up an M x M matrix of second moments)",
         applies=lambda run: False, decides=False)
-    stopping: str = solver_setting("stopping", STOPPING, "what must be small to stop: "
-        "optimality, disagreement and residual; residuals, the paper's primal and dual "
-        "residual; objective, its change, which the other two need, too", RULES)
+    stopping: str = solver_setting("stopping", STOPPING, "what must be small before a "
+        "run stops: disagreement and residual (optimality), the paper's primal and "
+        "dual residuals (residuals), or only the change of the objective (objective), "
+        "which must be small with the other two as well", RULES)
     agreement: str = solver_setting("agreement", STOPPING, "how nodes decide to stop: "
         "by messages to neighbours, or by a collective", AGREEMENTS)
     tolerance: float = solver_setting("tolerance", STOPPING, "relative tolerance of "
@@ -286,8 +290,8 @@ class Settings:
     max_iter: int = solver_setting("max_iter", STOPPING, "maximum number of iterations",
         common=True)
     max_seconds: float | None = solver_setting("max_seconds", STOPPING,
-        "ask all nodes to stop after this time, and write the results; the delay is at "
-        "most twice the diameter of the graph, in iterations")
+        "ask all nodes to stop after this time, and write the results; they stop at "
+        "most twice the diameter of the graph later, in iterations")
     strict: bool = setting(STOPPING, False, "exit with code 3 if the status is \"not "
         "converged\"", decides=False, resume=True)
 
@@ -319,9 +323,9 @@ class Settings:
         resume=True, kind=integer())
     on_failure: str = solver_setting("on_failure", CHECKPOINTS, "if a rank fails, "
         "abort the run, or continue without it (Open MPI with ULFM)", FAILURES)
-    wait: str = solver_setting("wait", MESSAGES, "how ranks wait for messages: block, "
-        "test all the time; poll, test and sleep in turns; auto, poll if a host has "
-        "more ranks than cores", WAITS, decides=False)
+    wait: str = solver_setting("wait", MESSAGES, "how ranks wait for messages: test "
+        "all the time (block), test and sleep in turns (poll), or poll only if a host "
+        "has more ranks than cores (auto)", WAITS, decides=False)
 
     out: str | None = setting(RESULTS, None, "folder of the results (default: a new "
         "one in runs/)", common=True, decides=False)

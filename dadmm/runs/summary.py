@@ -230,7 +230,7 @@ class Summary(dict[str, Any]):
         measured, found, start = self["metrics"], self["subspace"], self["start"]
         for key, what in ANGLES.items():
             if (angle := measured.get(f"{key}_degrees")) is not None:
-                yield "angle", f"{angle:.3f} degrees to {what}, at most"
+                yield "angle", f"at most {angle:.3f} degrees to {what}, at any node"
         if "missing" in measured:
             text = f"{measured['missing']:.1%} of the entries; imputed-*.npz have the "
             text += "imputed samples of each node; there is no centralised solution"
@@ -242,7 +242,7 @@ class Summary(dict[str, Any]):
         elif found is not None:
             angle = least_angle(found["within_degrees"])
             what = f"the principal subspace of {rows}"
-            yield "angle", f"{angle} degrees to {what}, at most of any node"
+            yield "angle", f"at most {angle} degrees to {what}, at any node"
         if start["init"] != "merged":
             return
         text = f"the merged axes are {start['angle_to_result_degrees']:.2g} degrees "
@@ -355,7 +355,7 @@ class Summary(dict[str, Any]):
         phases = ", ".join(f"{phase} {found[phase]:.2f}" for phase in PHASES)
         later = max(found["total"] - found["set_up"], 0.0)
         text = f"set-up {found['set_up']:.2f}, then {later:.2f}"
-        yield "seconds", f"{text}; of it a node in the loop: {phases}"
+        yield "seconds", f"{text}; of a node in the iterations: {phases}"
         if (step := self["record_every"]) > config.record_every:
             text = f"history.csv would have more than 50 MB, so it has every {step}th "
             text += "iteration, with the bytes and seconds of those between"

@@ -202,7 +202,7 @@ def endings(run: StoredRun) -> dict[str, float]:
     met, wait = last["last_unmet"] + 1, last["in_a_row"] + last["delay"] - 1
     stopped = f"stopped: iteration {end}"
     if met + wait == end:
-        stopped += f" ({last['in_a_row']} in a row, {last['delay']} until all know)"
+        stopped += f" (met {last['in_a_row']} times, all know {last['delay']} later)"
     return found | {f"all criteria met: iteration {met}": met, stopped: end}
 
 

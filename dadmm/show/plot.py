@@ -29,12 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line, print the paths, and return the exit code."""
     parser = Parser("plot", "Draw a run, or compare several, in files.")
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
+    add("runs", nargs="+", metavar="RUN", help="folder of a run, or of several runs")
     add("--out", metavar="DIR", help="folder of the figures (default: the first RUN)")
     add("--kind", choices=("all", *KINDS), default="all",
         help="what to draw (default: all that the run has)")  # fmt: skip
     add("--at", type=_iterations, default=[], metavar="1,10,50", help="iterations of "
-        "the network figure (default: up to four, of most change)")  # fmt: skip
+        "the network figure (default: up to four, chosen by penalties)")  # fmt: skip
     add("--format", type=_formats, default=["png", "svg"], metavar="png,svg",
         help=f"one or several of {', '.join(FORMATS)} (default: png,svg)")  # fmt: skip
     given = parser.parse_args(argv)
@@ -93,7 +93,7 @@ def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) ->
         return draw(f"Penalty of each directed edge\n{words}", found, 5.4)
     if kind == "network":
         graphs = panels.networks(runs, at)
-        return to_matplotlib.draw_networks(f"Effective network\n{words}", graphs)
+        return to_matplotlib.draw_networks(f"Penalties of the edges\n{words}", graphs)
     if kind == "traffic":
         found = [panels.sent(runs[0]), panels.phases(runs[0])]
         found = found if len(runs) == 1 else panels.by_run(runs)

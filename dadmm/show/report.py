@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser("report", "Write a page about runs, one file for a browser.")
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, finished or "
-        "not, of several runs, such as a sweep, or of dadmm compare")  # fmt: skip
+        "not; of several runs, such as a sweep; or of dadmm compare")  # fmt: skip
     add("--out", metavar="FILE", help=f"file of the page (default: {REPORT} in RUN, "
         f"or compare-{REPORT} in the first of several)")  # fmt: skip
     add("--every", metavar="SECONDS", type=float, default=0.0, help="write the page "

@@ -66,8 +66,9 @@ class Ending:
             more = ""
             if self.iteration:
                 first = f"criterion met last: {self.what}, in iteration {at}"
-                more = f"; all are met {self.patience} times in a row, and all nodes "
-                more += f"know it {self.delay} iteration{'s' * (self.delay != 1)} later"
+                more = f"; then all were met {self.patience} times in a row, and all "
+                more += f"nodes knew it {self.delay} iteration"
+                more += f"{'s' * (self.delay != 1)} later"
             if self.was_checked:
                 more = f"; the check at the end held in iteration {self.last}"
             return first + more

@@ -86,7 +86,7 @@ class Result:
         In which theta was found.
     solution, objective : ndarray of shape (size,), float
         The mean of the nodes' parameters; private parts are NaN. The sum of all f_i
-        there, where the E-step is, too.
+        there, after an E-step there.
     certificate : Certificate or None
         A bound on the error of ``solution``.
     residuals : Residuals

@@ -85,7 +85,7 @@ class Stopping:
         the error. With a ``tolerance`` of 0, the run does ``max_iter`` iterations.
     agreement : {"neighbours", "global"}
         How nodes find out that all of them meet the rule: by numbers in their messages,
-        or by a collective operation, comparable with the paper's curves.
+        or by a collective operation, as in the paper's experiments.
     max_iter : int
     max_seconds : float, optional
         Request a stop after this time. All nodes stop after the same iteration, at most
@@ -261,13 +261,13 @@ def solve(
     sending : str or Sending
         A payload by its name, or ``dadmm.Sending("quantised:6", censor=0.01)``.
     schedule : Schedule, optional
-        Which edges are used in which iteration; by default all in all.
+        Which edges are used in which iteration; by default all edges in each.
     init : {"merged", "shared", "independent"} or ndarray of shape (n_nodes, size)
         "merged", for PPCA and structure from motion: the principal axes of all rows,
-        merged over the network. Or draw the same parameters for all nodes, or others
-        for each. The default is "merged" for PPCA, except with the scheme "fixed" or
-        raw coordinates; "independent" for structure from motion, where each camera
-        starts from its first frame; else "shared".
+        merged over the network. "shared" draws the same parameters for all nodes,
+        "independent" draws others for each node. The default is "merged" for PPCA,
+        except with the scheme "fixed" or raw coordinates; "independent" for structure
+        from motion, where each camera starts from its first frame; else "shared".
     warm_start : Result, optional
         Start from the parameters and multipliers of another result of the same nodes
         and layout, in place of ``init``; rows, penalties and edges may differ.

@@ -14,7 +14,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA, metrics
 from dadmm.run import main
 from tests.support.problems import distance, optimum, quadratics
-from tests.support.runs import arrays_of, refused, summary_of
+from tests.support.runs import arrays_of, summary_of
 from tests.support.solving import solve
 
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -136,14 +136,3 @@ def test_a_run_fills_in_what_is_missing(tmp_path):
             for array, want in zip(both, own.impute(theta, rows), strict=True):
                 assert_array_equal(array, want)
             assert imputed["latent"].shape == (15, 2)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "culprit"), [(np.s_[:, 3], "column 3"), (np.s_[15:30], "node 1")]
-)
-def test_what_nobody_knows_is_refused(spoil, culprit, capsys, tmp_path):
-    samples, _ = dadmm.datasets.synthetic(60, 6, 2)
-    samples[spoil] = np.nan
-    np.save(tmp_path / "x.npy", samples)
-
-    assert culprit in refused(capsys, *SMALL, "--data", str(tmp_path / "x.npy"))

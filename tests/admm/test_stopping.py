@@ -1,6 +1,7 @@
 """The verdict of a node, and the agreement of all nodes by headers of messages."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ from numpy.testing import assert_array_equal
 
 from dadmm.admm.rule import FRACTION, Rule, over
 from dadmm.admm.state import Work
-from dadmm.admm.stopping import PATIENCE, REQUESTS
-from tests.support.engine import agree, stopping
+from dadmm.admm.stopping import PATIENCE, REQUESTS, NeighbourStopping
+from dadmm.comm.sending import Turn
+from dadmm.comm.wire import IDLE, Box
+from dadmm.core.layout import Layout
+from dadmm.graphs.incidence import Incidence
 from tests.support.problems import distances, random_graph
 
 # At tolerance 0.1 a node is satisfied with this: all lengths are half of their limits.
@@ -88,6 +92,60 @@ def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
         assert holds(rule, now | {name: times * limit}, size=size) == met
 
 
+def stopping(degrees, reach, nodes):
+    """Return the stopping of nodes of these degrees, with a record of its own."""
+    n = len(degrees)
+    state = SimpleNamespace(
+        header=np.full(n, IDLE), objective=np.zeros(n), held=np.zeros(n, int)
+    )
+    given = SimpleNamespace(
+        state=state, work=Work(n, sum(degrees), 1, 1), layout=Layout.of(x=(1,)),
+        names=nodes,
+        incidence=Incidence(np.array(degrees)),
+    )  # fmt: skip
+    return NeighbourStopping(given, RULE, reach)
+
+
+RULE = Rule("objective", 0.5)  # |f - f_previous| < 1/2 if |f| is below 1
+
+
+def agree(topology, content, requests=(), together=False):
+    """Return when and why each node is done, and how quiet it was (t, n_nodes).
+
+    ``content`` (t, n_nodes) has the verdicts, ``requests`` are (t, node, request). Each
+    node is a process, or all are in one.
+    """
+    n, near, reach = len(topology), topology.neighbours, topology.diameter
+    order = sorted(range(n), key=lambda i: len(near[i]))
+    hosts = [order] if together else [[i] for i in range(n)]
+    processes = [
+        stopping([len(near[i]) for i in own], reach, np.array(own)) for own in hosts
+    ]
+    ends, quiet = [None] * n, np.zeros(content.shape)
+    headers = np.empty(n, dtype=np.uint64)
+    for t, verdicts in enumerate(content, start=1):
+        for own, process in zip(hosts, processes, strict=True):
+            headers[own] = process.state.header
+        for own, process in zip(hosts, processes, strict=True):
+            senders = [j for i in own for j in near[i]]
+            box = Box(len(senders), 1)
+            box.header[...] = headers[senders]
+            process.work.objective[...] = np.where(verdicts[own], 0.0, 1.0)
+            process.judge(box, Turn(t))
+            done, due = process.done(t), process.due_request(t)
+            assert process.due_request(t) == ""  # it is carried out once
+            quiet[t - 1, own] = process.work.quiet
+            for i in own:
+                if (done or due) and ends[i] is None:
+                    ends[i] = t, "converged" if done else due
+        for _, i, request in (request for request in requests if request[0] == t):
+            process = processes[0 if together else i]
+            verdict = process._fields[["quiet_count", "stop_at"]].copy()
+            process.request(t, request)
+            assert_array_equal(process._fields[["quiet_count", "stop_at"]], verdict)
+    return ends, quiet
+
+
 def expected_quiet(content, apart):
     """Return for how many steps back, one edge wider each, all nodes were patient."""
     patient = np.zeros(content.shape, dtype=bool)
@@ -139,23 +197,6 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     one_process, same = agree(topology, content, requests, together=True)
     assert_array_equal(same, quiet)
     assert requests or one_process == ends
-
-
-def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
-    """So that a run that was saved, or stopped and resumed, converges as it would."""
-    mine = stopping(Rule(), reach=5)
-    mine._fields["quiet_count"], mine._fields["stop_at"] = 3, 40
-    before = mine.state.header.copy()
-
-    mine.request(7, "save")
-    mine.request(11, "signal")
-
-    assert mine.due_request(14) == ""
-    assert mine.due_request(15) == "save"
-    assert mine.due_request(15) == ""
-    assert (mine._fields["quiet_count"], mine._fields["stop_at"]) == (3, 40)
-    assert mine.due_request(20) == "signal"
-    assert_array_equal(mine.state.header, before)
 
 
 @pytest.mark.filterwarnings("error")

@@ -28,17 +28,14 @@ GRAPHS = ("complete", "cluster", "ring", "star", "random-geometric")
 CONVEX = ("least_squares", "ridge", "lasso", "elastic_net", "huber")
 CLASSES = {"logistic": "ill", "multinomial": "ward", "poisson": "visits"}
 SENDING = (
-    *("--payload float32", "--payload float16", "--payload quantised:4"),
-    *("--payload topk:0.2", "--censor 0.1", "--send-every 3", "--edge-sleep 0.2"),
-    *("--schedule matchings", "--schedule random:0.5", "--coupling own"),
-    *("--agreement global", "--stopping residuals", "--stopping objective"),
-    *("--relaxation 1", "--eta0 3", "--probe neighbour", "--scheme fixed --eta0 1"),
-    *(
-        "--scheme fixed --drop-probability 0.1",
-        "--topology star,chain",
-        "--record-every 3",
-    ),
-)
+    "--payload float32", "--payload float16", "--payload quantised:4",
+    "--payload topk:0.2", "--censor 0.1", "--send-every 3", "--edge-sleep 0.2",
+    "--schedule matchings", "--schedule random:0.5", "--coupling own",
+    "--agreement global", "--stopping residuals", "--stopping objective",
+    "--relaxation 1", "--eta0 3", "--probe neighbour", "--scheme fixed --eta0 1",
+    "--scheme fixed --drop-probability 0.1", "--topology star,chain",
+    "--record-every 3",
+)  # fmt: skip
 FACTS = ("status", "reason", "iterations", "messages", "bytes", "objective", "start")
 FACTS += ("certificate", "subspace", "consensus", "penalties", "coefficients", "scores")
 TIMES = ("seconds", "overflow")
@@ -100,37 +97,39 @@ def entries(out: Path) -> dict[str, str]:
     for name in ("history.csv", "edges.csv"):
         if (out / name).exists():
             rows = list(csv.DictReader((out / name).open(newline="")))
-            kept = [
-                {k: v for k, v in row.items() if "seconds" not in k} for row in rows
-            ]
-            found[name] = digest(json.dumps(kept).encode())
+            timed = [key for key in rows[0] if "seconds" in key]
+            for row, key in product(rows, timed):
+                del row[key]
+            found[name] = digest(json.dumps(rows).encode())
     summary = json.loads((out / "summary.json").read_text())
     for fact in FACTS:
         found[fact] = digest(json.dumps(summary.get(fact), sort_keys=True).encode())
     return found
 
 
-def run(case: tuple[str, str]) -> tuple[str, dict[str, str]]:
-    """Do one run, and one that is stopped half-way and resumed."""
+def command(*words: str) -> str:
+    """Run the command line; return its last line if it is refused, or ""."""
     import dadmm.run
 
-    name, line = case
-    said, out = io.StringIO(), Path("runs") / name.replace(" ", "_").replace("/", "_")
-    words = [*line.split(), "--out", str(out), "--record-edges"]
+    said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = dadmm.run.main(words)
-    if code:
-        return name, {"refused": said.getvalue().splitlines()[-1]}
+    return said.getvalue().splitlines()[-1] if code else ""
+
+
+def run(case: tuple[str, str]) -> tuple[str, dict[str, str]]:
+    """Do one run, and one that is stopped half-way and resumed."""
+    name, line = case
+    out = Path("runs") / name.replace(" ", "_").replace("/", "_")
+    words = [*line.split(), "--record-edges"]
+    if refused := command(*words, "--out", str(out)):
+        return name, {"refused": refused}
     found = entries(out)
     if name.startswith(("raw nap", "ppca snap", "gaps", "ridge", "sfm vp")):
         half = Path(f"{out}-half")
-        words = [*line.split(), "--out", str(half), "--record-edges", "--checkpoint"]
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            dadmm.run.main([*words, "--max-iter", "7"])
-            limit = words[words.index("--max-iter") + 1] if "--max-iter" in words else 0
-            more = ["--max-iter", str(limit or 1000)]
-            code = dadmm.run.main(["--resume", str(half), *more])
-        if not code:
+        limit = words[words.index("--max-iter") + 1] if "--max-iter" in words else 1000
+        command(*words, "--out", str(half), "--checkpoint", "--max-iter", "7")
+        if not command("--resume", str(half), "--max-iter", str(limit)):
             found |= {f"resumed {key}": value for key, value in entries(half).items()}
     return name, found
 

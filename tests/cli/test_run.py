@@ -14,7 +14,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.__main__ import COMMANDS, FOR_RANKS
 from dadmm.__main__ import main as start
 from dadmm.cli import progress
 from dadmm.cli.progress import Progress, Signals, laid_out
@@ -297,16 +296,6 @@ def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch)
     with pytest.raises(SystemExit, match="2"):
         start(["run"])
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
-    monkeypatch.setenv("PMI_SIZE", "2")
-    monkeypatch.setenv("PMI_RANK", "1")
-    for name in COMMANDS.keys() - set(FOR_RANKS):
-        assert start([name, "missing"]) == 0
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setenv("PMI_RANK", "0")
-    assert start(["waiting", "missing"]) == 2
 
 
 @pytest.mark.parametrize("how", ["renamed", "gone"])

@@ -83,6 +83,8 @@ def write_files(folder: Path) -> None:
     arrays = {
         "rows": rows,
         "holed": np.where(np.abs(rows) > 3.0, np.nan, rows),
+        "lost": np.where(np.arange(60)[:, None] // 20 == 1, np.nan, rows),
+        "moved": np.where(rows == rows[25, 3], rows + 1e-9, rows),
         "flat": np.full((20, 5), 3.0),  # without noise
         "twice": np.column_stack([twice, twice @ [1.0, 2.0, 0.0]]),
         "apart": np.column_stack([apart, apart.sum(axis=1) > 0]),
@@ -92,6 +94,8 @@ def write_files(folder: Path) -> None:
     for i in range(3):
         arrays[f"columns-{i}"] = rows[i::3, : 3 + i]
         arrays[f"few-{i}"] = rows[: 3 + 20 * i]
+        arrays[f"nan-{i}"] = np.where(np.arange(5) == 3, np.nan, rows[i::3])
+        arrays[f"inf-{i}"] = np.where(rows[i::3] == rows[5, 3], np.inf, rows[i::3])
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     np.savez(folder / "named.npz", X=rows, z=rows[:, 0], table=rows)
@@ -111,6 +115,7 @@ def write_files(folder: Path) -> None:
         "classes.csv": ["a,b,ill", *classes],
         "several.csv": ["a,b,colour", *colours],
         "formulas.csv": [c.replace("yes", "=EXP(1)") for c in ("a,b,ill", *classes)],
+        "recoded.csv": ["a,b,ill", *(c.replace("yes", "zes") for c in classes)],
         "new.csv": [head, "1,2,Rom,1"],
         "gap.csv": [head, ",2,Ulm,1"],
         "word.csv": [head, "old,2,Ulm,1"],
@@ -136,7 +141,10 @@ def start(words: list[str], folder: Path, capsys) -> Ended:
         lines = Path(words[1]).read_text().splitlines(keepends=True)[:4]
         return Ended(0, re.sub(r"\d+\.\d+(e-?\d+)?", "#", "".join(lines)), "")
     if words[0] == "mpiexec":
-        return mpiexec(int(words[2]), "-m", "dadmm", *words[4:], cwd=folder)
+        ranks = int(words[2]), "-m", "dadmm", *words[4:]
+        ended = mpiexec(*ranks, cwd=folder, NO_COLOR="1", COLUMNS="9999")
+        # Open MPI gives ranks a terminal, and adds words of its own to errors
+        return ended._replace(err=re.split(r"(?m)^(?:-{9}|\[warn)", ended.err)[0])
     try:
         code = main(words[1:])
     except SystemExit as leaving:

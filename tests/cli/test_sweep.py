@@ -13,7 +13,7 @@ from dadmm.cli import sweep
 from dadmm.runs.attempt import read_progress
 from dadmm.runs.folder import FAILURE, RunFolder
 from dadmm.sweep import main
-from tests.support.runs import contents, refused
+from tests.support.runs import contents, refused, write_program
 
 GRID = """
 ranks = 2
@@ -114,8 +114,7 @@ def slurm(home, monkeypatch):
 
     def submit(*arguments, sbatch="echo 15", squeue="echo 2"):
         for name, script in {"sbatch": sbatch, "squeue": squeue}.items():
-            (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
-            (home / "bin" / name).chmod(0o755)
+            write_program(home / "bin" / name, script)
         return main([*RUN, "--sbatch", "job.sh --mpi impi", *arguments])
 
     return submit

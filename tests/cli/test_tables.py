@@ -93,16 +93,6 @@ def test_target_and_labels_are_found(source, target, labels, names):
         assert found.flags.c_contiguous
 
 
-def test_a_run_is_not_resumed_with_other_categories(capsys):
-    text = "a,y\n" + "".join(f"{'AB'[k % 2]},{k}\n" for k in range(9))
-    Path("x.csv").write_text(text)
-    words = ("--problem", "ridge", "--data", "x.csv", "--nodes", 3)
-    run_job(*words, "--max-iter", 3, "--tolerance", 0)
-    Path("x.csv").write_text(text.replace("B", "BB"))
-
-    refused(capsys, "--resume", "run", "--max-iter", "9")
-
-
 def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
     write_forms()
     found = []

@@ -15,15 +15,7 @@ from dadmm.comm.launch_link import doing, wait_until_read
 from dadmm.comm.tree import TreeReduction, spanning_tree
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
-from tests.support.processes import (
-    FAULTY,
-    ROOT,
-    mpi_groups,
-    mpiexec,
-    openmpi,
-    planned,
-    program,
-)
+from tests.support.processes import FAULTY, ROOT, mpi_groups, mpiexec, planned
 from tests.support.runs import arrays_of, summary_of
 
 
@@ -113,15 +105,6 @@ def test_the_root_has_the_order_that_others_receive():
 
     assert found.shape == (3, 2)
     assert found.flags.c_contiguous
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_ranks_that_are_left_build_a_new_tree():
-    ended = openmpi(5, *program("survivors.py"), "tree")
-
-    assert ended.code == 0, ended.err
-    assert ended.out.strip() == "(0 (1 (2 3)))"
 
 
 def test_a_step_that_ranks_do_together_is_work_and_not_a_wait():

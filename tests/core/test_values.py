@@ -1,7 +1,6 @@
 """Values: their kinds, as TOML and in files, and the named parts of one vector."""
 
 import math
-import os
 import pickle
 import tomllib
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 from dadmm.core import schema
-from dadmm.core.documents import toml_value, write_text
-from dadmm.core.errors import ConfigError, OutputError
+from dadmm.core.documents import toml_value
+from dadmm.core.errors import ConfigError
 
 KINDS = [  # a kind, what it allows, and what not
     (schema.integer(1, 9), [1, 9, np.int64(3)], [0, 10, 2.0, True, "1", None]),
@@ -86,21 +85,6 @@ def test_a_value_is_read_back_from_toml(value):
     assert toml_value((1, 2)) == toml_value([1, 2])
     with pytest.raises(ConfigError, match="Unicode"):
         toml_value("data-\udcff.npy")
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    file, draft = tmp_path / "config.toml", tmp_path / ".config.toml.draft"
-    write_text(file, "é = 1\n")
-
-    def refuse(old, new, **folders):
-        assert draft.read_text() == "new"
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(OutputError, match="No space left"):
-        write_text(file, "new")
-    assert file.read_bytes() == "é = 1\n".encode()
-    assert not draft.exists()
 
 
 PPCA = {"W": (4, 2), "mu": (4,), "a": ()}

@@ -371,18 +371,6 @@ def test_bad_labels_are_refused(labels, culprit):
         shard.split(ROWS[:2], 3)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_reading_one_file_equals_splitting_it(order):
-    np.save("x.npy", np.asarray(ROWS, dtype=np.int16, order=order))
-    expected = shard.split(ROWS, 3)
-
-    for nodes in ([1], [0, 2], range(3)):
-        tables = shard.open_tables("x.npy", 3, nodes)
-        assert list(tables) == list(nodes)
-        for i, (own,) in tables.items():
-            assert_array_equal(np.column_stack(list(own.columns.values())), expected[i])
-
-
 def test_each_node_can_have_its_own_file():
     for i in range(3):
         np.save(f"part-{i}.npy", ROWS[: i + 1])

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from dadmm.predict import main as predict
 from dadmm.run import main
-from tests.support.processes import ROOT, mpiexec
+from tests.support.processes import ROOT
 from tests.support.runs import summary_of
 
 FOLDER = Path("examples", "hospitals")
@@ -62,22 +62,13 @@ def pooled() -> tuple[np.ndarray, list[dict[str, str]], list[str]]:
     return np.where(np.isnan(table), means, table), rows, [*columns, "intercept"]
 
 
-OVER_MPI = pytest.param("logistic", 3, marks=pytest.mark.mpi)
-
-
-@pytest.mark.parametrize(
-    ("problem", "ranks"), [*((name, 1) for name in PEERS), OVER_MPI]
-)
-def test_the_fits_equal_scikit_learn(problem, ranks, tmp_path, monkeypatch):
+@pytest.mark.parametrize("problem", PEERS)
+def test_the_fits_equal_scikit_learn(problem, tmp_path, monkeypatch):
     shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
     monkeypatch.chdir(tmp_path)
     fit = command("./launch/local -n 3", problem)
     fit += ["--tolerance", "1e-9", "--quiet", "--out", "run"]
-    if ranks == 1:
-        assert main(["--nodes", "3", *fit]) == 0
-    else:
-        ended = mpiexec(3, "-m", "dadmm.run", *fit, cwd=tmp_path)
-        assert ended.code == 0, ended.err
+    assert main(["--nodes", "3", *fit]) == 0
     words = command(".venv/bin/dadmm predict runs/hospitals", "new")
     assert predict(["run", *words]) == 0
 

@@ -19,7 +19,6 @@ from tests.support.problems import quadratics, random_graph
 from tests.support.solving import solve
 
 ONES = np.ones(6)  # for each edge of a ring of three
-BY_EDGE = ("probes", "sent", "received", "anchors", "drift", "multipliers", "eta")
 
 
 def build(name, **settings):
@@ -31,43 +30,30 @@ def scheme(request):
     return build(request.param)
 
 
-def observe(nodes, global_residuals=None):
-    """Return what nodes know together; each is a dict of its own numbers and rows."""
-    every = [np.append(node["objective"], node["probes"]) for node in nodes]
-    found = {"f_min": [f.min() for f in every], "f_max": [f.max() for f in every]}
-    for name in nodes[0].keys() - {"t"}:
-        join = np.concatenate if name in BY_EDGE else np.array
-        found[name] = join([node[name] for node in nodes])
-    return Observation(
-        t=nodes[0]["t"],
-        incidence=Incidence(np.array([len(node["probes"]) for node in nodes])),
-        **{name: np.array(rows, dtype=float) for name, rows in found.items()},
-        global_residuals=global_residuals,
-    )
-
-
 def wander(seed, degree=3, n=80, size=4):
-    """Return random numbers of one node in order, by as much as a factor of 1e6."""
+    """Yield what a node observes: random numbers, by as much as a factor of 1e6.
+
+    One residual is mostly the larger: the primal one if the seed is even.
+    """
     rng = np.random.default_rng(seed)
-    own = rng.normal(size=n + 1).cumsum()
+    own, incidence = rng.normal(size=n + 1).cumsum(), Incidence(np.array([degree]))
     for t in range(1, n + 1):
         far = np.exp(3 * rng.normal(size=(4, degree, 1)))
         rows = far * rng.normal(size=(4, degree, size))
-        theta, centre = rng.normal(size=(2, size))
-        primal, dual = np.exp(4 * rng.normal(size=2))
-        yield {
-            "t": t, "objective": own[t], "previous": own[t - 1] if t > 1 else math.inf,
-            "probes": own[t] + rng.normal(size=degree), "primal": primal, "dual": dual,
-            "theta": theta, "centre": centre, "weight": np.exp(rng.normal()),
-            "sent": np.tile(theta, (degree, 1)), "received": rows[0],
-            "anchors": rows[1], "drift": rows[2], "multipliers": rows[3],
-            "eta": np.exp(rng.normal(size=degree)),
-        }  # fmt: skip
-
-
-def together(*nodes):
-    for t, each in enumerate(zip(*nodes, strict=True), start=1):
-        yield observe(each, (1.0 + t % 7, 30.0 / t) if t > 1 else None)
+        theta, centre = rng.normal(size=(2, 1, size))
+        primal, dual = np.exp(4 * rng.normal(size=(2, 1)))
+        probes, more = own[t] + rng.normal(size=degree), np.exp(rng.normal(size=1))
+        every = np.append(own[t], probes)
+        yield Observation(
+            t=t, incidence=incidence, objective=own[t : t + 1],
+            previous=own[t - 1 : t] if t > 1 else np.array([math.inf]), probes=probes,
+            f_min=every.min(keepdims=True), f_max=every.max(keepdims=True),
+            primal=primal * 1e3 ** (1 - 2 * (seed % 2)), dual=dual, theta=theta,
+            centre=centre, weight=more, sent=np.tile(theta, (degree, 1)),
+            received=rows[0], anchors=rows[1], drift=rows[2], multipliers=rows[3],
+            eta=np.exp(rng.normal(size=degree)),
+            global_residuals=(1.0 + t % 7, 30.0 / t) if t > 1 else None,
+        )  # fmt: skip
 
 
 def arrays(record):
@@ -80,62 +66,29 @@ def update(scheme, state, obs):
     return scheme.update({name: array.copy() for name, array in state.items()}, obs)
 
 
-def follow(scheme, observations, *degrees):
-    incidence = Incidence(np.array(degrees or (3,)))
-    n_edges = int(incidence.degrees.sum())
-    state = scheme.init(incidence, np.full(n_edges, scheme.eta0))
-    anchors = np.ones((n_edges, 4))
-    states = [scheme.start(state, state["eta"], anchors, 0.0 * anchors)]
-    for obs in observations:
-        states.append(update(scheme, states[-1], obs))
-    return states
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_a_scheme_depends_on_state_and_observation_only_and_is_bounded(scheme, seed):
     """It keeps no array of the observation; eta of `snap` is within 64 bits."""
-    most = 2.0**64 if dadmm.penalty.name_of(scheme) == "snap" else 1e6
-    observations = list(together(wander(seed)))
-    states = follow(scheme, observations)
-    for state, obs, after in zip(states, observations, states[1:], strict=False):
+    name, observations = dadmm.penalty.name_of(scheme), list(wander(seed))
+    most = 2.0**64 if name == "snap" else 1e6
+    start = scheme.init(observations[0].incidence, np.full(3, scheme.eta0))
+    state, reached = scheme.start(start, start["eta"], *np.zeros((2, 3, 4))), 1.0
+    for obs in observations:
         kept = [array.copy() for array in arrays(obs)]
 
-        again = update(scheme, state, obs)
+        state, again = update(scheme, state, obs), update(scheme, state, obs)
 
         for array, before in zip(arrays(obs), kept, strict=True):
             assert_array_equal(array, before)
-        for one, other in zip(arrays(after), arrays(again), strict=True):
+        for one, other in zip(arrays(state), arrays(again), strict=True):
             assert_array_equal(one, other)
             assert (len(one), one.dtype) == (3, np.float64)
             assert np.isfinite(one).all()
             assert not any(np.shares_memory(one, theirs) for theirs in arrays(obs))
-        assert np.all(np.abs(np.log(after["eta"] / scheme.eta0)) <= math.log(most))
-
-
-def test_nodes_together_have_the_bits_of_each_alone(scheme):
-    degrees = (1, 1, 2, 5, 5, 11, 40)
-    nodes = [list(wander(k, degree, 20)) for k, degree in enumerate(degrees)]
-    nodes[3] = [n | {"probes": np.full(5, n["objective"])} for n in nodes[3]]
-
-    states = follow(scheme, together(*nodes), *degrees)
-    each = zip(nodes, degrees, strict=True)
-    alone = [follow(scheme, together(node), degree) for node, degree in each]
-
-    for t, state in enumerate(states):
-        for name, array in state.items():
-            rows = np.concatenate([node[t][name] for node in alone])
-            assert_array_equal(array, rows, err_msg=name)
-
-
-@pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
-@pytest.mark.parametrize(("primal", "end"), [(1.0, 1e7), (0.0, 1e-5)])
-def test_doubling_and_halving_end_at_the_clamp(name, primal, end):
-    more = {"primal": primal, "dual": 1.0 - primal}
-    nodes = [n | more | {"probes": np.full(3, n["objective"])} for n in wander(0)]
-
-    states = follow(build(name, t_max=1000), together(nodes))
-
-    assert_array_equal(states[-1]["eta"], np.full(3, end))
+        reached = max(reached, *(state["eta"] / 10.0), *(10.0 / state["eta"]))
+    assert reached <= most * (1 + 1e-12)
+    if name in ("vp", "vp_ap"):  # doubled, or halved
+        assert_allclose(reached, most)
 
 
 @pytest.mark.parametrize(
@@ -169,28 +122,6 @@ def test_balance_doubles_or_halves_beyond_the_ratio():
     factors = equations.balance(primal, dual, 10.0)
 
     assert_array_equal(factors, [2.0, 1.0, 1.0, 1.0, 0.5, 2.0, 0.5, 1.0])
-
-
-@pytest.mark.parametrize(
-    ("setting", "values"),
-    [
-        ("eta0", (0.0, -1.0, math.inf, math.nan, "10", "best", True)),
-        ("t_max", (-1, 2.5)),
-        ("residual_ratio", (1.0, 0.1, math.nan)),
-        ("budget0", (-0.5, math.nan)),
-        ("budget_decay", (1.0, -0.1, math.nan)),
-        ("budget_trigger", (-0.1, math.nan)),
-        ("relaxation", (0.0, 2.0, -1.0, math.nan)),
-        ("probe", ("middle",)),
-        ("coupling", ("both",)),
-    ],
-)
-def test_a_setting_out_of_range_is_refused(setting, values):
-    for value in values:
-        with pytest.raises(dadmm.ConfigError, match=setting):
-            build("vp_nap", **{setting: value})
-    with pytest.raises(dadmm.ConfigError, match="npa"):
-        build("npa")
 
 
 GRAPHS = [

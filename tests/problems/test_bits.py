@@ -30,6 +30,7 @@ for (n, d, M), zero in product([(30, 5, 2), (4, 6, 2), (1, 4, 1)], (False, True)
 holed = [remove_entries(samples(20, 12, seed), 0.3, seed) for seed in range(4)]
 STACKS["missing"] = [IncompletePPCA(x, 2) for x in holed]
 STACKS["tracks"] = [LostTracks(x) for x in holed]
+STACKS["unlike rows"] = [make("ridge", (n, 4))[0].problem for n in (9, 30, 1, 3)]
 STACKS["log lengths"] = [  # of unlike numbers of rows
     PPCA(samples(n, 6, n), 2).with_log_lengths(4.0, 90.0, 2.5) for n in (9, 30, 12, 20)
 ]
@@ -62,17 +63,6 @@ def test_stacked_problems_give_the_same_bits(name):
         alone = facts(problem, theta[k], rows[k], centre[k], float(WEIGHTS[k]))
         for found, single in zip(together, alone, strict=True):
             assert_array_equal(found[k], single)
-
-
-def test_only_problems_of_one_kind_are_stacked():
-    """The number of rows matters to logistic regression only."""
-
-    def kind(name, *size):
-        return make(name, size)[0].problem.kind
-
-    assert kind("ridge", 9, 4) == kind("ridge", 30, 4) != kind("ridge", 9, 3)
-    assert kind("ridge with intercept", 9, 4) != kind("ridge", 9, 5)
-    assert kind(OTHERS[0], 9, 4) != kind(OTHERS[0], 30, 4)
 
 
 BLAS = ThreadpoolController().select(threading_layer=["pthreads", "openmp"])

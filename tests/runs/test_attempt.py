@@ -86,15 +86,6 @@ def test_a_run_with_tolerance_0_did_what_it_was_asked_to_do(status, reason, labe
     assert (found.as_asked, found.label) == (status == "max_iter", label)
 
 
-def test_overwrite_is_applied_once(folder):
-    """A requeued job has applied it already."""
-    start(folder, seed=5)
-    write_checkpoint(folder, 40, range(2))
-    assert plan(folder, overwrite=True) == NEW
-    start(folder)
-    assert plan(folder, overwrite=True, requeued=True)[0] == "--resume"
-
-
 @pytest.mark.parametrize("other", [{"topology": "star"}, {"nodes": 5}, {"seed": 7}])
 def test_a_run_with_other_settings_is_not_resumed(folder, other):
     """Even if it has converged, its results are not the requested ones."""

@@ -280,34 +280,3 @@ def test_a_command_line_goes_on_in_the_same_folder(whole, monkeypatch):
         assert first["of_all_sessions"][name] == first[name]
         assert last[name] == pytest.approx(5 / 10 * first[name])
         assert last["of_all_sessions"][name] == pytest.approx(first[name] + last[name])
-
-
-def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    rows = datasets.synthetic(60, 6, 2, 0.2, 0)[0]
-    np.save("rows.npy", rows)
-    words = ("--data", "rows.npy", "--nodes", 4, "--n-components", 2, "--quiet")
-    main(*words, "--checkpoint-every", 50, "--out", "done")
-    assert not Path("done/checkpoints").exists()
-    main(*words, "--init", "shared", "--max-iter", 9, "--out", "run")
-    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    again = ("--resume", "run", "--max-iter", 20)
-    for culprit, *words in (
-        ("done", "--resume", "done"),
-        ("none", "--resume", "none"),
-        ("--max-iter", "--resume", "run"),
-        ("--eta0", *again, "--eta0", 3),
-        ("--compare-centralised", *again, "--no-compare-centralised"),  # a column less
-        ("--out", *again, "--out", "x"),
-        ("--nodes", *again, "--nodes", 7),
-        ("--overwrite", *again, "--overwrite"),
-    ):
-        assert culprit in refused(capsys, *words)
-    rows[17, 3] += 1e-9
-    np.save("rows.npy", rows)
-    assert "node-00001" in refused(capsys, *again)
-    Path("rows.npy").write_bytes(before[Path("rows.npy")])
-    after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    assert after == before

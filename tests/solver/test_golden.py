@@ -28,7 +28,8 @@ SENDING = {
     "every third": Sending(send_every=3),
     "sleeping": Sending(edge_sleep=0.3),
 }
-DROPPED = {"scheme": "fixed", "sending": Sending(drop_probability=0.2)}
+DROPPED = {"scheme": "fixed", "relaxation": 1.6}
+DROPPED["sending"] = Sending(drop_probability=0.2)
 COLUMNS = ("objective", "primal", "dual", "eta")
 GRAPHS = {
     "ring": Topology.ring(5),

@@ -10,22 +10,13 @@ from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics
-from dadmm.solver.merged import MergedKind, merged_axes
+from dadmm.solver.merged import MergedKind
 from tests.support import shards as support
 from tests.support.shards import GRAPH, NODES, D, M, built, errors, right, shards
 from tests.support.solving import solve
 
 SIX = 6
 RING, ALONE = Topology.ring(SIX), Topology.from_edges(1, [])
-
-
-@pytest.mark.parametrize("make", [Topology.ring, Topology.star, Topology.chain])
-def test_all_axes_are_those_of_all_rows(make):
-    blocks, (total, tree) = shards(), support.total_of(make(NODES))
-    axes = merged_axes(total, list(blocks), D)
-    wanted = np.linalg.svd(np.vstack(list(blocks)))[2].T
-    assert_allclose(np.abs(axes.T @ wanted), np.eye(D), atol=1e-12)
-    assert tree.sent[:, 1].sum() == 2 * (NODES - 1) * (24 + 8 * D * D)
 
 
 @pytest.mark.parametrize("zero_mean", [False, True])

@@ -123,7 +123,3 @@ def test_the_command_says_who_waited_for_whom(tmp_path, capsys):
     }
     told = json.loads(out.read_text())
     assert_allclose(told["seconds"], waiting(trace, 1.1e-4).seconds, rtol=1e-6)
-    wrong = [run, "--out", str(tmp_path / "none" / "x.json")]
-    for words in ([str(tmp_path)], [run, "--way", "long"], wrong):
-        assert main(words) == 2
-        assert capsys.readouterr().err.count("\n") == 1

@@ -3,7 +3,6 @@
 Also what `dadmm.comm` promises: texts, checked steps and sums of all ranks.
 """
 
-import hashlib
 import tracemalloc
 
 import numpy as np
@@ -30,20 +29,6 @@ OWN, RING = PROBLEMS[RANK], Topology.ring(SIZE)
 
 def same_everywhere(value: object) -> bool:
     return len(set(COMM.allgather(value))) == 1
-
-
-def check_every_rank_has_the_whole_result() -> None:
-    """To the bit, the seconds of the nodes and a column of the user included."""
-    seen = {"size": lambda theta: float(np.abs(theta).sum())}
-    ours = solve(OWN, RING, comm=COMM, max_iter=12, record_edges=True, observe=seen)
-
-    arrays = [ours.theta, ours.eta, ours.objectives, *ours.seconds, ours.history.rows]
-    arrays += [ours.history.edges.rows, *ours.traffic[:2]]
-    digest = hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest()
-    assert same_everywhere((digest, ours.iterations, ours.reason))
-    assert ours.theta.shape == (SIZE, OWN.layout.size)
-    assert ours.traffic.messages == len(RING.edges) * (ours.iterations + 1)
-    assert_array_equal(ours.history["size"][-1], np.abs(ours.theta).sum(axis=1))
 
 
 def refused(kind, culprit, *call, begins="", by=solve, **settings) -> None:
@@ -155,18 +140,6 @@ def check_any_communicator_serves() -> None:
     ours = solve(problems[pair.rank], graph, comm=pair, max_iter=9)
     compare(ours, solve(problems, graph, max_iter=9))
     pair.Free()
-
-
-def check_one_rank_stops_all() -> None:
-    """A request of one rank is fulfilled by all at the end of the next round."""
-    chain = Topology.chain(SIZE)
-    callback = [lambda t, run: "signal" if t == 5 else None] * (RANK == 3)
-    for rounds, reason, mine in (
-        (3, "signal", {"callbacks": callback}),
-        (2, "max_seconds", {"max_seconds": 1e-9 if RANK == 1 else None}),
-    ):
-        ours = solve(OWN, chain, comm=COMM, tolerance=0.0, max_iter=50, **mine)
-        assert (ours.iterations, ours.reason) == (rounds * chain.diameter, reason)
 
 
 def check_results_stay_where_they_are_asked_to() -> None:

@@ -28,6 +28,7 @@ COMM, SIZES, NODES = MPI.COMM_WORLD, (0, 1, 2, 3, 4), 6
 OWN = {"ranks", "seconds", "outside_calls", "outside_bytes", "mpi_library", "hosts",
        "resumed_after", "versions"}  # fmt: skip
 LINEAR = "--problem least_squares --target price --record-edges"
+FEW = "--payload quantised:5 --edge-sleep 0.4 --censor 0.1 --send-every 2"
 CASES = (  # with the most iterations, and the iteration after which to resume
     ("--topology ring --tolerance 0 --record-angle", 14, 9),
     (f"{LINEAR} --data houses.csv --topology star --standardise", 100, 4),
@@ -41,6 +42,8 @@ CASES = (  # with the most iterations, and the iteration after which to resume
      "--schedule matchings --payload float16 --censor 0.2 --edge-sleep 0.7", 20, 13),
     ("--topology chain --scheme fixed --drop-probability 0.2 --tolerance 0", 20, 13),
     ("--problem ridge --data sparse.npz --topology ring", 100, 4),
+    ("--data holed.npy --n-components 2 --labels labels.npy --tolerance 0", 12, 5),
+    (f"--topology a.edges,b.edges {FEW} --record-edges --tolerance 0", 30, 14),
 )  # fmt: skip
 
 
@@ -59,6 +62,9 @@ def write_files() -> None:
     rows, _ = datasets.synthetic(90, 5, 2, seed=3)
     rows[np.arange(5) == np.arange(90)[:, None] % 9] = np.nan
     np.save("holed.npy", rows)
+    np.save("labels.npy", np.arange(90) * 5 % 7 % NODES)
+    Path("a.edges").write_text("0 1\n2 3\n4 5\n")
+    Path("b.edges").write_text("1 2\n3 4\n0 5\n")
     for n in SIZES[1:]:
         pairs = [f"{i},{(5 * i + 1) % n}\n" for i in reversed(range(NODES))]
         Path(f"place-{n}.csv").write_text("node,rank\n" + "".join(pairs))

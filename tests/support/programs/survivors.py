@@ -9,8 +9,6 @@ the one before it, before the others have met again.
 Usage: survivors.py KIND [T]. Rank 3 dies after iteration T in a run that chooses its
 coordinates, or in the middle of its first review if T is left out. The others must be
 certified, or have a true bound if KIND is "merged".
-
-Usage: survivors.py tree. The last rank dies in a sum; the others build a new tree.
 """
 
 import json
@@ -24,8 +22,6 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Checkpoints, Schedule, Sending, Topology
 from dadmm.admm.state import State
-from dadmm.comm import mpi
-from dadmm.comm.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
@@ -180,31 +176,9 @@ def check_bound(kind: str, *times: str) -> None:
     print(ours.status, alone.status, ours.lost, bool((off <= bound).all()), soon)
 
 
-def check_tree() -> None:
-    COMM.Set_errhandler(MPI.ERRORS_RETURN)
-    graph, whole = Topology.ring(SIZE), True
-    if RANK == SIZE - 1:
-        die()
-    try:
-        TreeReduction(graph, COMM).reduce({RANK: 1})
-    except MPI.Exception:
-        COMM.Revoke()
-        whole = False
-    assert not mpi.agree(COMM, whole)
-    left = COMM.Shrink()
-    alive = mpi.ranks_in(left.Get_group(), COMM)
-    tree = TreeReduction(checkpoint.restrict(graph, None, alive)[0], left)
-    said = tree.reduce({left.rank: str(RANK)}, lambda mine, other: f"({mine} {other})")
-    if RANK == 0:
-        print(said, flush=True)
-    mpi.leave(0)
-
-
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
-    if first == "tree":
-        check_tree()
-    elif first.isdecimal():
+    if first.isdecimal():
         check(int(first), others == ["opening"])
     else:
         check_bound(first, *others)
