@@ -147,7 +147,7 @@ def transports(
 ) -> dict[tuple[str, str], Swap]:
     """Return all transports by name and wait; what they hold is freed by the stack."""
     found: dict[tuple[str, str], Swap] = {}
-    numbers = (size - wire.length(0, True)) // 8  # that fill the rows
+    numbers = (size - 2 * wire.ETA) // 8  # that fill the rows
     exchanges = {
         wait: MPIExchange(comm, topology, numbers, wait=wait) for wait in WAITS
     }

@@ -200,7 +200,7 @@ LIGHT = 0.1  # weight over curvature, so that steps end near a minimum
 STEPS = 5  # proximal steps at most
 FIRST, SECOND = 1.0, 1e6  # their first weights
 FLATTER, LIGHTER, STIFFER = 1e-18, 1e-2, 1e6  # factors of weights that find nothing
-FINE = 1e-10  # shorter ways, relative to theta, have too large errors of rounding
+FINE = 1e-10  # shorter moves, relative to theta, have too large errors of rounding
 ROUNDING = 1e-14  # and so have gradients that differ by less, relative to their sizes
 
 
@@ -265,21 +265,21 @@ def _curvatures(problem: Any, theta: Array) -> Vector:
     before, end = end_of_step(last), end_of_step(weight)
     found = np.full(n, np.nan)
     for k in range(2, STEPS + 1):
-        off, its = start - before, start - end
+        to_before, to_end = start - before, start - end
         size = np.max([row_lengths(rows) for rows in (start, before, end)], axis=0)
-        way = row_lengths(end - before)
-        turn = row_lengths(its * weight[:, None] - off * last[:, None])
-        fine = (way > FINE * size) & (turn > ROUNDING * (weight + last) * size)
+        apart = row_lengths(end - before)
+        change = row_lengths(to_end * weight[:, None] - to_before * last[:, None])
+        fine = (apart > FINE * size) & (change > ROUNDING * (weight + last) * size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.where(fine, turn / way, found)
+            found = np.where(fine, change / apart, found)
         if k == STEPS:
             break
-        moved = row_lengths(off) > FINE * size
-        its_moved = row_lengths(its) > FINE * size
-        keep = ~fine & moved & ~its_moved
-        other = np.where(moved & its_moved, STIFFER, FLATTER) * weight
+        before_moved = row_lengths(to_before) > FINE * size
+        end_moved = row_lengths(to_end) > FINE * size
+        keep = ~fine & before_moved & ~end_moved
+        other = np.where(before_moved & end_moved, STIFFER, FLATTER) * weight
         other = np.where(keep, LIGHTER * last, other)
-        other = np.where(its_moved & ~moved, LIGHTER * weight, other)
+        other = np.where(end_moved & ~before_moved, LIGHTER * weight, other)
         last = np.where(keep, last, weight)
         before = np.where(keep[:, None], before, end)
         weight = np.where(fine, LIGHT * found * (1.0 + k % 2), other)

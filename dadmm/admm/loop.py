@@ -27,6 +27,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty.schemes import Scheme
 
+MISSED = 1e-9  # probability that an edge got no payload while the rule held
+
 
 def iterate(
     run: Run, max_iter: int, callbacks: Sequence[Callback] = (), start: int = 0
@@ -173,7 +175,8 @@ class Run(Nodes):
         schedule: Schedule | None = None,
         names: Sequence[int] | None = None,
     ) -> None:
-        self.setup, (kind, scheme, sending, agreement) = setup, setup
+        self.setup = setup
+        kind, scheme, sending, agreement = setup
         layout = next(iter(kind.within.values())).layout
         direct = sending.always and schedule is None
         super().__init__(topology, exchange, layout, names, direct)
@@ -193,7 +196,8 @@ class Run(Nodes):
         self.is_broadcast = self.mail.is_broadcast
         span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
         reach, every = topology.diameter_bound * span, sending.send_every
-        cycle, window = span if every == 1 else every * period, 1
+        cycle = span if every == 1 else every * period
+        window = 1
         if sending.drop_probability:  # so long that each edge has got a payload
             tries = math.log(MISSED) / math.log(sending.drop_probability)
             window = math.ceil(cycle * tries / PATIENCE)
@@ -320,5 +324,4 @@ class Run(Nodes):
         return self._seconds_before + self.clock.total / len(self.nodes)
 
 
-MISSED = 1e-9  # probability that an edge got no payload while the rule held
 Callback = Callable[[int, Run], str | None]

@@ -65,7 +65,7 @@ class Mail:
         out.eta[...] = state.penalty["eta"]
         self.incidence.spread_into(self.work.shared, out.numbers)
         exchange.begin, exchange.width = 0, out.payload.shape[1]
-        exchange.lengths[...] = wire.length(exchange.width, True)
+        exchange.lengths[...] = 2 * wire.ETA + exchange.width
         exchange.swap()
         exchange.begin = self._begin
         exchange.width = self._codec.length

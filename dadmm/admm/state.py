@@ -74,8 +74,8 @@ class State:
         found = {}
         for name, rows in self.flatten().items():
             group = name.partition("/")[0]
-            at = ... if group in RUN else edge if group in EDGE else node
-            found[name] = rows[at].copy()
+            at = edge if group in EDGE else node
+            found[name] = rows[... if group in RUN else at].copy()
         return State.from_arrays(found)
 
     @classmethod

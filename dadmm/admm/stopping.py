@@ -139,9 +139,8 @@ class NeighbourStopping:
     def _agree(self, box: Box, turn: Turn, satisfied: np.ndarray) -> None:
         """Update the headers; ``satisfied`` nodes have met the rule long enough."""
         theirs, mine = self._idle
-        if not np.count_nonzero(satisfied) and (
-            box.header.tobytes() == theirs and self.state.header.tobytes() == mine
-        ):
+        is_idle = not np.count_nonzero(satisfied) and box.header.tobytes() == theirs
+        if is_idle and self.state.header.tobytes() == mine:
             self.work.quiet[...] = 0
             return
         fields, received = self._fields, box.fields

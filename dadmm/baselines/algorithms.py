@@ -237,8 +237,8 @@ class BaselineRun(Hosted):
         exchange: Exchange,
         topology: Topology,
         sending: Sending,
-        schedule: Schedule | None = None,
-        has_l1: bool = False,
+        schedule: Schedule | None,
+        has_l1: bool,
     ) -> None:
         super().__init__(topology, exchange)
         self.has_l1 = has_l1  # whether a node of any process has absolute values
@@ -425,32 +425,26 @@ def check_suited(
     problem: Problem,
     kind: Kind,
     sending: Sending,
-    schedule: Schedule | None = None,
+    schedule: Schedule | None,
 ) -> None:
-    absolute = _has_l1(problem)
+    """Raise if an algorithm cannot be used with a problem, or with a way of sending."""
+    is_smooth, needs_gradient = not _has_l1(problem), algorithm.needs_gradient
     sloped = hasattr(problem, "gradient") and hasattr(problem, "rows")
-    squared = hasattr(problem, "equations")
-    lacks = {
-        "a convex problem": not getattr(problem, "convex", False),
-        "a problem with the methods gradient and rows": (
-            algorithm.needs_gradient and not sloped
-        ),
-        "a problem of squared errors": not algorithm.needs_gradient and not squared,
-        "a problem without absolute values, which nids and extra can have": (
-            absolute and not algorithm.has_prox
-        ),
-        "raw coordinates for absolute values": absolute and kind is not Kind.RAW,
-        "all edges in all iterations; use diging, or a scheme": (
-            schedule is not None and not algorithm.allows_schedule
-        ),
-        "the payload float64, because it sends sums along a tree": (
-            not algorithm.width and sending != Sending()
-        ),
-        "all messages; of Sending, set the payload only": (
-            sending != Sending(sending.payload)
-        ),
-    }
-    for what, is_missing in lacks.items():
-        if is_missing:
+    always = schedule is None or algorithm.allows_schedule
+    needs = {  # in words, and whether it is there
+        "a convex problem": getattr(problem, "convex", False),
+        "a problem with the methods gradient and rows": sloped or not needs_gradient,
+        "a problem of squared errors": needs_gradient or hasattr(problem, "equations"),
+        "a problem without absolute values, which nids and extra can have":
+            is_smooth or algorithm.has_prox,
+        "raw coordinates for absolute values": is_smooth or kind is Kind.RAW,
+        "all edges in all iterations; use diging, or a scheme": always,
+        "the payload float64, because it sends sums along a tree":
+            algorithm.width or sending == Sending(),
+        "all messages; of Sending, set the payload only":
+            sending == Sending(sending.payload),
+    }  # fmt: skip
+    for what, is_there in needs.items():
+        if not is_there:
             name, given = type(algorithm).__name__, type(problem).__name__
             raise ConfigError(f"the algorithm {name} needs {what} (problem: {given})")

@@ -35,15 +35,7 @@ from dadmm.core.layout import Matrix
 from dadmm.core.schema import from_text, integer, number
 from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
-from dadmm.show.report import (
-    CURVES,
-    TABLE,
-    WHAT,
-    Row,
-    draw_methods,
-    groups,
-    write_page,
-)
+from dadmm.show.report import CURVES, TABLE, WHAT, Row, draw_methods, groups, write_page
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
@@ -332,7 +324,7 @@ class Comparison(job.Job):
 
     def _prepare(self, cell: Cell) -> None:
         """Load or draw the data of a seed, and build the graph, unless it was done."""
-        config, (seed, topology, *_) = self.config, cell
+        config, seed, topology = self.config, cell.seed, cell.topology
         if self._loaded == (seed, topology):
             return
         # `default_rng([s, 0])`, of a shared start, is `default_rng(s)`, of the data
@@ -398,20 +390,9 @@ class Comparison(job.Job):
 
     def _write(self, rows: Sequence[Row]) -> str:
         """Write the tables, figures and page of all runs; return the text to print."""
-        given, config, folder = self.given, self.config, Path(self.given.out)
-        goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
-        if config.has_subspace:
-            goal = f"{given.to:g} degrees of the centralised subspace"
-        tuned = ", ".join(method.text for method in self.methods if method.tuned)
-        about = (
-            f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
-            f"within {goal}; coordinates {config.coordinates}. Seconds are modelled, "
-            f"with {given.work:g} s of work per node and iteration; bytes and seconds "
-            "are with set-up and end."
-        ) + f" Tuned on other seeds: {tuned}." * bool(tuned)
-        lines = self._table(rows)
+        folder, lines = Path(self.given.out), self._table(rows)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = f"{about}\n\n"
+        text = f"{self._about()}\n\n"
         for line in (lines[0], ["-" * width for width in widths], *lines[1:]):
             words = map(str.ljust, line, widths)
             text += f"| {' | '.join(words)} |\n"
@@ -419,9 +400,9 @@ class Comparison(job.Job):
         plain, curves = [], list[Row]()
         for row in rows:
             plain.append({k: v for k, v in row.items() if k != "curve"})
-            curve, own = row.get("curve", {}), {k: row[k] for k in (*WHAT, "seed")}
-            points = zip(*curve.values(), strict=True)
-            curves += [own | dict(zip(curve, x, strict=True)) for x in points]
+            own, curve = {k: row[k] for k in (*WHAT, "seed")}, row.get("curve", {})
+            for point in zip(*curve.values(), strict=True):
+                curves.append(own | dict(zip(curve, point, strict=True)))
         for name, found in (("runs.csv", plain), (CURVES, curves)):
             columns = list(dict.fromkeys(key for row in found for key in row))
             write_csv(folder / name, columns, found)
@@ -432,9 +413,22 @@ class Comparison(job.Job):
                 table = pa.table({c: [row.get(c) for row in found] for c in columns})
                 parquet.write_table(table, (folder / name).with_suffix(".parquet"))
         draw_methods(folder, rows)
-        if not config.report:
+        if not self.config.report:
             return f"{text}\nresults in {folder}\n"
         return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
+
+    def _about(self) -> str:
+        """Return the sentences above the table."""
+        given, config = self.given, self.config
+        goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
+        if config.has_subspace:
+            goal = f"{given.to:g} degrees of the centralised subspace"
+        about = f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
+        about += f"within {goal}; coordinates {config.coordinates}. Seconds are "
+        about += f"modelled, with {given.work:g} s of work per node and iteration; "
+        about += "bytes and seconds are with set-up and end."
+        tuned = ", ".join(method.text for method in self.methods if method.tuned)
+        return f"{about} Tuned on other seeds: {tuned}." if tuned else about
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:
         """Return medians over the seeds, and quartiles; the first row is the head."""

@@ -20,16 +20,18 @@ SCORES = {  # sums over the rows of a node, by what the model predicts
 
 def leaving(config: RunConfig) -> str:
     """Return the data that leave a node with these settings, as TOML comments."""
-    plan, traits, given = config.plan(), config.traits, config.data is not None
+    plan, traits, scheme = config.plan(), config.traits, config.options["scheme"]
     subspace, tracks, predicts = config.has_subspace, traits.tracks, traits.predicts
-    table, plugin = given and not tracks, config.is_plugin
-    scheme = config.options["scheme"]
+    given, plugin = config.data is not None, config.is_plugin
+    table = given and not tracks
+    # whether each rank reads the rows of its own nodes
     own = table and config.labels is None and shard.is_local(str(config.data))
     moments = config.standardise or config.on_missing == "mean"
     gaps = subspace and (given or config.missing_fraction > 0.0)
     may_be_metric = plugin and config.coordinates in ("auto", "metric")
     metric = plan.kind is Kind.METRIC or may_be_metric
     merged, units = plan.kind is Kind.MERGED, plan.kind is Kind.UNITS
+    # whether gradients are judged when the run may end; whether the angle is bounded
     judged = plan.kind is Kind.RAW and subspace and config.stopping != "objective"
     bound = (merged or units) and config.bound_angle and not config.missing_fraction
     scored = not plan.asked and (given or not subspace)  # else all ranks have all rows
@@ -41,7 +43,8 @@ def leaving(config: RunConfig) -> str:
         sums += " (and margins and weights of an l1 penalty, if the problem has them)"
     elif traits.adds:
         sums = f"parameters, gradients, objectives and {traits.adds}"
-    added, scales = "added up over a part of the graph", ", means and scales" * moments
+    added = "added up over a part of the graph"
+    scales = ", means and scales" * moments
     penalties = ", and a penalty" * scheme.couples
     scored_by = SCORES.get(str(predicts), "")
     history = "history.csv" + " and edges.csv" * bool(config.record_edges)

@@ -77,6 +77,7 @@ def _asked(config: RunConfig) -> tuple[Choice, Table]:
 
 
 def load(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
+    """Return the data of the hosted nodes, from tables in files."""
     source, n_nodes = str(config.data), graph.n_nodes
     is_local = shard.is_local(source) and config.labels is None
     if RANK in source and world.comm is not None and world.size != n_nodes:

@@ -18,7 +18,7 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem, TransformableProblem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import row_lengths, triangular
 from dadmm.graphs.topology import Topology
 from dadmm.solver.solve import Stopping, solve
 from dadmm.timing.network import Network
@@ -32,7 +32,6 @@ POINTS = 100  # of a curve
 PER_DECADE = 8  # values of a setting that are tried
 FINEST = 1e-11  # tolerance of the run that finds the optimum
 Distance = Callable[[Matrix], float]  # the largest of the nodes of this process
-Networks = Mapping[str, Network]  # by name
 
 
 class Arrival:
@@ -68,7 +67,9 @@ class Arrival:
         """How the run ended."""
         if self.for_good:
             return "arrived"
-        return "diverged" if self.is_wild else "left again" if self.first else "too far"
+        if self.is_wild:
+            return "diverged"
+        return "left again" if self.first else "too far"
 
 
 def _horizon(entered: int) -> int:
@@ -114,8 +115,9 @@ class Watch:
         self.end = by_edge[np.argsort(np.argsort(self.arcs))] - self.setup
 
     def measure(
-        self, graph: Topology, networks: Networks, work: float, on_tree: bool
-    ) -> Table:
+        self, graph: Topology, networks: Mapping[str, Network], work: float,
+        on_tree: bool,
+    ) -> Table:  # fmt: skip
         """Return what was sent until the nodes arrived, on rank 0; all ranks call it.
 
         A node works ``work`` seconds in an iteration, which may be a sum over the tree.
@@ -123,9 +125,9 @@ class Watch:
         arrival, n = self.arrival, graph.n_nodes
         found: Table = {"first": arrival.first, "for_good": arrival.for_good}
         found["ended"] = arrival.ended
-        until = arrival.for_good or min(arrival.cap, len(self.errors))
         if not self.bytes:
             return found
+        until = arrival.for_good or min(arrival.cap, len(self.errors))
         columns = [self.arcs, *self.setup.T, *self.end.T, self.opening]
         rows = self._world.gather(np.array([*columns, *self.bytes[:until]]).T)
         told = sum(self._messages[:until]) + int((self.opening > 0).sum())
@@ -138,25 +140,18 @@ class Watch:
         calls, shared = self._shared  # collectives, also of iterations after `until`
         each = sent.sum(axis=1) + shared / max(calls, 1)
         before, loop = setup[:, 1].sum(), opening.sum() + np.cumsum(each)
-        clocks, ends = {}, {}
-        for name, network in networks.items() if not calls else ():
-            # the time of collectives is not modelled
-            if on_tree:  # the same in all iterations
-                first = np.array([sent[0] > 0, sent[0]]).T
-                per = work + tree_seconds(graph, network, first)
-                seconds = np.asarray(per * np.arange(1, len(sent) + 1))
-            else:
-                is_radio = self.is_broadcast
-                seconds = _replayed(graph, network, work, opening, sent, is_radio)
-            clocks[name] = tree_seconds(graph, network, setup) + seconds
-            ends[name] = float(clocks[name][-1]) + tree_seconds(graph, network, end)
         keep = np.unique(np.geomspace(1, until, POINTS).round().astype(int)) - 1
         found["curve"] = {
             "iteration": (keep + 1).tolist(),
-            "error": [float(f"{self.errors[k]:.6g}") for k in keep],
+            "error": [_six_digits(self.errors[k]) for k in keep],
             "bytes": [round((before + loop[k]) / n) for k in keep],
-            **{k: [float(f"{v[i]:.6g}") for i in keep] for k, v in clocks.items()},
         }
+        ends = {}  # modelled seconds of the whole run; those of collectives are unknown
+        for name, network in networks.items() if not calls else ():
+            seconds = self._model(graph, network, work, opening, sent, on_tree)
+            clock = tree_seconds(graph, network, setup) + seconds
+            ends[name] = float(clock[-1]) + tree_seconds(graph, network, end)
+            found["curve"][name] = [_six_digits(clock[k]) for k in keep]
         if arrival.for_good:
             after = end[:, 1].sum()
             by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
@@ -172,8 +167,23 @@ class Watch:
                 "broadcast_bytes": round(radio / n),  # as a radio sends them
                 "most_bytes": round(by_node.max()),  # of the node that sends most
             }  # fmt: skip
-            found |= {f"{k}_seconds": float(f"{v:.6g}") for k, v in ends.items()}
+            found |= {f"{k}_seconds": _six_digits(end) for k, end in ends.items()}
         return found
+
+    def _model(
+        self, graph: Topology, network: Network, work: float, opening: Vector,
+        sent: Matrix, on_tree: bool,
+    ) -> Vector:  # fmt: skip
+        """Return the modelled time at the end of each iteration, without set-up."""
+        if on_tree:  # the same in all iterations
+            first = np.array([sent[0] > 0, sent[0]]).T
+            per = work + tree_seconds(graph, network, first)
+            return np.asarray(per * np.arange(1, len(sent) + 1))
+        return _replayed(graph, network, work, opening, sent, self.is_broadcast)
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def find_optimum(
@@ -208,8 +218,7 @@ def find_optimum(
         )
 
     def distance(theta: Matrix) -> float:
-        off = (theta - best) @ F.T
-        return float(np.sqrt(np.vecdot(off, off)).max() / size)
+        return float(row_lengths((theta - best) @ F.T).max() / size)
 
     return distance, known
 

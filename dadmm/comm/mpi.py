@@ -75,7 +75,7 @@ def gather(
     comm: MPI.Comm, own: np.ndarray, everywhere: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """Do `World.joined`; short arrays take one call if all ranks get them."""
-    first = _first_row(own)[: None if everywhere else 8]
+    first = _first_row(own) if everywhere else _first_row(own)[:8]
     rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
     equal = comm.Iallgather if everywhere else comm.Igather
     wait_sleeping(equal(first, rows), first.nbytes)
@@ -270,7 +270,8 @@ class MPIExchange(Exchange):
         back, begin, parcels = self._back, 0, []
         for rank in np.unique(self.peers[self.peers != self.rank]).tolist():
             rows = np.flatnonzero(self.peers == rank)
-            sent, received = (rows[np.argsort(k[rows])] for k in (self.arcs, back))
+            sent = rows[np.argsort(self.arcs[rows])]
+            received = rows[np.argsort(back[rows])]
             if self._by_row:
                 begin = int(rows[0]) * self.inbox.rows.shape[1]
             parcels.append(Parcel(rank, sent, received, begin))

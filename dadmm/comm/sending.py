@@ -66,10 +66,9 @@ class Sending:
 
     def __post_init__(self) -> None:
         schema.check_fields(self)
-        _ = self.codec  # raises if there is none
-        if self.drop_probability and (
-            self.codec != Exact() or self.censor or self.edge_sleep
-        ):
+        is_exact = self.codec == Exact()  # raises if there is none
+        whole = is_exact and not (self.censor or self.edge_sleep)
+        if self.drop_probability and not whole:
             raise ConfigError(
                 "drop_probability needs whole payloads: a receiver that lost a "
                 "difference could not use the next; leave payload at float64, censor "

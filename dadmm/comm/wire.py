@@ -33,17 +33,12 @@ HEADER = np.dtype(
 NEVER = 2**32 - 1
 MOST_QUIET = 2**16 - 1
 PAYLOAD, SLEEPY, MORE = 1, 2, 4
-ETA = 8  # bytes of eta, and where a message without it begins
+ETA = 8  # bytes of eta, and of a header; a message without eta begins there
 BRIEF = 14  # where a message with a brief header begins
 MOST_BRIEF = 2**5 - 1  # the largest quiet count in a brief header
 Bytes = np.ndarray  # of uint8
 # the header of a node that neither stops nor requests anything
 IDLE = np.array([(NEVER, 0, 0, PAYLOAD)], HEADER).view(np.uint64)[0]
-
-
-def length(payload: int, with_eta: bool) -> int:
-    """Return the bytes of a message whose payload has this many bytes."""
-    return ETA * with_eta + HEADER.itemsize + payload
 
 
 class Box:
@@ -57,7 +52,7 @@ class Box:
     def __init__(self, n_edges: int, size: int, by_row: bool = False) -> None:
         self.rows: Bytes = np.zeros((0, 0), np.uint8)
         if by_row:
-            self.rows = np.zeros((n_edges, length(8 * size, True)), np.uint8)
+            self.rows = np.zeros((n_edges, 2 * ETA + 8 * size), np.uint8)
             self.eta: Vector = self.rows[:, :ETA].view(np.float64)[:, 0]
             self.header = self.rows[:, ETA : 2 * ETA].view(np.uint64)[:, 0]
             self.payload: Bytes = self.rows[:, 2 * ETA :]

@@ -15,6 +15,7 @@ from dadmm.core.errors import ConfigError, DadmmError, shown
 def require(
     package: str, user: str, extra: str, error: type[DadmmError] = ConfigError
 ) -> None:
+    """Raise unless a package is installed, which the ``user`` needs, of an extra."""
     if importlib.util.find_spec(package) is None:
         more = f"in a clone pip install '.[{extra}]'"
         raise error(f"{user} needs {package}; pip install {package}, or {more}")

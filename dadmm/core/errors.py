@@ -47,10 +47,10 @@ def printable(text: str, most: int | None = None) -> str:
     return text if most is None or len(text) <= most else f"{text[:most]}..."
 
 
-def shown(value: object, most: int = 60) -> str:
-    """Return the repr of a value, cut to ``most`` characters, for an error."""
+def shown(value: object) -> str:
+    """Return the repr of a value, cut to 60 characters, for an error."""
     try:
         text = " ".join(repr(value).split("\n"))  # of arrays
     except ValueError:  # Python does not print integers of very many digits
         return "a number of very many digits"
-    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+    return text if len(text) <= 60 else f"{text[:60]}... ({len(text)} characters)"

@@ -121,7 +121,7 @@ def _texts(
 
     def tell(name: str, values: Sequence[Label], kind: str) -> None:
         kept = values if len(values) <= choice.max_categories else None
-        found[name] = {"values": kept} | ({kind: node} if values else {})
+        found[name] = {"values": kept, kind: node} if values else {"values": kept}
 
     for name in features if frame.sparse is None else ():
         values = frame.column(name)
@@ -175,24 +175,22 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
         return {"error": min(errors, key=lambda error: error[0])}
     texts: dict[str, Facts] = {}
     for name in a["texts"] | b["texts"]:
-        own = [
-            side["texts"].get(name, {"values": [], "number": side["tables"][0][0]})
-            for side in (a, b)
-        ]
+        own = []
+        for side in (a, b):  # a column without facts has plain numbers
+            plain = {"values": [], "number": side["tables"][0][0]}
+            own.append(side["texts"].get(name, plain))
         values = None
         if all(facts["values"] is not None for facts in own):
             union = {*own[0]["values"], *own[1]["values"]}
             values = sorted(union, key=lambda value: (isinstance(value, str), value))
         texts[name] = {"values": values if len(values or ()) <= most else None}
         for kind in ("text", "number"):
-            nodes = [facts[kind] for facts in own if kind in facts]
-            texts[name] |= {kind: min(nodes)} if nodes else {}
+            if nodes := [facts[kind] for facts in own if kind in facts]:
+                texts[name][kind] = min(nodes)
     first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    others = [  # the first comparison is cheap, the second ignores the order
-        table
-        for table in rest
-        if table[1:] != first[1:] and _uses(table) != _uses(first)
-    ]
+    # the first comparison is cheap, the second ignores the order
+    others = [table for table in rest if table[1:] != first[1:]]
+    others = [table for table in others if _uses(table) != _uses(first)]
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
@@ -201,6 +199,7 @@ def _features(table: Uses) -> Sequence[str]:
 
 
 def _uses(table: Uses) -> set[str]:
+    """Return the columns of a table with their uses, in words."""
     _, named, _, target, weight = table
     kind = "" if named else "unnamed "
     found = {f"the {kind}feature {name!r}" for name in _features(table)}
@@ -344,6 +343,5 @@ def merge_moments(a: Matrix, b: Matrix) -> Matrix:
     share = b[0] / np.where(total > 0.0, total, 1.0)
     with np.errstate(all="ignore"):
         apart = b[1] - a[1]
-        return np.array(
-            [total, a[1] + share * apart, a[2] + b[2] + apart**2 * a[0] * share]
-        )
+        squares = a[2] + b[2] + apart**2 * a[0] * share
+        return np.array([total, a[1] + share * apart, squares])

@@ -204,12 +204,12 @@ class Encoding:
             if tuple(names) != frame.names:
                 X = X[:, [int(name[1:]) for name in names]]
             return X if self.means is None else X.toarray()
-        blocks = [
-            self._dummies(name, frame.column(name), words)
-            if words
-            else frame.numbers(name)[:, None]
-            for name, words in zip(names, self.columns.values(), strict=True)
-        ]
+        blocks = []
+        for name, words in zip(names, self.columns.values(), strict=True):
+            if words:
+                blocks.append(self._dummies(name, frame.column(name), words))
+            else:
+                blocks.append(frame.numbers(name)[:, None])
         X = np.empty((frame.n_rows, len(self.feature_names)))  # in C order
         return np.concatenate(blocks, axis=1, out=X)
 
@@ -271,9 +271,8 @@ class Encoding:
         given = schema.check_entries(content, FIELDS, "encoding")
         given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}
         if (words := given["classes"]) is not None:
-            given["classes"] = tuple(
-                x if isinstance(x, str) else float(x) for x in words
-            )
+            labels = (x if isinstance(x, str) else float(x) for x in words)
+            given["classes"] = tuple(labels)
         for name in ("means", "scales"):
             if given[name] is not None:
                 given[name] = np.array(given[name], dtype=np.float64)

@@ -328,16 +328,14 @@ def _read_mat(file: Path, key: str, how: Format, rows: slice) -> Array:
         raise ShardError(
             "it is a MATLAB 7.3 (HDF5) file; save it with -v7, or as .npy"
         ) from None
-    numeric = [
-        name
-        for name, shape, kind in contents
-        if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
-    ]
+    matrices = [(name, kind) for name, shape, kind in contents if len(shape) == 2]
+    numeric = [name for name, kind in matrices if kind.startswith(MATLAB_CLASSES)]
     name = _choose_array(key, numeric)
     _check_matlab(file, name)
     return np.asarray(io.loadmat(file, variable_names=[name])[name])
 
 
+MATLAB_CLASSES = ("double", "single", "int", "uint")  # of matrices of numbers
 MATLAB_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13)  # types of integers and floats
 MATLAB_COMPRESSED = 15  # a type
 MATLAB_HEAD = 2**16  # bytes of a matrix in which its numbers must start

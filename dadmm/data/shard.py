@@ -76,6 +76,7 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
 def shares(
     n: int, n_nodes: int, nodes: Iterable[int], what: str = "samples"
 ) -> dict[int, slice]:
+    """Return which of n samples some nodes have; raise if they are too few for all."""
     if n < n_nodes:
         raise ShardError(
             f"{n} {what} are too few for {n_nodes} nodes; use at most {n} nodes"

@@ -44,12 +44,11 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
         hosts = np.empty(n_nodes, dtype=np.int64)
         hosts[np.argsort(distance, kind="stable")] = np.repeat(ranks, sizes[ranks])
         found.append(hosts)
-    return min(
-        found,
-        key=lambda hosts: (
-            count_crossing(graph, homes[hosts]), count_crossing(graph, hosts)
-        ),
-    )  # fmt: skip
+
+    def crossings(hosts: Integers) -> tuple[int, int]:
+        return count_crossing(graph, homes[hosts]), count_crossing(graph, hosts)
+
+    return min(found, key=crossings)
 
 
 def place(graph: Topology, hosts: Sequence[str]) -> Integers:

@@ -12,16 +12,16 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs import graphfiles
 from dadmm.graphs.graphfiles import NetworkxGraph
+from dadmm.graphs.measures import Integers as Integers
 from dadmm.graphs.measures import components, connected_pairs, diameter
 
-Integers = NDArray[np.int64]
 MOST_NODES, MOST_EDGES = 1_000_000, 20_000_000  # limits of time and memory
 MOST_DRAWN = 5_000  # nodes of graphs that draw a number for every pair
 FEW_POINTS = 1_000  # of which all distances are computed, without importing scipy
@@ -54,9 +54,8 @@ class Topology:
         n, indptr, j = len(self), self.indptr, self.indices
         _nodes(n)
         places = np.zeros((n, 2)) if self.positions is None else self.positions
-        if len(self.names) not in (0, n) or not (
-            places.shape == (n, 2) and np.isfinite(places).all()
-        ):
+        placed = places.shape == (n, 2) and np.isfinite(places).all()
+        if not placed or len(self.names) not in (0, n):
             raise TopologyError(
                 f"each of the {n} nodes needs one name, and a position of two finite "
                 "numbers, if any are given"
@@ -255,9 +254,8 @@ class Topology:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Topology):
             return NotImplemented
-        return np.array_equal(self.indptr, other.indptr) and np.array_equal(
-            self.indices, other.indices
-        )
+        same = np.array_equal(self.indptr, other.indptr)
+        return same and np.array_equal(self.indices, other.indices)
 
     def __hash__(self) -> int:
         return hash((len(self), self.indices.tobytes()))
@@ -337,6 +335,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
 
 
 def _maker(name: str) -> Callable[[int, int], Topology]:
+    """Return the function that makes this graph, given a number of nodes and a seed."""
     make = getattr(Topology, name.replace("-", "_"))
     return lambda n, seed: make(n, seed=seed) if name in RANDOM else make(n)
 

@@ -108,7 +108,7 @@ class Model:
         if self.kind == "subspace":
             width = max([1, *found.get("W", [])[1:2]])
             allowed = {"W": [d, width], "mu": [d], "a": []}
-        if allowed not in (found, found | {"intercept": lead}):
+        if allowed not in (found, found | {"intercept": lead}):  # it may be absent
             raise ConfigError(
                 f"parameters of {self.problem} must have the shapes {allowed} for {d} "
                 f"encoded columns, got {shown(found)}"
@@ -335,30 +335,31 @@ def _decoded(content: Any) -> Model:
     encoding = Encoding.from_json(given["encoding"])
     if given["feature_names"] != list(encoding.feature_names):
         raise ConfigError("feature_names differ from the encoding")
-    parameters, stated = (
-        {name: _array(name, part) for name, part in given[parts].items()}
-        for parts in ("parameters", "table_parameters")
-    )
+    parameters, stated = map(_arrays, (given["parameters"], given["table_parameters"]))
     given["version"] = given["dadmm"]
     origin = Origin(**{name: given[name] for name in Origin._fields})
     model = Model(given["problem"], encoding, parameters, origin, given["settings"])
-    found = model.table_parameters
+    found, none = model.table_parameters, np.empty(0)
     for name in found.keys() | stated.keys():
-        part, other = (parts.get(name, np.empty(0)) for parts in (found, stated))
+        part, other = found.get(name, none), stated.get(name, none)
         near = {"rtol": 1e-6, "atol": 1e-6 * np.abs(part).max(initial=0.0)}
         if part.shape != other.shape or not np.allclose(part, other, **near):
             raise ConfigError(f"table_parameters: {name} does not fit parameters")
     return model
 
 
-def _array(name: str, value: object) -> np.ndarray:
-    try:
-        found = np.array(value)
-    except ValueError:
-        raise ConfigError(f"{name} must be lists of equal lengths") from None
-    if found.size and (found.dtype.kind not in "if" or not np.isfinite(found).all()):
-        raise ConfigError(f"{name} must hold finite numbers, got {shown(value)}")
-    return found.astype(np.float64)
+def _arrays(parts: Mapping[str, object]) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, value in parts.items():
+        try:
+            found = np.array(value)
+        except ValueError:
+            raise ConfigError(f"{name} must be lists of equal lengths") from None
+        is_number = found.dtype.kind in "if"
+        if found.size and not (is_number and np.isfinite(found).all()):
+            raise ConfigError(f"{name} must hold finite numbers, got {shown(value)}")
+        arrays[name] = found.astype(np.float64)
+    return arrays
 
 
 def _spread(values: np.ndarray, rows: Rows) -> np.ndarray:

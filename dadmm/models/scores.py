@@ -13,16 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.core import linalg
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import (
-    merge_factors,
-    pack_factor,
-    principal_axes,
-    row_lengths,
-    triangular,
-    unpack_factor,
-)
 from dadmm.data.agreement import merge_moments
 from dadmm.data.encoding import Rows
 from dadmm.data.patterns import fill
@@ -111,7 +104,7 @@ def reconstruct(X: Any, parameters: Parameters) -> Reconstruction:
     W, mu, a = (parameters[name] for name in ("W", "mu", "a"))
     rows = _dense(X)
     lost, filled = np.isnan(rows), fill(rows, W, mu, float(a))
-    axes = principal_axes(W)[0]
+    axes = linalg.principal_axes(W)[0]
     scores = (filled - mu) @ axes
     again = mu + scores @ axes.T
     n_seen = (~lost).sum(axis=1)
@@ -279,14 +272,14 @@ def standard_errors(
     def finish(packed: Vector) -> Vector:
         if not np.isfinite(packed).all():
             return np.full(len(wanted), np.nan)
-        factor = unpack_factor(packed)
-        lengths = row_lengths(factor.T)
+        factor = linalg.unpack_factor(packed)
+        lengths = linalg.row_lengths(factor.T)
         lengths[lengths == 0.0] = 1.0
         _, values, axes = np.linalg.svd(factor / lengths)
         map_ = wanted / lengths
         kept = values > LEAST * values[0]
         dropped = np.abs(map_ @ axes[~kept].T)
-        is_open = (dropped > OPEN * row_lengths(map_)[:, None]).any(axis=1)
+        is_open = (dropped > OPEN * linalg.row_lengths(map_)[:, None]).any(axis=1)
         roots = map_ @ (axes[kept].T / values[kept])
         errors = np.sqrt(variance * np.vecdot(roots, roots))
         return np.where(is_open, np.nan, errors)
@@ -294,8 +287,8 @@ def standard_errors(
     packed = []
     for rows in own:
         factors = (_curvature(kind, parameters, part) for part in rows.blocks())
-        packed.append(reduce(merge_factors, map(pack_factor, factors)))
-    return np.asarray(total(packed, merge_factors, finish))
+        packed.append(reduce(linalg.merge_factors, map(linalg.pack_factor, factors)))
+    return np.asarray(total(packed, linalg.merge_factors, finish))
 
 
 def _curvature(kind: str, parameters: Parameters, rows: Rows) -> Matrix:
@@ -317,5 +310,5 @@ def _curvature(kind: str, parameters: Parameters, rows: Rows) -> Matrix:
     for k, unit in enumerate(np.eye(p.shape[1])):
         own = (root * np.sqrt(p[:, k]))[:, None] * (unit - p)
         block = own[:, :, None] * X[:, None, :]
-        factors.append(triangular(block.reshape(len(X), -1)))
+        factors.append(linalg.triangular(block.reshape(len(X), -1)))
     return np.vstack(factors)

@@ -61,6 +61,7 @@ def check_name(name: str) -> None:
 
 
 def find(name: str) -> type:
+    """Return the class of a problem; a class of yours is imported."""
     check_name(name)
     if name in PROBLEMS:
         return PROBLEMS[name]

@@ -246,9 +246,8 @@ def _eliminate(program: Program) -> Program:
     others = np.setdiff1d(np.arange(len(b)), rows)
     factors = 1.0 / A.data[A.indptr[gone]]
     by_row = A.tocsr()
-    S = _embedding(left, len(q)) - _embedding(gone, len(q)) @ (
-        by_row[rows][:, left] * factors[:, None]
-    )
+    replaced = by_row[rows][:, left] * factors[:, None]
+    S = _embedding(left, len(q)) - _embedding(gone, len(q)) @ replaced
     shift = np.zeros(len(q))
     shift[gone] = factors * b[rows]
     smaller, rest = (S.T @ P @ S).tocsc(), by_row[others][:, left].tocsc()

@@ -52,12 +52,13 @@ class GeneralisedLinear(LinearProblem):
 
     arrays: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
     mapped = ("_rows", "_held", "_free")
-    # what a subclass has: the sum of losses (m, s), of fits (m, s, n); their first and
-    # second derivatives (m, 1, n), of fits; roots (n,) of their least curvatures within
-    # a radius; the margins of all rows, where penalised entries of theta count as zero
+    # what a subclass has: sums of losses (m, s), given fits (m, s, n)
     _losses: ClassVar[Callable[[Any, Matrix], Matrix]]
+    # first and second derivatives of the losses (m, 1, n), given fits
     _derivatives: ClassVar[Callable[[Any, Matrix], tuple[Matrix, Matrix]]]
+    # roots (n,) of the least curvatures of the losses within a radius of theta
     _bend_roots: ClassVar[Callable[[Any, Vector, float], Vector]]
+    # margins of all rows, where penalised entries of theta count as zero
     _margins: ClassVar[Callable[[Any, Vector], Vector]]
 
     def _adopt(self, given: Design) -> None:
@@ -464,7 +465,8 @@ class MultinomialLogistic(GeneralisedLinear):
 
     def _hessian(self, model: LocalModel) -> Matrix:
         chance = self._chances(model.fits)[1][:, 0]  # (m, K, n)
-        basis, (m, K, n), q = self._basis, chance.shape, self._basis.shape[2]
+        m, K, n = chance.shape
+        basis, q = self._basis, self._basis.shape[2]
         curvature = model.curvature.reshape(m, K, n)
         inner = np.empty((m, K, q, K, q))
         for j in range(K):

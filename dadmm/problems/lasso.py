@@ -210,9 +210,8 @@ def _iterate_signs(
         inside = signs.nonzero()[0]
         theta = np.zeros(len(pull))
         try:
-            theta[inside] = np.linalg.solve(
-                gram[inside[:, None], inside], (pull - l1 * signs)[inside]
-            )
+            inner, force = gram[inside[:, None], inside], (pull - l1 * signs)[inside]
+            theta[inside] = np.linalg.solve(inner, force)
         except np.linalg.LinAlgError:
             return None
         downhill = pull - gram @ theta

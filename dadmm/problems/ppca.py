@@ -451,7 +451,7 @@ class LogLengthPPCA:
             value = np.where(lower, found, value)
             theta = np.where(lower[..., None], trial, theta)
             axes = Axes(*(
-                np.where(lower[(..., *[None] * more)], new, old)
+                np.where(with_axes(lower, more), new, old)
                 for more, new, old in zip((2, 2, 1, 1), its_axes, axes, strict=True)
             ))  # fmt: skip
         return theta

@@ -251,8 +251,8 @@ class RunConfig(Settings):
         run = None if resume is None else Path(resume)
         file = None if config is None else find_settings(config)
         if run is not None:
-            barred = "--config" if file else "--overwrite" * given.get("overwrite", 0)
-            if barred:
+            if file is not None or given.get("overwrite"):
+                barred = "--overwrite" if file is None else "--config"
                 raise ConfigError(
                     f"{barred} cannot be used with --resume, which keeps the settings "
                     f"and files of its run; leave out {barred}"

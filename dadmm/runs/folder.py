@@ -207,9 +207,8 @@ class RunFolder:
         with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
             for entry in entries:
                 path, kind = place + entry.name, files.kind(entry.path)
-                if path in (PARTS, CHECKPOINTS) or (
-                    in_states and ITERATION.fullmatch(entry.name)
-                ):
+                is_state = in_states and ITERATION.fullmatch(entry.name)
+                if is_state or path in (PARTS, CHECKPOINTS):
                     yield Entry(path, place if in_states else f"{path}/", kind, True)
                     if kind == "folder":
                         yield from self._entries(n_nodes, f"{path}/")
@@ -425,9 +424,8 @@ class RunFolder:
                 if nodes is not None:
                     parts = [self.path / part(i) for i in sorted(ranks)]
                 with files.replacing(whole) as draft:
-                    lines = thinned(
-                        merged(parts, whole), header, rows.step, {rows.last}
-                    )
+                    every = merged(parts, whole)
+                    lines = thinned(every, header, rows.step, {rows.last})
                     sums[whole.name] = row_files.write_rows(draft, header, lines, nodes)
                 done |= {f"{PARTS}/{path.name}" for path in parts}
                 done |= set(map(part, lost if home == self.path else ()))

@@ -27,7 +27,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EDGES, KEYS, history_header, iteration, merged
-from dadmm.runs.summary import ANGLES, SCORES
+from dadmm.runs.summary import ANGLES, SCORES, Summary
 
 # allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
@@ -156,7 +156,8 @@ class StoredRun:
         found, count = read_config(self.folder), self.entry("n_nodes")
         if found.nodes != count and not self.summary.get("lost_nodes"):
             why = f"is of a run of {found.nodes} nodes, but summary.json in the same "
-            raise self._error("config.toml", f"{why}folder is of {count}")
+            why += f"folder is of {count}"
+            raise self._error("config.toml", why)
         return found
 
     @cached_property
@@ -167,11 +168,12 @@ class StoredRun:
         """Return an array of finite numbers; None stands for any length above 0."""
         found = self.arrays.get(name, np.empty(0, dtype=object))
         fits = found.dtype.kind in "biuf" and len(shape) == found.ndim
-        for n, wanted in zip(found.shape, shape, strict=False):
-            fits = fits and (n > 0 if wanted is None else n == wanted)
+        for n, length in zip(found.shape, shape, strict=False):
+            fits = fits and (n > 0 if length is None else n == length)
         if not fits or not np.isfinite(found).all():
-            why = f"is damaged: {name!r} must hold finite numbers of shape "
-            raise self._error("result.npz", why + str(shape).replace("None", "n"))
+            wanted = str(shape).replace("None", "n")
+            why = f"is damaged: {name!r} must hold finite numbers of shape {wanted}"
+            raise self._error("result.npz", why)
         return found
 
     @cached_property
@@ -228,7 +230,7 @@ class StoredRun:
             header = list(EDGES if kind == "edges" else history_header(()))
             drawn = self.config.data is None and not self.config.traits.tracks
             both = table.shape[1] > len(header) + 1 or drawn
-            angles = [*ANGLES][not both :]
+            angles = [*ANGLES] if both else [*ANGLES][1:]
             header += angles[: max(table.shape[1] - len(header), 0)]
         return header, table
 
@@ -241,10 +243,12 @@ class StoredRun:
         width = len(keys)
         if tuple(header[:width]) != keys or len(header) == width:
             why = f"is damaged: its columns must be {', '.join(keys)} and others, got "
-            raise self._error(file, f"{why}{', '.join(header):.100}")
+            why += f"{', '.join(header):.100}"
+            raise self._error(file, why)
         if not len(table):
-            why = "has no rows; run it again with --record, which more than 1,000 nodes"
-            raise self._error(file, f"{why} need")
+            why = "has no rows; run it again with --record, which more than 1,000 "
+            why += "nodes need"
+            raise self._error(file, why)
         fits = not len(table) % n_rows and table.shape[1] == len(header)
         if fits:
             cube = table.reshape(-1, n_rows, len(header))
@@ -299,11 +303,12 @@ class StoredRun:
             file, rows = "edges.csv", self.edge_history
         if name not in rows:
             why = f"has no column {name!r}; it has {', '.join(rows):.300}; if another "
-            raise self._error(file, f"{why}version made it, run it again")
-        wrong = ~ALLOWED[allowed](rows[name])
-        if wrong.any():
-            why = f"is damaged: {name} must be {allowed}, got "
-            raise self._error(file, f"{why}{rows[name][wrong][0]:g}")
+            why += "version made it, run it again"
+            raise self._error(file, why)
+        wrong = rows[name][~ALLOWED[allowed](rows[name])]
+        if len(wrong):
+            why = f"is damaged: {name} must be {allowed}, got {wrong[0]:g}"
+            raise self._error(file, why)
         return rows[name]
 
     def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
@@ -330,7 +335,7 @@ class StoredRun:
     @property
     def over_mpi(self) -> bool:
         """Whether each node was a process."""
-        return "one process" not in self.summary.get("mpi_library", "")
+        return Summary(self.summary).over_mpi
 
     @cached_property
     def pairs(self) -> np.ndarray:
@@ -354,7 +359,8 @@ class StoredRun:
         config, one_end = self.config, self.config.scheme_class.is_symmetric
         sent: Matrix = self.edge_column("bytes") / self.spans[:, None]
         with_eta = config.coupling == "symmetric" and not one_end
-        header = 16 if with_eta else 8 if config.payload == "float64" else 2
+        header = 8 if config.payload == "float64" else 2
+        header = 16 if with_eta else header
         found: np.ndarray = (sent > header) & ~((header == 2) & (sent == 10))
         return found
 

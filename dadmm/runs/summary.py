@@ -120,6 +120,11 @@ class Summary(dict[str, Any]):
             },
         )
 
+    @property
+    def over_mpi(self) -> bool:
+        """Whether each node was a process."""
+        return "one process" not in self.get("mpi_library", "")
+
     def text(self, config: RunConfig, folder: Path) -> str:
         """Return what the run prints: the outcome, entries in two columns, commands."""
         entries = [
@@ -190,8 +195,7 @@ class Summary(dict[str, Any]):
         if config.checkpoint and not over:
             given = {"problem": config.problem, "scheme": config.scheme}
             own = "".join(f" --{k} {name}" for k, name in given.items() if ":" in name)
-            over_mpi = "one process" not in self["mpi_library"]
-            many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
+            many = f"mpiexec -n {self['n_nodes']} " if self.over_mpi else ""
             usual = f"{many}{program('run')}{own} --resume"
             command = os.environ.get("DADMM_RESUME_COMMAND") or usual
             more = " --max-iter N" if reason == "max_iter" else ""
@@ -326,7 +330,12 @@ class Summary(dict[str, Any]):
             relation = "below" if error.endswith("%") else "at most"
             how = "certified" if is_certified else "by its bound"
             yield "error", f"of the computation: {relation} {error} {of}, {how}"
-        alpha, why = self.get("alpha"), ""  # why there are no standard errors
+        yield from self._alpha(config)
+        yield from (("", line) for line in self.comparison())
+
+    def _alpha(self, config: RunConfig) -> Lines:
+        """Yield the penalty, and why coefficients have no standard errors."""
+        alpha, errors, why = self.get("alpha"), self.get("standard_errors"), ""
         if not config.traits.has_errors:
             why = f"{config.problem} has no standard errors"
         elif alpha and not errors:
@@ -339,7 +348,6 @@ class Summary(dict[str, Any]):
             yield "alpha", f"{alpha:g}{none}{f'; {why}' if why else ''}"
         elif config.traits.has_errors and why:
             yield "", why
-        yield from (("", line) for line in self.comparison())
 
     def _course(self, config: RunConfig) -> Lines:
         """Yield how the run came to its result: criteria, penalties, bytes, seconds."""

@@ -16,6 +16,7 @@ from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
+from dadmm.runs.config import flag
 from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
@@ -228,13 +229,10 @@ def command(run: StoredRun) -> str:
     left_out = (*LEFT_OUT, "nodes") if run.over_mpi else LEFT_OUT
     words = [f"mpiexec -n {run.config.nodes} " * run.over_mpi + program("run")]
     for name, value in run.config.chosen().items():
-        flag = name.replace("_", "-")
-        if name in left_out:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        else:  # a float has all of its digits
-            words += [f"--{flag}", quote(str(value))]
+        if name not in left_out and isinstance(value, bool):
+            words.append(flag(name if value else f"no_{name}"))
+        elif name not in left_out:  # a float has all of its digits
+            words += [flag(name), quote(str(value))]
     return " ".join(words)
 
 

@@ -170,11 +170,11 @@ def results(page: Page) -> str:
     linear = [run for run in ended if run.summary.get("coefficients")]
     solid = [run for run in ended if "structure" in run.arrays]
     flat = [run for run in ended if "W" in run.arrays and run not in solid]
-    scores = {page.name(run): Summary(run.summary).scores() for run in ended}
-    names, found = dict.fromkeys(name for own in scores.values() for name in own), ""
+    scores = [Summary(run.summary).scores() for run in ended]
+    names, found = list(dict.fromkeys(name for own in scores for name in own)), ""
     if names:
-        rows = [[run, *(own.get(name, NONE) for name in names)]
-                for run, own in scores.items()]  # fmt: skip
+        cells = [[own.get(name, NONE) for name in names] for own in scores]
+        rows = [[page.name(run), *own] for run, own in zip(ended, cells, strict=True)]
         found = table(["run", *names], rows, "On the rows of all nodes", "sortable")
     found += _coefficients(page, linear) if linear else ""
     found += _structure(page, solid[0]) if solid else ""
@@ -189,13 +189,10 @@ def _coefficients(page: Page, runs: Sequence[StoredRun]) -> str:
     size = {name: max(abs(own.get(name) or 0.0) for own in values) for name in names}
     largest = sorted(names, key=lambda name: -size[name])[:MOST_ROWS]
     shown = [name for name in names if name in {*largest, "intercept"}]
-    columns = _columns(runs[0])
-    if len(runs) > 1:
-        columns = {
-            page.name(run): {name: number(value, 6) for name, value in own.items()}
-            for run, own in zip(runs, values, strict=True)
-            if len(runs) <= MANY  # else there are drawings only
-        }
+    columns = _columns(runs[0]) if len(runs) == 1 else {}
+    if 1 < len(runs) <= MANY:  # of more runs there are drawings only
+        for run, own in zip(runs, values, strict=True):
+            columns[page.name(run)] = {k: number(value, 6) for k, value in own.items()}
     certain = all(run.summary.get("standard_errors") for run in runs)
     head = ["coefficient", *columns]
     head.append("value and 95 % interval" if certain else "value")
@@ -227,6 +224,7 @@ def _intervals(
 ) -> dict[str, Markup]:
     """Return a drawing for each coefficient, on one scale; the intercept has none."""
     rows: dict[str, list[tuple[float, float, float, str]]] = {}
+    every = [0.0]  # the ends of all intervals
     for name in names:
         for run in runs:
             value = run.summary["coefficients"].get(name)
@@ -236,7 +234,7 @@ def _intervals(
             if value is not None and name != "intercept":
                 row = (value - half, value, value + half, f"var(--{colour})")
                 rows.setdefault(name, []).append(row)
-    every = [0.0, *(x for own in rows.values() for row in own for x in row[:3])]
+                every += row[:3]
     low, unit = min(every), 228 / max(max(every) - min(every), 1e-300)
     found = {}
     for name, own in rows.items():

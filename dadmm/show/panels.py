@@ -56,12 +56,9 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
     """
     given = [asdict(run.config) for run in runs]
     telling = {*SHARED, *(name for run in runs for name in run.config.chosen())}
-    differ = [
-        name
-        for name in given[0]
-        if name in (DECIDE & telling) - set(without)
-        and len({repr(own[name]) for own in given}) > 1
-    ]
+    telling = (telling & DECIDE) - set(without)
+    values = {k: {repr(own[k]) for own in given} for k in given[0] if k in telling}
+    differ = [name for name, seen in values.items() if len(seen) > 1]
     if "problem" in differ:  # settings of a problem follow from it
         differ = [name for name in differ if name in SHARED]
     names = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -110,11 +111,12 @@ def plotly_look(look: Look) -> dict[str, str]:
 
 def stylesheet() -> str:
     """Return the colours as CSS variables; a media query chooses the dark page."""
-    light, dark = (
-        "".join(f"--{name}:{value};" for name, value in plain.items())
-        + "".join(f"--level{k}:{step};" for k, step in enumerate(LEVELS[theme]))
-        for theme, plain in (("light", LIGHT), ("dark", DARK))
-    )
+
+    def variables(colours: dict[str, str], levels: Sequence[str]) -> str:
+        steps = {f"level{k}": step for k, step in enumerate(levels)}
+        return "".join(f"--{k}:{value};" for k, value in (colours | steps).items())
+
+    light, dark = variables(LIGHT, LEVELS["light"]), variables(DARK, LEVELS["dark"])
     strokes = "".join(f".level{k}{{stroke:var(--level{k})}}" for k in range(N_LEVELS))
     media = "@media (prefers-color-scheme: dark)"
     return f":root{{{light}}}\n{media}{{:root{{{dark}}}}}\n{strokes}\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +94,8 @@ def draw(title: str, panels: Sequence[Panel], width: float = 3.5) -> Figure:
 @styled
 def draw_networks(title: str, rows: Sequence[Sequence[Panel]]) -> Figure:
     """Draw graphs, a row per run, with the scale of their edges below."""
-    graphs = [mark for row in rows for panel in row for mark in panel.marks
-              if isinstance(mark, Graph)]  # fmt: skip
+    marks = [mark for panel in chain(*rows) for mark in panel.marks]
+    graphs = [mark for mark in marks if isinstance(mark, Graph)]
     spans = [np.ptp(mark.places, axis=0) + 0.2 for mark in graphs]
     tall = min(max(float(y / x) for x, y in spans), 1.3)
     columns, wide = max(map(len, rows)), 2.6 if tall > 0.7 else 3.2

@@ -9,8 +9,7 @@ try:
     import sklearn  # noqa: F401
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
-        "dadmm.sklearn needs scikit-learn; pip install scikit-learn",
-        name="sklearn",
+        "dadmm.sklearn needs scikit-learn; pip install scikit-learn", name="sklearn"
     ) from None
 
 from dadmm.sklearn.estimators import (

@@ -147,8 +147,9 @@ class Checkpoints:
     @property
     def coordinates(self) -> Arrays | None:
         """The coordinates of the run that is resumed, if it has any."""
-        any_node = next(iter(self._loaded.values()), None)
-        return any_node and (State.from_arrays(any_node).coordinates or None)
+        for arrays in self._loaded.values():  # those of any node
+            return State.from_arrays(arrays).coordinates or None
+        return None
 
     def state(self, nodes: np.ndarray) -> State | None:
         """Return the state of these nodes that was read, once; None for a new run."""
@@ -161,9 +162,10 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """Remove incomplete checkpoints after the start, or this run completes them."""
-        for t in kept(self.root) if self.resume and self.saves else ():
-            if t > self.start:
-                drop(self.root, t, self._n_nodes)
+        if self.resume and self.saves:
+            for t in kept(self.root):
+                if t > self.start:
+                    drop(self.root, t, self._n_nodes)
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
@@ -394,26 +396,27 @@ def _without_failed(
     problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
 
     def plan(alive: Sequence[int]) -> Part:
-        part = next(
-            part for part in components(graph, hosts, alive) if rank in hosts[[*part]]
-        )
+        parts = components(graph, hosts, alive)
+        part = next(own for own in parts if rank in hosts[[*own]])
         topology, _ = restrict(graph, before.schedule, part)
         own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
         ranks = np.unique(hosts[[*part]], return_inverse=True)[1]
         return Part(part, topology, ranks, row_order(topology, own))
 
     exchange, alive, t = before.exchange.shrink(max(buffer), plan)
-    parts, (part, topology, *_) = components(graph, hosts, alive), plan(alive)
+    parts = components(graph, hosts, alive)
+    part, topology, *_ = plan(alive)
 
-    def named(nodes: Iterable[int]) -> tuple[int, ...]:
+    def named(nodes: Iterable[int]) -> tuple[int, ...]:  # by original numbers
         return tuple(before.names_of_all[[*nodes]].tolist())
 
     dead = sorted(set(range(graph.n_nodes)).difference(*parts))
     ends = before.by_edge(graph.edges[before.arcs])
     kept_nodes = np.isin(before.by_node(before.nodes), part)
     kept = np.asarray(np.isin(ends, part).all(axis=1))
-    split = tuple(map(named, parts)), named(part)
-    failure = NodeFailure(t, named(dead), *split, kept_nodes, kept)
+    failure = NodeFailure(
+        t, named(dead), tuple(map(named, parts)), named(part), kept_nodes, kept
+    )
     _, schedule = restrict(graph, before.schedule, part)
     run = Run(before.setup, exchange, topology, schedule, named(part))
 

@@ -122,31 +122,31 @@ def find_coordinates(
 
 def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
     """Return the coordinates of a whole factor (p, p); NaN if they overflow."""
-    invertible, quadratic = facts[0] == 0.0, facts[1]
+    drops, quadratic, exact, margins = facts
     lengths = _lengths(factor.T)[:, 0]
     if not (1.0 / MOST_LENGTH <= lengths.min() <= lengths.max() <= MOST_LENGTH):
-        none = np.full_like(factor, np.nan)
-        return Coordinates(none, none, none[0], *none[0, :1].repeat(2), *facts[1:])
+        none, unknown = np.full_like(factor, np.nan), np.array(np.nan)
+        return Coordinates(none, none, none[0], unknown, unknown, *facts[1:])
     _, values, axes = np.linalg.svd(factor / lengths)
     largest = values[0] or 1.0
     kept = values > LEAST * len(values) * largest
     is_open = row_lengths(axes[~kept].T) > OPEN
-    if invertible or not kept.any():
+    if not drops or not kept.any():  # T must be invertible
         values = np.maximum(values, LEAST_INVERTIBLE * largest)
     else:
         values, axes = values[kept], axes[kept]
     values = values / math.sqrt(n_nodes)
     n_open = float((~kept).sum())
-    if invertible and not quadratic:  # there may be curvature elsewhere
+    if not drops and not quadratic:  # there may be curvature elsewhere
         n_open, is_open = math.nan, np.zeros(len(is_open), dtype=bool)
     return Coordinates(
-        (axes.T / lengths[:, None]) / values,
-        values[:, None] * axes * lengths,
-        is_open.astype(np.float64),
-        np.array(values[0] / values[-1]),
-        np.array(n_open),
-        *facts[1:],
-    )
+        map=(axes.T / lengths[:, None]) / values,
+        inverse=values[:, None] * axes * lengths,
+        is_open=is_open.astype(np.float64),
+        condition=np.array(values[0] / values[-1]),
+        n_open=np.array(n_open),
+        quadratic=quadratic, exact=exact, margins=margins,
+    )  # fmt: skip
 
 
 def _lengths(rows: Matrix) -> Matrix:
@@ -212,10 +212,8 @@ class MetricKind(SolveKind):
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
-        best, without = self._best, self._without
-        self.save(
-            run, changes=self.changes, last=self._last, best=best, without=without
-        )
+        known = {"changes": self.changes, "best": self._best, "without": self._without}
+        self.save(run, last=self._last, **known)
 
     def holds_at_start(self, run: Run) -> bool:
         if self.tolerance == 0.0:  # max_iter iterations are asked for
@@ -242,7 +240,7 @@ class MetricKind(SolveKind):
         return "converged" if self._certify(run, centre) or self._gives_up(run) else ""
 
     def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
-        """Change the coordinates if the Hessian is far from one; return whether so."""
+        """Change the coordinates if the Hessian is far from one; return whether."""
         if self.record.quadratic or self.changes >= MOST_CHANGES:
             return False
         own: Sequence[Any] = run.local.problems
@@ -328,10 +326,10 @@ class MetricKind(SolveKind):
             return bool(largest != 0.0 and least > limit * -largest)
 
         sure = separates(point, SURE)
-        if not sure and (
-            self.changes < CHANGES_BEFORE or not separates(point - self._last, LIKELY)
-        ):
-            return False
+        if not sure:
+            settled = self.changes >= CHANGES_BEFORE
+            if not settled or not separates(point - self._last, LIKELY):
+                return False
         what = getattr(own[0], "separated", "the classes")
         self.no_minimum = f"{what} can {'' if sure else 'most likely '}be separated"
         return True

@@ -116,6 +116,7 @@ def can_merge_axes(kind: type, method: str = "standardised") -> bool:
 
 
 def common_layout(problems: Mapping[int, Problem]) -> Layout:
+    """Return the layout that all problems have; raise if layouts differ."""
     (first, like), *others = problems.items()
     for i, problem in others:
         if problem.layout != like.layout:

@@ -80,10 +80,10 @@ class RowBuffer:
             assert not self._used
             capacity = max(1, min(4096, 2**18 // max(math.prod(shape), 1)))
             self._block = np.empty((capacity, *shape))
-        elif self._used == len(self._block) or (
-            self._used and monotonic() - self._flushed > self._seconds
-        ):
-            self.flush()
+        elif self._used:
+            is_old = monotonic() - self._flushed > self._seconds
+            if is_old or self._used == len(self._block):
+                self.flush()
         self._used += 1
         rows: Matrix = self._block[self._used - 1]
         return rows

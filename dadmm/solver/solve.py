@@ -29,12 +29,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.penalty import Scheme
-from dadmm.solver.checkpoint import (
-    Checkpoints,
-    LocalRun,
-    restoring,
-    run_with_recovery,
-)
+from dadmm.solver.checkpoint import Checkpoints, LocalRun, restoring, run_with_recovery
 from dadmm.solver.ending import find_ending
 from dadmm.solver.kind import RawKind, SolveKind
 from dadmm.solver.merged import MergedKind

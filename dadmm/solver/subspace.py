@@ -96,7 +96,8 @@ def bound_subspace(
 
     W (n, D, M) is of this process, and ``centre`` (D, M) the mean over all nodes.
     """
-    first, (D, M), k = problems[0], centre.shape, n_axes(problems[0])
+    first, k = problems[0], n_axes(problems[0])
+    D, M = centre.shape
     if not np.isfinite(centre).all():
         return _none("W is not finite")
     given = []
@@ -141,7 +142,12 @@ def bound_subspace(
         return np.array([np.linalg.norm(slopes, 2), longest, whole[-1]])
 
     slope, longest, apart = total(own_sums, merge, finish).tolist()
-    longest, least = longest + ROUNDING, float(lengths[-1]) - ROUNDING
+    return _bound(slope, longest, float(lengths[-1]), apart)
+
+
+def _bound(slope: float, longest: float, least: float, apart: float) -> SubspaceBound:
+    """Return the bound, given |C|, b, s, and the largest angle of a node."""
+    longest, least = longest + ROUNDING, least - ROUNDING
     if not apart <= MOST_DEGREES:
         return _none("the nodes' subspaces are not known to agree within 10 degrees")
     if not longest < least:

@@ -25,6 +25,7 @@ from dadmm.core.documents import Table, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import as_float
+from dadmm.graphs.topology import Integers
 
 PRESETS = Path(__file__).with_name("networks")
 MOST_PLACES = 100_000  # hosts, sites and sockets
@@ -42,7 +43,6 @@ RATES = {
 }
 UNITS = {"latency": SECONDS, "bandwidth": RATES, "egress": RATES}  # by field
 
-Integers = NDArray[np.int64]
 Places = str | int | tuple[int, ...]
 T = TypeVar("T")
 

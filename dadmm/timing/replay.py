@@ -205,7 +205,8 @@ class Replay:
         self._events = [(self.work[0, i], POST, i, 0) for i in range(n)]
         while self._events:
             now, kind, which, t = heapq.heappop(self._events)
-            (self._post if kind == POST else self._confirm)(now, which, t)
+            happen = self._post if kind == POST else self._confirm
+            happen(now, which, t)
 
     @property
     def seconds(self) -> float:
@@ -287,10 +288,11 @@ class Replay:
         self._due[t, i] -= 1
         if self._checked[t].any():
             both = np.flatnonzero(self._latest[to] == t) + row.start  # ends have posted
-            for k in (k for e in both.tolist() for k in (e, self._reverse[e])):
-                if self._checked[t, k]:
-                    when = max(self._arrival[k], now)
-                    heapq.heappush(self._events, (when, CONFIRM, k, t))
+            for e in both.tolist():
+                for k in (e, self._reverse[e]):
+                    if self._checked[t, k]:
+                        when = max(self._arrival[k], now)
+                        heapq.heappush(self._events, (when, CONFIRM, k, t))
         for j in (i, *to[sent].tolist()):
             self._end(t, j)
 

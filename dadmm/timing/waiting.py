@@ -62,7 +62,7 @@ class Waiting(NamedTuple):
         return float(self.busy.max() / max(self.busy.mean(), 1e-300))
 
 
-def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Waiting:
+def waiting(trace: Trace, way: float | None = None) -> Waiting:
     """Estimate how long nodes waited, with offsets constant in windows of iterations.
 
     ``way`` is the seconds from post to arrival of the fastest message, by default half
@@ -76,11 +76,11 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
         )
     clocks = Clocks.of(trace)
     totals, by_edge = np.zeros((3, trace.n_nodes)), np.zeros(len(trace.edges))
-    for first in range(0, len(trace.solve), window):
-        part = slice(first, first + window)
+    for first in range(0, len(trace.solve), WINDOW):
+        part = slice(first, first + WINDOW)
         some = Clocks(trace, clocks.posts[part], clocks.ends[part], clocks.heard[part])
-        o, upper = some.offsets(way), some.bounds()[0]
-        wait, last = some.waits(o[trace.edges[:, 1]] - o[trace.edges[:, 0]])
+        offsets, upper = some.offsets(way), some.bounds()[0]
+        wait, last = some.waits(np.diff(offsets[trace.edges])[:, 0])
         if len(by_edge):
             by_edge += np.bincount(last.ravel(), wait.ravel(), len(by_edge))
         low, high = some.waits(-upper[trace.topology.reverse])[0], some.waits(upper)[0]
