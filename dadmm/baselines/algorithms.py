@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
@@ -33,8 +33,11 @@ from dadmm.solver.kind import SolveKind
 from dadmm.solver.plan import Kind, abilities, common_abilities, make_plan
 from dadmm.solver.solve import (
     Problems,
+    Ranks,
     Stopping,
     as_option,
+    check_shared,
+    facts_of,
     hosted_problems,
     make_exchange,
     make_kind,
@@ -339,8 +342,10 @@ def solve(
 
     Parameters
     ----------
-    problems, topology, sending, schedule, callbacks, comm
+    problems, topology, sending, schedule, comm
         As in `dadmm.solve`.
+    callbacks
+        As in `dadmm.solve`, but all ranks must return "stop" after the same iteration.
     algorithm : str or Algorithm
         A name in `ALGORITHMS`, or an object as ``ALGORITHMS["extra"](step=0.7)``.
     coordinates : {"raw", "metric"}, in which steps are taken
@@ -357,18 +362,34 @@ def solve(
     >>> bool(abs(run.theta - near.solution).max() < 1e-6)
     True
     """
-    if isinstance(algorithm, str):
-        schema.choice(ALGORITHMS).check("algorithm", algorithm)
-        algorithm = ALGORITHMS[algorithm]()
-    sending = as_option(Sending, sending)
-    world = World(comm)
+    world = World(as_option(Ranks, comm).comm)
+
+    def check() -> dict[int, Problem]:
+        nonlocal algorithm, sending, topology
+        topology = check_shared(topology, schedule, callbacks, coordinates)
+        Stopping(max_iter=max_iter)
+        sending = as_option(Sending, sending)
+        if isinstance(algorithm, str):
+            schema.choice(ALGORITHMS).check("algorithm", algorithm)
+            algorithm = ALGORITHMS[algorithm]()
+        schema.of_type("an Algorithm", Algorithm).check("algorithm", algorithm)
+        return hosted_problems(problems, topology, world)
+
+    def common() -> dict[str, str]:
+        given = {"algorithm": type(algorithm).__name__} | vars(algorithm)
+        given |= {"sending": sending, "coordinates": coordinates, "max_iter": max_iter}
+        return facts_of(given, problems, hosted, topology, schedule)
+
     checks = Checks(world)
-    hosted = checks.run(lambda: hosted_problems(problems, topology, world))
+    hosted = checks.run(check)
+    if world.comm is not None:
+        checks.compare(common)
     everyone = checks.gather(
         able=checks.run(lambda: abilities(hosted.values())),
         has_l1=checks.run(lambda: any(map(_has_l1, hosted.values()))),
     )
-    if comm is not None and isinstance(problems, Mapping):
+    algorithm, sending = cast(Algorithm, algorithm), cast(Sending, sending)
+    if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
@@ -380,7 +401,7 @@ def solve(
     checks.gather()
     with one_blas_thread(), np.errstate(all="ignore"):
         rule = Stopping(tolerance=0.0).criteria
-        kind = make_kind(plan, hosted, topology.n_nodes, rule)
+        kind = make_kind(plan, hosted, rule)
         kind.prepare(topology, world, None)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)

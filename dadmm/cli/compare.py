@@ -365,6 +365,11 @@ class Comparison(job.Job):
         file, done = Path(self.given.out) / CELLS, Table()
         with writing(file.parent):
             text = file.read_text("utf-8") if file.exists() else ""
+            if not file.exists() and any(file.parent.glob("*")):
+                raise ConfigError(
+                    f"{file.parent} is not empty, and has no comparison; choose "
+                    "another --out"
+                )
         for line in text.splitlines():
             with suppress(ValueError):  # the job was ended while it wrote this
                 key, done[key] = json.loads(line)

@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from dadmm.comm import identity
 from dadmm.comm.sending import Sending
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.errors import ProblemError, TopologyError
@@ -115,13 +116,19 @@ class Consensus(BaseEstimator):
                 "loop over parameters in place of it, the same on all ranks"
             )
         arrays = on_all_ranks(world, check)
-        settings = self.get_params(False)
-        settings["comm"] = None  # which may differ between ranks
-        settings["the format of X"] = "sparse" if issparse(arrays[0]) else "dense"
-        settings["the number of features"] = self.n_features_in_
-        settings["the names of features"] = list(getattr(self, "feature_names_in_", ()))
+        n = arrays[0].shape[0]
+        graph = on_all_ranks(world, self._graph, world, n // least)
+        names = list(getattr(self, "feature_names_in_", ()))
+        facts = identity.settings(self.get_params(False)) | {
+            "estimator": type(self).__name__,
+            "the format of X": "sparse" if issparse(arrays[0]) else "dense",
+            "the number of features": str(self.n_features_in_),
+            "the names of features": repr(names),
+            "graph": identity.of_graph(graph),
+        }
+        del facts["comm"], facts["topology"]  # ranks have their own objects
         checks = Checks(world)
-        checks.compare(lambda: {name: repr(value) for name, value in settings.items()})
+        checks.compare(lambda: facts)
         told = checks.gather(scaled=_is_standardised(arrays[0]))
         if world.size > 1 and all(them["scaled"] for them in told):
             raise ProblemError(
@@ -129,8 +136,6 @@ class Consensus(BaseEstimator):
                 "has another unit on each rank; leave the scaler out, or scale by "
                 "numbers that all ranks share"
             )
-        n = arrays[0].shape[0]
-        graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
             world.hosts = assign(graph, [""] * world.size, "blocks")
         hosted = range(len(world.hosted(len(graph))))

@@ -22,6 +22,7 @@ INITS = ("merged", "shared", "independent")
 MOST_COLUMNS = 300  # with more parameters, the metric costs more than it saves
 
 Starts = dict[int, Vector]  # by node
+Given = tuple[Starts, Starts | None]  # parameters, and duals if they are known
 
 
 class Kind(Enum):
@@ -166,15 +167,11 @@ def make_plan(
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')
 
 
-def find_starts(
-    hosted: Mapping[int, Problem],
-    n_nodes: int,
-    plan: Plan,
-    seed: int,
-    warm: Result | None,
-) -> tuple[Starts, Starts | None]:
-    """Return parameters and duals of the hosted nodes, if they are known."""
-    layout, found = next(iter(hosted.values())).layout, {}
+def given_starts(
+    hosted: Mapping[int, Problem], n_nodes: int, init: object, warm: Result | None
+) -> Given | None:
+    """Return parameters and duals of the hosted nodes, if the user gives them."""
+    layout = next(iter(hosted.values())).layout
     if warm is not None:
         fits = warm.layout == layout and warm.topology.n_nodes == n_nodes
         if not fits or not hosted.keys() <= warm.duals.keys():
@@ -185,20 +182,26 @@ def find_starts(
                 "the same nodes and ranks, or init"
             )
         return {i: warm.of(i) for i in hosted}, {i: warm.duals[i] for i in hosted}
+    if init is None or isinstance(init, str):
+        return None
+    shape = n_nodes, layout.size
+    try:
+        given = np.array(init, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        given = np.empty(0)
+    if given.shape != shape or not np.isfinite(given).all():
+        raise ProblemError(
+            f"init must be one of {', '.join(INITS)}, or finite numbers of shape "
+            f"{shape}, got {shown(init)}"
+        )
+    return {i: given[i] for i in hosted}, None
+
+
+def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int) -> Starts:
+    """Return first parameters of the hosted nodes; none if they start merged."""
+    layout, found = next(iter(hosted.values())).layout, Starts()
     if plan.kind is Kind.MERGED:
-        return {}, None
-    if not isinstance(plan.init, str):
-        shape = n_nodes, layout.size
-        try:
-            given = np.array(plan.init, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            given = np.empty(0)
-        if given.shape != shape or not np.isfinite(given).all():
-            raise ProblemError(
-                f"init must be one of {', '.join(INITS)}, or finite numbers of shape "
-                f"{shape}, got {shown(plan.init)}"
-            )
-        return {i: given[i] for i in hosted}, None
+        return found
     SEED.check("seed", seed)
     rng = np.random.default_rng([seed, 0])
     first = rng.bit_generator.state
@@ -209,4 +212,4 @@ def find_starts(
         else:
             rng = np.random.default_rng([seed, 1, i])
         found[i] = as_numbers(problem.init(rng), (layout.size,), "init")
-    return found, None
+    return found

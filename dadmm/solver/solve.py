@@ -37,12 +37,14 @@ from dadmm.solver.metric import MetricKind
 from dadmm.solver.plan import (
     COORDINATES,
     INITS,
+    Given,
     Kind,
     Plan,
     abilities,
     common_abilities,
     common_layout,
-    find_starts,
+    draw_starts,
+    given_starts,
     make_plan,
 )
 from dadmm.solver.result import Result, collect
@@ -320,13 +322,10 @@ def solve(
 
     def check() -> dict[int, Problem]:
         nonlocal topology
-        topology = Topology.from_graph(topology)
-        SCHEDULE.check("schedule", schedule, TopologyError)
+        topology = check_shared(topology, schedule, callbacks, coordinates)
         CHECKPOINTS.check("checkpoints", checkpoints)
-        CALLBACKS.check("callbacks", callbacks)
         RESULT.check("warm_start", warm_start)
         choice(GATHERS).check("gather", gather)
-        choice(COORDINATES).check("coordinates", coordinates)
         FLAG.check("bound_angle", bound_angle)
         if isinstance(init, str):
             choice(INITS).check("init", init)
@@ -338,16 +337,11 @@ def solve(
         check_drop(given["sending"], penalty.name_of(given["scheme"]))
         return hosted_problems(problems, topology, world)
 
-    def common() -> dict[str, str]:
-        facts = identity.versions() | identity.settings(_facts(given, {"max_seconds"}))
-        facts["graph"] = identity.of_graph(topology, schedule)
-        facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
-        return facts | {"layout": repr(next(iter(hosted.values())).layout)}
-
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
+    begin = checks.run(lambda: given_starts(hosted, len(topology), init, warm_start))
     if world.comm is not None:
-        checks.compare(common)
+        checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
     everyone = checks.gather(able=checks.run(lambda: abilities(hosted.values())))
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
@@ -360,8 +354,33 @@ def solve(
         checkpoints.open(world, tuple(hosted), topology.n_nodes, most, facts)
     return run_plan(
         plan, world, hosted, topology, given, schedule, callbacks, checkpoints,
-        warm_start, began,
+        begin, began,
     )  # fmt: skip
+
+
+def check_shared(
+    topology: Topology, schedule: object, callbacks: object, coordinates: object
+) -> Topology:
+    """Check what `dadmm.baselines.solve` takes, too; return the graph."""
+    topology = Topology.from_graph(topology)
+    SCHEDULE.check("schedule", schedule, TopologyError)
+    CALLBACKS.check("callbacks", callbacks)
+    choice(COORDINATES).check("coordinates", coordinates)
+    return topology
+
+
+def facts_of(
+    given: Table,
+    problems: Problems,
+    hosted: Mapping[int, Problem],
+    topology: Topology,
+    schedule: Schedule | None,
+) -> dict[str, str]:
+    """Return the facts that must be the same on all ranks."""
+    facts = identity.versions() | identity.settings(_facts(given, {"max_seconds"}))
+    facts["graph"] = identity.of_graph(topology, schedule)
+    facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
+    return facts | {"layout": repr(next(iter(hosted.values())).layout)}
 
 
 def run_plan(
@@ -373,7 +392,7 @@ def run_plan(
     schedule: Schedule | None,
     callbacks: Sequence[Callback],
     checkpoints: Checkpoints | None,
-    warm: Result | None = None,
+    starts: Given | None = None,
     began: float | None = None,
 ) -> Result:
     """Run the problems of this process; what is given has been checked, see `solve`."""
@@ -388,7 +407,7 @@ def run_plan(
         begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
-        kind = make_kind(plan, hosted, n_nodes, stop.criteria, given["seed"], warm)
+        kind = make_kind(plan, hosted, stop.criteria, given["seed"], starts)
         with restoring(checkpoints):
             kind.prepare(topology, world, saved)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
@@ -413,8 +432,7 @@ def run_plan(
         local = run_with_recovery(LocalRun(run), stop.max_iter, called, checkpoints)
         # conclude
         stated = kind.conclude(local.run, local.reason)
-        drawn = warm is None and isinstance(plan.init, str)
-        ending = find_ending(local, str(plan.init) if drawn else "given")
+        ending = find_ending(local, "given" if starts else str(plan.init))
         result = collect(
             local, recorder, checkpoints.seconds_before, given["gather"],
             ending=ending, coordinates=plan.name, **stated._asdict(),
@@ -432,13 +450,12 @@ def run_plan(
 def make_kind(
     plan: Plan,
     hosted: Mapping[int, Problem],
-    n_nodes: int,
     rule: Rule,
     seed: int = 0,
-    warm: Result | None = None,
+    starts: Given | None = None,
 ) -> SolveKind:
-    starts, duals = find_starts(hosted, n_nodes, plan, seed, warm)
-    kind = KINDS[plan.kind](hosted, rule, starts, duals)
+    points, duals = starts or (draw_starts(hosted, plan, seed), None)
+    kind = KINDS[plan.kind](hosted, rule, points, duals)
     kind.plan = plan
     return kind
 

@@ -126,6 +126,14 @@ def test_a_goal_that_is_too_near_is_refused_and_leaves_nothing(capsys):
     assert not Path("compare").exists()
 
 
+def test_a_folder_of_other_files_is_left_alone(capsys):
+    Path("mine").mkdir()
+    Path("mine/runs.csv").write_text("mine")
+    words = (*SMALL, "--nodes", 4, "--method", "one_sum", "--out", "mine")
+    assert "mine" in refused(capsys, *words, main=main)
+    assert {path.name for path in Path("mine").iterdir()} == {"runs.csv"}
+
+
 @pytest.mark.parametrize(
     ("errors", "known"),
     [

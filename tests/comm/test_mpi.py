@@ -41,7 +41,7 @@ def test_a_library_user_may_pass_a_communicator():
     ended = mpiexec(4, *program("library.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 9
+    assert len(ended.out.splitlines()) == 11
 
 
 def misfortune(event, cwd):

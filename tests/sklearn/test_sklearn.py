@@ -312,4 +312,4 @@ def test_every_rank_ends_with_the_estimator_of_one_process():
     ended = mpiexec(4, *program("estimators.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 6
+    assert len(ended.out.splitlines()) == 7

@@ -2,6 +2,7 @@
 
 import warnings
 
+import networkx as nx
 import numpy as np
 import pyarrow
 import pytest
@@ -80,6 +81,7 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
         (Ridge(), tables[0], y, "names of features"),
         (Ridge(), tables[1], y, "names"),
         (Ridge(2.0 if odd else 1.0), x, y, "alpha"),
+        (Ridge() if odd else Lasso(), x, y, "estimator"),
         (Ridge(), csr_array(x) if odd else x, y, "format"),
         (Ridge(), StandardScaler().fit_transform(x), y, "standardised"),
         (Ridge(), gap, y, "rank 2"),
@@ -98,6 +100,17 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
             clone(estimator).set_params(**over_mpi).fit(rows, targets)
         assert len(set(COMM.allgather(str(raised.value)))) == 1
     Ridge(comm=COMM).fit(StandardScaler().fit_transform(x) if odd else x, y)
+
+
+def check_ranks_may_have_objects_of_their_own() -> None:
+    """Such as functions, and the same graph in another form; not another graph."""
+    ring, found = nx.cycle_graph(COMM.size), []
+    given = {"callbacks": [lambda t, run: found.append(t)], "seed": 1}
+    model = Lasso(topology=ring, options=given, comm=COMM).fit(own(X), own(Y))
+    assert found[-1] == model.n_iter_
+    path = nx.path_graph([1, 0, 2, 3] if COMM.rank == 2 else 4)
+    with pytest.raises(ValueError, match="rank 2 has graph"):
+        model.set_params(topology=path).fit(own(X), own(Y))
 
 
 def check_a_warm_start_needs_few_iterations() -> None:

@@ -31,10 +31,10 @@ def same_everywhere(value: object) -> bool:
     return len(set(COMM.allgather(value))) == 1
 
 
-def refused(kind, culprit, *call, begins="", **settings) -> None:
+def refused(kind, culprit, *call, begins="", by=solve, **settings) -> None:
     """Assert that all ranks are refused by the same sentence, which names this."""
     with pytest.raises(kind) as raised:
-        solve(*call, comm=COMM, **settings)
+        by(*call, comm=COMM, **settings)
     said = str(raised.value)
     assert "\n" not in said
     assert culprit in said, said
@@ -53,6 +53,33 @@ def check_other_algorithms_know_what_the_problems_of_others_are() -> None:
         assert_array_equal(over.theta[0], alone.theta[RANK])
     with pytest.raises(ConfigError, match="Lasso"):
         baselines.solve(own[RANK], RING, "diging", comm=COMM)
+
+
+def check_ranks_of_other_algorithms_belong_together() -> None:
+    line, other = (LeastSquares(np.eye(3)[:, :d], np.ones(3)) for d in (2, 1))
+    rank_2 = {"begins": "rank 2", "by": baselines.solve, "max_iter": 3}
+    for culprit, usual, odd in (
+        ("algorithm", {}, {"algorithm": "diging"}),
+        ("'extr'", {}, {"algorithm": "extr"}),
+        ("step", {}, {"algorithm": baselines.ALGORITHMS["extra"](step=0.3)}),
+        ("payload", {}, {"sending": "float32"}),
+        ("coordinates", {}, {"coordinates": "metric"}),
+        ("max_iter", {}, {"max_iter": 4}),
+        ("graph", {"topology": RING}, {"topology": Topology.star(SIZE)}),
+        ("layout", {"problems": line}, {"problems": other}),
+    ):
+        given = {"problems": line, "topology": RING} | rank_2
+        given |= odd if RANK == 2 else usual
+        refused(dadmm.DadmmError, culprit, **given)
+
+
+def check_a_start_that_one_rank_cannot_take_is_told() -> None:
+    holed = np.where(RANK == 2, np.nan, np.zeros((SIZE, OWN.layout.size)))
+    refused(dadmm.ProblemError, "init", OWN, RING, begins="rank 2", init=holed)
+    first = solve({RANK: OWN}, RING, comm=COMM, max_iter=3)
+    node = (0, 2, 1, 3)[RANK]
+    given = {node: PROBLEMS[node]}, RING
+    refused(dadmm.ConfigError, "same", *given, begins="rank 1", warm_start=first)
 
 
 def check_mistakes_are_told_on_every_rank() -> None:
