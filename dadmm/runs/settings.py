@@ -216,7 +216,7 @@ class Settings:
         f"({', '.join(graphfiles.READERS)}); several, with commas between, take turns "
         "(default: complete; without --data cluster, except for sfm)", common=True)
     schedule: str = setting(GRAPH, "static", "edges of an iteration: all of them "
-        "(static); in turn, at most one of each node (matchings); each with "
+        "(static); in turn, so that a node has at most one (matchings); each with "
         "probability P (random:P); or those of a .csv file with the columns t, source "
         "and target",
         kind=schedules.NAMED)
@@ -324,8 +324,8 @@ class Settings:
     on_failure: str = solver_setting("on_failure", CHECKPOINTS, "if a rank fails, "
         "abort the run, or continue without it (Open MPI with ULFM)", FAILURES)
     wait: str = solver_setting("wait", MESSAGES, "how ranks wait for messages: test "
-        "all the time (block), test and sleep in turns (poll), or poll only if a host "
-        "has more ranks than cores (auto)", WAITS, decides=False)
+        "all the time (block), test and sleep in turns (poll), or poll if a host has "
+        "more ranks than cores, else block (auto)", WAITS, decides=False)
 
     out: str | None = setting(RESULTS, None, "folder of the results (default: a new "
         "one in runs/)", common=True, decides=False)
