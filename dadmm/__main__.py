@@ -29,6 +29,7 @@ COMMANDS = {
 }  # fmt: skip
 # all ranks of these raise together; of the others, the first rank of mpiexec does all
 FOR_RANKS = ("run", "compare")
+INTERRUPTED = 130  # exit code after SIGINT, as of a shell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in COMMANDS:
         if rank and name not in FOR_RANKS:
             return 0
-        command = main_of(name)
+        try:
+            command = main_of(name)
+        except KeyboardInterrupt:  # while modules are imported
+            return INTERRUPTED
         gc.freeze()  # no search for garbage among modules
         code = command(words)
         gc.freeze()  # nor at exit, where it takes an eighth of the time of a short run
@@ -82,6 +86,8 @@ def main_of(name: str, module: str = "") -> Callable[..., int]:
             return report_error(error)
         except MemoryError:
             return report_error("there is not enough memory; use fewer rows or runs")
+        except KeyboardInterrupt:
+            return INTERRUPTED
 
     return command if name in FOR_RANKS else reporting
 

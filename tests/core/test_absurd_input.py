@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
+from dadmm.__main__ import main as dadmm_command
 from dadmm.core.errors import DadmmError
 from dadmm.problems import PPCA
 from tests.support.problems import samples
@@ -93,6 +94,20 @@ def test_measurements_that_are_none(capfd):
         text = "class,bytes,seconds\n" + 2 * f"host,{line}\n"
         Path("rows.csv").write_text(text, "latin-1")
         assert "rows.csv" in refused(capfd, "rows.csv", main=calibrate.main)
+
+
+@pytest.mark.parametrize(
+    "where", ["dadmm.__main__.import_module", "dadmm.show.plot.main"]
+)
+def test_an_interrupt_has_no_traceback(where, monkeypatch, capfd):
+    """Of a command, also while its modules are imported."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupt)
+    assert dadmm_command(["plot", "runs/a"]) == 130
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("main", [plot, predict, replay, run, waiting])
