@@ -125,7 +125,7 @@ def test_files_of_a_run_are_as_documented():
 
 @pytest.mark.parametrize("words", ["--help", "--max-iter 3"])
 def test_a_closed_pipe_is_no_error(words, home):
-    command = f"{sys.executable} -um dadmm.run {words} --out run 2>&1"
+    command = f"'{sys.executable}' -um dadmm.run {words} --out run 2>&1"
     # the shell waits until the pipe has no reader
     script = f"{{ sleep 0.2; {command}; echo $? >code; }} | true"
     env = variables(DADMM_PROGRESS="live")

@@ -166,6 +166,7 @@ def transcript(line: str, ended: Ended) -> list[str]:
 def test_a_session(file, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "argv", ["dadmm"])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of the user's module
     monkeypatch.syspath_prepend(tmp_path)
     write_files(tmp_path)
     before = file.read_text().splitlines()

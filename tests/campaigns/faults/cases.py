@@ -142,9 +142,12 @@ def some_ranks(by: Draw, case: Case, most: int) -> list[int]:
 
 def checkpoints(run: Path, nodes: int = 0) -> list[int]:
     """Return the iterations of which there are files; of all nodes, if given."""
-    folders = sorted((run / "checkpoints").glob("[0-9]*"))
-    files = {int(path.name): len([*path.glob("node-*.npz")]) for path in folders}
-    return [t for t, n in files.items() if n >= nodes]
+    found = []
+    for folder in sorted((run / "checkpoints").glob("[0-9]*")):
+        with suppress(FileNotFoundError):  # the run removes old ones
+            files = [*folder.glob("node-*.npz")]
+            found += [int(folder.name)] * (len(files) >= nodes)
+    return found
 
 
 def catches_term(pid: int) -> bool:
