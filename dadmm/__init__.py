@@ -26,13 +26,13 @@ Examples
 3
 """
 
-# ruff: noqa: E402 (a first line is printed before numpy is imported)
+# ruff: noqa: E402 (`dadmm run` begins before numpy is imported)
 
 from typing import TYPE_CHECKING, Any
 
-from dadmm.core.ranks import say_start
+from dadmm.core.ranks import begin
 
-say_start()
+begin()
 
 from dadmm import notebook as _  # noqa: F401 (it gives results their methods)
 from dadmm import penalty, problems

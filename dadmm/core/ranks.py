@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 # variables of (rank, size): MPICH and Intel MPI, Open MPI, PMIx, Slurm
@@ -23,11 +24,18 @@ def rank_and_size() -> tuple[int, int] | None:
     return None
 
 
-def say_start() -> None:
-    """Print that ranks start, if this is rank 0 of ``dadmm run``: imports take long."""
+def begin() -> None:
+    """If this is ``dadmm run``, let Ctrl-C end it, and print that ranks start.
+
+    Imports take long, and an interrupt of one would have a traceback; `Signals` of the
+    job catches later ones.
+    """
     rank, size = rank_and_size() or (0, 1)
     words = [os.path.basename(word) for word in sys.orig_argv[1:]]
-    runs = "dadmm.run" in words or "dadmm run" in " ".join(words[:4])
+    if "dadmm.run" not in words and "dadmm run" not in " ".join(words[:4]):
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     wanted = os.environ.get("DADMM_PROGRESS", "live") and not SILENT & {*words}
-    if rank == 0 and size > 1 and runs and wanted and sys.stderr is not None:
+    if rank == 0 and size > 1 and wanted and sys.stderr is not None:
         print(f"dadmm: starting {size} ranks", file=sys.stderr, flush=True)

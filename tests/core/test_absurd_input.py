@@ -1,12 +1,14 @@
 """Absurd values and files: one sentence that names the culprit, code 2, no hang."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
 from dadmm.__main__ import main as dadmm_command
+from dadmm.core import ranks
 from dadmm.core.errors import DadmmError
 from dadmm.problems import PPCA
 from tests.support.problems import samples
@@ -15,6 +17,7 @@ from tests.support.solving import solve
 
 SMALL = ["--nodes", "4", "--n-samples", "40", "--dimension", "4", "--n-components", "2"]
 SMALL += ["--max-iter", "5", "--quiet", "--no-checkpoint", "--out", "out"]
+IGNORE, DEFAULT = signal.SIG_IGN, signal.SIG_DFL
 BIG, DIGITS = "99999999999999999999", "9" * 5000
 
 
@@ -105,6 +108,11 @@ def test_an_interrupt_has_no_traceback(where, monkeypatch, capfd):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", "dadmm.run"])
+    for before, after in ((IGNORE, IGNORE), (signal.default_int_handler, DEFAULT)):
+        signal.signal(signal.SIGINT, before)
+        ranks.begin()  # before numpy is imported
+        assert signal.getsignal(signal.SIGINT) == after
     monkeypatch.setattr(where, interrupt)
     assert dadmm_command(["plot", "runs/a"]) == 130
     assert capfd.readouterr().err == ""
