@@ -41,6 +41,7 @@ MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 G
 POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
 LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
 LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
+TIME_TO_LEARN = 1.0  # seconds until a rank knows which rank has failed
 MOST_CORES = 4096  # of a host
 _test_all, _start = MPI.Request.Testall, MPI.Prequest.Startall
 
@@ -170,10 +171,16 @@ def check_fault_tolerance() -> None:
 
 
 def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
-    """Do `World.dead`."""
-    if isinstance(error, MPI.Exception) and is_fault_tolerant():
-        return ranks_in(comm.Get_failed(), comm)
-    return []
+    """Do `World.dead`; a rank may learn that others failed before it learns which."""
+    if not isinstance(error, MPI.Exception) or not is_fault_tolerant():
+        return []
+    of_failure = error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
+    end = monotonic() + of_failure * TIME_TO_LEARN
+    while not (found := ranks_in(comm.Get_failed(), comm)) and monotonic() < end:
+        with contextlib.suppress(MPI.Exception):
+            comm.Iprobe()  # which lets MPI work
+        time.sleep(LONG_INTERVAL)
+    return found
 
 
 def agree(comm: MPI.Comm, yes: bool) -> bool:

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,18 @@ from tests.support.runs import arrays_of, summary_of
 
 def fail(error):
     raise error
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_a_rank_may_learn_late_which_rank_failed(late, monkeypatch):
+    """It then waits, and does not report the failure as its own."""
+    answers = [[]] * late + [[2]]
+    known = SimpleNamespace(Get_failed=lambda: answers.pop(0), Iprobe=lambda: False)
+    monkeypatch.setattr(mpi, "is_fault_tolerant", lambda: True)
+    monkeypatch.setattr(mpi, "ranks_in", lambda group, comm: group)
+
+    assert mpi.failed_ranks(known, mpi.MPI.Exception(mpi.MPI.ERR_PROC_FAILED)) == [2]
+    assert mpi.failed_ranks(known, ValueError()) == []
 
 
 @pytest.mark.parametrize("error", [ConfigError("no"), MemoryError()])
