@@ -153,8 +153,10 @@ class Job:
             os._exit(BAD_INPUT)
         failed = world.dead(error)
         if not failed:
-            world.abort(error)
-            os._exit(FAILED)  # MPICH's Abort may return
+            try:
+                world.abort(error)
+            finally:  # MPICH's Abort may return
+                os._exit(FAILED)
         # before the first iteration or after the last: the run cannot continue
         if world.rank == min(set(range(world.size)) - set(failed)):
             names = ", ".join(map(str, failed))
@@ -164,9 +166,9 @@ class Job:
                 "no checkpoint"
             )
             wait_until_read(sys.stderr)
-        else:
-            sleep(TIME_TO_REPORT)  # mpiexec kills all ranks when this one ends
-        os._exit(FAILED)  # the other ranks notice; an Abort may wait for failed ranks
+            os._exit(FAILED)  # the others notice; an Abort may wait for failed ranks
+        sleep(TIME_TO_REPORT)  # mpiexec may kill all ranks when this one ends
+        os._exit(OK)  # codes of several ranks may block mpiexec, as in `main`
 
     def read_settings(self, argv: Sequence[str]) -> CommandLine | None:
         """Return the command line; None after --help or --version has printed."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import stat
 import sys
+import termios
 import threading
 import time
 from array import array
@@ -133,9 +135,6 @@ def doing(frame: FrameType | None) -> dict[str, object]:
 
 def wait_until_read(stream: TextIO, limit: float = 1.0) -> None:
     """Wait until a pipe is empty, or for ``limit`` seconds."""
-    import fcntl
-    import termios
-
     with contextlib.suppress(OSError, AttributeError):  # not a pipe, or no stream
         file, expiry, left = stream.fileno(), time.monotonic() + limit, array("i", [1])
         while stat.S_ISFIFO(os.fstat(file).st_mode) and left[0]:

@@ -179,17 +179,21 @@ class World:
 
     def abort(self, error: BaseException) -> None:
         """Print the traceback and end the processes of all ranks."""
-        lines = "".join(traceback.format_exception(error))
-        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
-        sys.stderr.flush()
-        self.end(1)
+        try:
+            lines = "".join(traceback.format_exception(error))
+            sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
+            sys.stderr.flush()
+        finally:  # there may be no memory for the text
+            self.end(1)
 
     def end(self, code: int) -> None:
         """End the processes of all ranks, also of failed ones, with this exit code."""
-        wait_until_read(sys.stderr)  # MPICH may drop text that arrives with the end
-        if self._all is None:
-            raise SystemExit(code)
-        self._all.Abort(code)
+        try:
+            wait_until_read(sys.stderr)  # MPICH may drop text that comes with the end
+        finally:
+            if self._all is None:
+                raise SystemExit(code)
+            self._all.Abort(code)
 
 
 def connect() -> World:

@@ -28,14 +28,16 @@ def begin() -> None:
     """If this is ``dadmm run``, let Ctrl-C end it, and print that ranks start.
 
     Imports take long, and an interrupt of one would have a traceback; `Signals` of the
-    job catches later ones.
+    job catches later ones. The same is done for ``compare``, but for the words.
     """
     rank, size = rank_and_size() or (0, 1)
     words = [os.path.basename(word) for word in sys.orig_argv[1:]]
-    if "dadmm.run" not in words and "dadmm run" not in " ".join(words[:4]):
+    command = " ".join(words[:8]).replace("dadmm.", "dadmm ")
+    if "dadmm run" not in command and "dadmm compare" not in command:
         return
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     wanted = os.environ.get("DADMM_PROGRESS", "live") and not SILENT & {*words}
+    wanted = wanted and "dadmm run" in command
     if rank == 0 and size > 1 and wanted and sys.stderr is not None:
         print(f"dadmm: starting {size} ranks", file=sys.stderr, flush=True)

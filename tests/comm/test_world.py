@@ -24,6 +24,18 @@ def fail(error):
     raise error
 
 
+@pytest.mark.parametrize("part", ["wait_until_read", "traceback.format_exception"])
+def test_all_ranks_are_ended_whatever_fails_on_the_way(part, monkeypatch):
+    """There may be no memory to print the error, nor to wait until it is read."""
+    world, codes = World(), []
+    world._all = SimpleNamespace(Abort=codes.append)
+    monkeypatch.setattr(f"dadmm.comm.world.{part}", lambda *_: fail(MemoryError()))
+
+    with pytest.raises(MemoryError):
+        world.abort(ValueError())
+    assert codes == [1]
+
+
 @pytest.mark.parametrize("late", [0, 3])
 def test_a_rank_may_learn_late_which_rank_failed(late, monkeypatch):
     """It then waits, and does not report the failure as its own."""
