@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dadmm.cli import tables
-from dadmm.cli.tables import Shards, has_target
+from dadmm.cli.tables import Shards
 from dadmm.comm import identity
 from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -26,7 +26,7 @@ from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import GRAPHS, Integers, Topology
 from dadmm.models.scores import check_score_names
-from dadmm.problems import PPCA, PROBLEMS, builder, metrics
+from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
@@ -133,6 +133,10 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem
     }
 
 
+def have_gaps(problems: dict[int, Problem]) -> bool:
+    return any(isinstance(own, IncompletePPCA) for own in problems.values())
+
+
 def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
     """Return the names of the columns of X, or None if nothing is named after them."""
     if data.encoding is None:
@@ -141,7 +145,7 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> N
     shapes = next(iter(problems.values())).layout.shapes
     if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if not has_target(config) or shapes.get("coef", ())[-1:] != (len(names),):
+    if not config.arguments.takes("y") or shapes.get("coef", ())[-1:] != (len(names),):
         return names if data.encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
@@ -172,7 +176,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         rows = {i: Rows(blocks[i]) for i in hosted}
         return Shards(rows, W - W.mean(axis=0), whole=whole)
     truth = whole = y = target = classes = None
-    if has_target(config):
+    if config.arguments.takes("y"):
         X, y, _ = traits.draw(n_samples, dimension, noise, seed)
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:

@@ -34,7 +34,6 @@ from dadmm.solver.solve import MOST_RECORDED, grouped
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
-PER_RANK = {"quiet"}  # settings in which ranks may differ
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
 MOST_SHOWN = 50  # nodes up to which a demonstration records edges
 COMMON = "most used"  # the first topic of --help
@@ -73,7 +72,13 @@ class RunConfig(Settings):
     @cached_property
     def arguments(self) -> builder.Arguments:
         """The arguments of the problem's class, which is imported if it is yours."""
-        return builder.arguments(builder.find(self.problem))
+        found = builder.arguments(builder.find(self.problem))
+        if self.target is not None and not found.takes("y"):
+            raise ConfigError(
+                f"target cannot be used with {self.problem}, whose constructor has no "
+                "argument y"
+            )
+        return found
 
     def _check_suited(self) -> None:
         """Raise for settings that this run does not have."""
