@@ -245,7 +245,7 @@ class Job:
                 f"{SUMMARIES[kind]}, reveals its rows (docs/privacy.md); "
                 "--no-summaries sends none\n"
             )
-        if self.config.has_subspace and self.config.compares:
+        if self.config.compare_centralised:
             print_out(
                 "--compare-centralised: rank 0 gathers each node's number of rows, "
                 "column means and scatter factor; if a node has no more rows than "

@@ -133,13 +133,13 @@ def from_toml(name: str, value: Any, annotation: str) -> Any:
     return value
 
 
-def from_text(text: str, annotation: str) -> int | float | str:
+def from_text(name: str, text: str, annotation: str) -> int | float | str:
     for word, convert in (("int", int), ("float", float), ("str", str)):
         with suppress(ValueError):
             if word in annotation:
                 return convert(text)
     what = "an integer" if "int" in annotation else "a number"
-    raise ConfigError(f"must be {what}, got {shown(text)}")
+    raise ConfigError(f"{name} must be {what}, got {shown(text)}")
 
 
 def entry(default: Any, kind: Kind | None, **facts: object) -> Any:

@@ -34,6 +34,7 @@ def test_defaults_for_a_table_are_those_of_solve():
     for name in penalty.SCHEMES:  # budgets are those of the scheme
         assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
     assert RunConfig(summaries=False).coordinates == "raw"
+    assert RunConfig(problem="sfm", n_components=3).n_components == 3  # saved results
 
 
 def test_every_option_of_solve_is_a_setting_of_a_run():
