@@ -107,9 +107,8 @@ def toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def read_arrays(path: Path) -> dict[str, Array]:
-    with reading(path), np.load(path, allow_pickle=False) as file:
-        return {name: np.asarray(file[name]) for name in file.files}
+def to_toml(table: Table) -> str:
+    return "".join(f"{name} = {toml_value(value)}\n" for name, value in table.items())
 
 
 @contextmanager

@@ -29,13 +29,21 @@ from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import COUNT, OBJECT, TEXT, check_entries, choice, list_of
 from dadmm.graphs.topology import Integers
-from dadmm.runs import row_files
-from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, thinned
+from dadmm.runs.row_files import (
+    EDGES,
+    PARTS,
+    RowFiles,
+    history_header,
+    iteration,
+    merged,
+    thinned,
+    write_rows,
+)
+from dadmm.solver import checkpoint
 from dadmm.solver.rows import Observe
 
-MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", "checkpoints"
+MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", checkpoint.FOLDER
 LARGEST = 1 << 16  # bytes of a manifest
-LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
 REPORT = "report.html"  # dadmm.report also writes it while the run goes on
 FAILURE = "failure.txt"  # a launcher writes it after the end of a run
 RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
@@ -56,7 +64,6 @@ ENTRIES = {  # of the manifest
     "checksums": OBJECT,  # of merged rows
 }
 NUMBER = re.compile(r"(?<=-)[0-9]{5,9}(?=\.)")
-ITERATION = re.compile(r"[0-9]{8,18}")
 COMPONENT = re.compile(r"part-[0-9]{5,9}")
 REWRITTEN = (f"{PARTS}/", "summary.json", "model.json", "imputed-")  # at a resume
 KEEP = "a run is resumed in its own folder, so make it writable"
@@ -207,7 +214,7 @@ class RunFolder:
         with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
             for entry in entries:
                 path, kind = place + entry.name, files.kind(entry.path)
-                is_state = in_states and ITERATION.fullmatch(entry.name)
+                is_state = in_states and checkpoint.NUMBER.fullmatch(entry.name)
                 if is_state or path in (PARTS, CHECKPOINTS):
                     yield Entry(path, place if in_states else f"{path}/", kind, True)
                     if kind == "folder":
@@ -260,7 +267,7 @@ class RunFolder:
         may be the last to exit. A file system without locks is not locked.
         """
         with writing(self.path):
-            handle = files.open_lock(self.path / LOCK, LOCKED)
+            handle = files.open_lock(self.path / LOCK)
         self.release = weakref.finalize(self, os.close, handle)
         try:
             if first and files.lock(handle):
@@ -303,10 +310,10 @@ class RunFolder:
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
             (self.path / PARTS).mkdir(exist_ok=True)
-            header = row_files.history_header(observe)
+            header = history_header(observe)
             self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:
-                self._merge_up_to(start, "edges", row_files.EDGES, n_edges, step)
+                self._merge_up_to(start, "edges", EDGES, n_edges, step)
             self.save()
             self.clear_components()
             self.clear(lambda path: path.startswith(REWRITTEN))
@@ -341,10 +348,8 @@ class RunFolder:
             except ValueError:  # a line is not a row
                 continue
             if found == n_rows:
-                with files.replacing(whole) as draft:
-                    kept = thinned(early(parts), header, step, {start})
-                    code = row_files.write_rows(draft, header, kept)
-                self.checksums[whole.name] = code
+                kept = thinned(early(parts), header, step, {start})
+                self.checksums[whole.name] = write_rows(whole, header, kept)
                 return
         raise OutputError(
             f"some rows of {self.path} up to iteration {start} are missing; restore "
@@ -423,10 +428,8 @@ class RunFolder:
                 parts = self.parts(kind)
                 if nodes is not None:
                     parts = [self.path / part(i) for i in sorted(ranks)]
-                with files.replacing(whole) as draft:
-                    every = merged(parts, whole)
-                    lines = thinned(every, header, rows.step, {rows.last})
-                    sums[whole.name] = row_files.write_rows(draft, header, lines, nodes)
+                lines = thinned(merged(parts, whole), header, rows.step, {rows.last})
+                sums[whole.name] = write_rows(whole, header, lines, nodes)
                 done |= {f"{PARTS}/{path.name}" for path in parts}
                 done |= set(map(part, lost if home == self.path else ()))
             old = CHECKPOINTS if is_over else None

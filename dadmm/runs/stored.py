@@ -162,7 +162,9 @@ class StoredRun:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        return documents.read_arrays(self.folder / "result.npz")
+        file = self.folder / "result.npz"
+        with documents.reading(file), np.load(file, allow_pickle=False) as found:
+            return dict(found)
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
         """Return an array of finite numbers; None stands for any length above 0."""
