@@ -404,8 +404,7 @@ class Comparison(job.Job):
             for point in zip(*curve.values(), strict=True):
                 curves.append(own | dict(zip(curve, point, strict=True)))
         for name, found in (("runs.csv", plain), (CURVES, curves)):
-            columns = list(dict.fromkeys(key for row in found for key in row))
-            write_csv(folder / name, columns, found)
+            columns = write_csv(folder / name, found)
             if find_spec("pyarrow") is not None:
                 import pyarrow as pa
                 from pyarrow import parquet

@@ -129,13 +129,19 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Table]) -> None:
-    """Write a table; entries that a row does not have are empty."""
+def write_csv(path: Path, rows: Sequence[Table], last: str = "") -> list[str]:
+    """Write rows by column, some of which a row may lack; return the columns.
+
+    They are in the order in which rows have them, but ``last`` comes last.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = sorted(names, key=lambda name: name == last)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
+    return columns
 
 
 def write_arrays(

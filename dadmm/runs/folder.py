@@ -29,16 +29,8 @@ from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import COUNT, OBJECT, TEXT, check_entries, choice, list_of
 from dadmm.graphs.topology import Integers
-from dadmm.runs.row_files import (
-    EDGES,
-    PARTS,
-    RowFiles,
-    history_header,
-    iteration,
-    merged,
-    thinned,
-    write_rows,
-)
+from dadmm.runs import row_files
+from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, write_rows
 from dadmm.solver import checkpoint
 from dadmm.solver.rows import Observe
 
@@ -72,11 +64,9 @@ NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
 def names_of_nodes(nodes: Sequence[int]) -> str:
     """Return node numbers, which ascend, as text, such as "0-3 5"."""
-    breaks = np.flatnonzero(np.diff(nodes) != 1) + 1
-    parts = np.split(np.asarray(nodes), breaks)
-    return " ".join(
-        "-".join(map(str, sorted({int(part[0]), int(part[-1])}))) for part in parts
-    )
+    parts = np.split(np.asarray(nodes), np.flatnonzero(np.diff(nodes) != 1) + 1)
+    ends = [(part[0], part[-1]) for part in parts]
+    return " ".join(f"{i}" if i == j else f"{i}-{j}" for i, j in ends)
 
 
 class Entry(NamedTuple):
@@ -114,8 +104,7 @@ class RunFolder:
         """
         with writing("runs" if out is None else out):
             if out is None:
-                time_stamp = time.strftime("%Y%m%d-%H%M%S")
-                path = _fresh(Path("runs", f"{name}-{time_stamp}"))
+                path = _fresh(Path("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"))
             else:
                 path = Path(out)
                 if path.exists():  # a folder that is refused does not get a lock
@@ -123,11 +112,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             new = cls(path, n_nodes, names=())
             new.lock(first=True)
-            try:
-                new.earlier = cls._find_earlier(path, overwrite, n_nodes)
-            except BaseException:
-                new.release()
-                raise
+            new.earlier = cls._find_earlier(path, overwrite, n_nodes)
         return new
 
     def begin(self) -> None:
@@ -146,8 +131,7 @@ class RunFolder:
         """Return an earlier run in a folder; raise if the folder may not be used."""
         if not path.is_dir():
             raise OutputError(f"{path} is not a folder; choose another --out")
-        there = set(os.listdir(path)) - {LOCK, files.draft_of(MANIFEST)}
-        if not there:
+        if not (there := {*os.listdir(path)} - {LOCK, files.draft_of(MANIFEST)}):
             return None
         drafts = {MANIFEST, files.draft_of("config.toml"), PARTS}
         is_bare = there <= drafts and not any((path / PARTS).glob("*"))
@@ -310,10 +294,10 @@ class RunFolder:
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
             (self.path / PARTS).mkdir(exist_ok=True)
-            header = history_header(observe)
+            header = row_files.history_header(observe)
             self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:
-                self._merge_up_to(start, "edges", EDGES, n_edges, step)
+                self._merge_up_to(start, "edges", row_files.EDGES, n_edges, step)
             self.save()
             self.clear_components()
             self.clear(lambda path: path.startswith(REWRITTEN))
@@ -348,8 +332,8 @@ class RunFolder:
             except ValueError:  # a line is not a row
                 continue
             if found == n_rows:
-                kept = thinned(early(parts), header, step, {start})
-                self.checksums[whole.name] = write_rows(whole, header, kept)
+                code = write_rows(whole, header, early(parts), None, step, {start})
+                self.checksums[whole.name] = code
                 return
         raise OutputError(
             f"some rows of {self.path} up to iteration {start} are missing; restore "
@@ -428,8 +412,9 @@ class RunFolder:
                 parts = self.parts(kind)
                 if nodes is not None:
                     parts = [self.path / part(i) for i in sorted(ranks)]
-                lines = thinned(merged(parts, whole), header, rows.step, {rows.last})
-                sums[whole.name] = write_rows(whole, header, lines, nodes)
+                sums[whole.name] = write_rows(
+                    whole, header, merged(parts, whole), nodes, rows.step, {rows.last}
+                )
                 done |= {f"{PARTS}/{path.name}" for path in parts}
                 done |= set(map(part, lost if home == self.path else ()))
             old = CHECKPOINTS if is_over else None

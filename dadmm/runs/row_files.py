@@ -162,9 +162,12 @@ def write_rows(
     header: Sequence[str],
     rows: Iterable[bytes],
     nodes: Collection[int] | None = None,
+    step: int = 1,
+    kept: Collection[int] = (),
 ) -> str:
-    """Write a merged file, of all or some ``nodes``, and return its checksum."""
+    """Write a merged file, `thinned`, of all or some nodes; return its checksum."""
     code, names, width = 0, {b"%d" % i for i in nodes or ()}, _width(header)
+    rows = thinned(rows, header, step, kept)
     if nodes is not None:
         rows = (row for row in rows if names.issuperset(row.split(b",", 3)[1:width]))
     with files.replacing(path) as draft:

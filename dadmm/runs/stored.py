@@ -213,8 +213,7 @@ class StoredRun:
             with suppress(OSError, OutputError):  # it has no manifest, or no parts
                 parts = RunFolder.open(self.folder).parts(kind)
             if files.exists(file) or not (parts or self.is_going):
-                documents.check_regular(file)
-                with open(file, encoding="utf-8") as whole:
+                with open(files.open_plain(file), encoding="utf-8") as whole:
                     header = whole.readline().strip().split(",")
             rows = [*merged([], file)]  # a run may have died while it removed its parts
             end = self.summary.get("iterations", math.inf)
