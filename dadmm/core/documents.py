@@ -129,11 +129,8 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_csv(path: Path, rows: Sequence[Table], last: str = "") -> list[str]:
-    """Write rows by column, some of which a row may lack; return the columns.
-
-    They are in the order in which rows have them, but ``last`` comes last.
-    """
+def write_csv(path: Path, rows: Sequence[Table], last: str = "") -> None:
+    """Write rows, which may lack entries; the column ``last`` is the last one."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = sorted(names, key=lambda name: name == last)
     text = io.StringIO()
@@ -141,7 +138,6 @@ def write_csv(path: Path, rows: Sequence[Table], last: str = "") -> list[str]:
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
-    return columns
 
 
 def write_arrays(
