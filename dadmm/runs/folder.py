@@ -15,7 +15,6 @@ import weakref
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
@@ -319,20 +318,17 @@ class RunFolder:
     ) -> None:
         """Merge the rows up to an iteration; raise if that one does not have all."""
         whole = self.path / f"{kind}.csv"
-
-        def early(parts: Sequence[Path]) -> Iterator[bytes]:
-            rows = merged(parts, whole, start)
-            return takewhile(lambda row: iteration(row) <= start, rows)
-
         for parts in ([], self.parts(kind)):  # rows may be merged already
             try:
-                found = sum(iteration(row) == start for row in early(parts))
+                rows = merged(parts, whole, start)
+                found = sum(iteration(row) == start for row in rows)
             except OutputError:
                 raise
             except ValueError:  # a line is not a row
                 continue
             if found == n_rows:
-                code = write_rows(whole, header, early(parts), None, step, {start})
+                rows = merged(parts, whole, start)
+                code = write_rows(whole, header, rows, None, step, {start})
                 self.checksums[whole.name] = code
                 return
         raise OutputError(
@@ -340,14 +336,15 @@ class RunFolder:
             "its files, or start a new run"
         )
 
-    def parts(self, kind: str) -> list[Path]:
-        """Return the part files that exist, of those in the manifest."""
+    def parts(self, kind: str, ranks: Collection[int] | None = None) -> list[Path]:
+        """Return the part files, of all or some ranks, that the manifest lists."""
         if f"{PARTS}/{kind}-#.csv" not in self.names:
             return []
         place, name = self.path / PARTS, re.compile(rf"{kind}-([0-9]{{5,9}})\.csv")
+        ranks = range(self.n_nodes) if ranks is None else ranks
         with files.within(place / "any", self.path) as (handle, _):
             found = [name.fullmatch(own) for own in sorted(os.listdir(handle))]
-        return [place / own[0] for own in found if own and int(own[1]) < self.n_nodes]
+        return [place / own[0] for own in found if own and int(own[1]) in ranks]
 
     def write_ranks(
         self, processes: Sequence[tuple[str, int]], hosts: Integers | None
@@ -408,15 +405,12 @@ class RunFolder:
             done = {PARTS}
             for kind, header in rows.headers.items():
                 whole = home / f"{kind}.csv"
-                part = f"{PARTS}/{kind}-{{:05d}}.csv".format
-                parts = self.parts(kind)
-                if nodes is not None:
-                    parts = [self.path / part(i) for i in sorted(ranks)]
+                parts = self.parts(kind, None if nodes is None else ranks)
+                gone = self.parts(kind, lost if home == self.path else ())
                 sums[whole.name] = write_rows(
                     whole, header, merged(parts, whole), nodes, rows.step, {rows.last}
                 )
-                done |= {f"{PARTS}/{path.name}" for path in parts}
-                done |= set(map(part, lost if home == self.path else ()))
+                done |= {f"{PARTS}/{path.name}" for path in (*parts, *gone)}
             old = CHECKPOINTS if is_over else None
             self.clear(lambda path: path in done or path.partition("/")[0] == old)
             there = {entry.name for entry in own._entries()} | {FAILURE}

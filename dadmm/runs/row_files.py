@@ -84,10 +84,10 @@ def part_rows(part: Path, until: float = math.inf) -> Iterator[bytes]:
 def merged(
     parts: Sequence[Path], before: Path, until: float = math.inf
 ) -> Iterator[bytes]:
-    """Return the rows of all parts up to an iteration, by iteration and then by node.
+    """Return the rows up to an iteration, by iteration and then by node.
 
-    The rows of ``before``, a merged file that may not exist, come first, as far as
-    their iterations are before the parts.
+    Those of ``before``, a merged file that may not exist, come first, as far as their
+    iterations are before the parts.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # soft is often 1024
     if soft < (wanted := len(parts) + 64):
@@ -95,7 +95,7 @@ def merged(
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     rows = heapq.merge(*(part_rows(part, until) for part in parts), key=_place)
     first = [*islice(rows, 1)]
-    end = iteration(first[0]) if first else math.inf
+    end = iteration(first[0]) if first else until + 1
     if files.exists(before):
         earlier = islice(complete_lines(before), 1, None)  # without the header
         yield from takewhile(lambda line: iteration(line) < end, earlier)
