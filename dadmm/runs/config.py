@@ -18,7 +18,7 @@ from dadmm.comm.sending import check_drop
 from dadmm.core import files
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
-from dadmm.core.documents import Table, read_toml, toml_value
+from dadmm.core.documents import Table, read_toml, to_toml
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields, from_text, from_toml
 from dadmm.core.version import __version__
@@ -286,7 +286,7 @@ class RunConfig(Settings):
         """Return the settings that apply as TOML; some may be ``changed``."""
         told = copy(self)
         vars(told).update(changed)
-        return "".join(f"{k} = {toml_value(v)}\n" for k, v in told.applied().items())
+        return to_toml(told.applied())
 
 
 def check_harmless(table: Table, given: Table, file: str) -> None:
