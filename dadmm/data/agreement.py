@@ -296,10 +296,10 @@ def with_moments(
     if choice.on_missing != "mean" and not choice.standardise:
         return encoding
     own = {
-        i: fold(_merge_columns, (_moments(encoding, frame) for frame in table))
+        i: fold(merge_moments, (_moments(encoding, frame) for frame in table))
         for i, table in tables.items()
     }
-    rows, counts, means, squares = reduce(own, _merge_columns)
+    rows, counts, means, squares = reduce(own, merge_moments)
     for k, name in enumerate(encoding.feature_names):
         if not counts[k]:
             raise ShardError(
@@ -333,15 +333,14 @@ def _moments(encoding: Encoding, frame: Frame) -> Matrix:
     return np.array([np.full(len(counts), float(len(X))), counts, means, squares])
 
 
-def _merge_columns(a: Matrix, b: Matrix) -> Matrix:
-    return np.vstack([a[:1] + b[:1], merge_moments(a[1:], b[1:])])
-
-
 def merge_moments(a: Matrix, b: Matrix) -> Matrix:
-    """Return the moments of two sets of numbers: weight, mean, squares about it."""
-    total = a[0] + b[0]
-    share = b[0] / np.where(total > 0.0, total, 1.0)
+    """Return the moments of two sets of numbers: weight, mean, squares about it.
+
+    Sums may stand before them, and are added.
+    """
+    *sums, total = a[:-2] + b[:-2]
+    share = b[-3] / np.where(total > 0.0, total, 1.0)
     with np.errstate(all="ignore"):
-        apart = b[1] - a[1]
-        squares = a[2] + b[2] + apart**2 * a[0] * share
-        return np.array([total, a[1] + share * apart, squares])
+        apart = b[-2] - a[-2]
+        squares = a[-1] + b[-1] + apart**2 * a[-3] * share
+        return np.array([*sums, total, a[-2] + share * apart, squares])
