@@ -154,8 +154,8 @@ class Encoding:
         lacking = [name for name in names + others if name not in present]
         if lacking:
             raise ShardError(
-                f"the table has no column {listed(lacking)}; give it the columns of "
-                "the fit"
+                f"the table has no column {listed(map(repr, lacking))}; give it "
+                "the columns of the fit"
             )
         X, gaps = self._features(frame, names), frame.gaps(names)
         y = self._target(frame) if self.target in present and not alone else None

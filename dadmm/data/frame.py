@@ -168,7 +168,7 @@ class Frame(NamedTuple):
         except (ValueError, IndexError):
             raise ShardError(
                 f"the table has no column {word!r} for the {purpose}; it has "
-                f"{listed(names)}; name one of them, or the right --separator"
+                f"{listed(map(repr, names))}; name one, or the right --separator"
             ) from None
 
 
@@ -176,10 +176,10 @@ def positions(width: int) -> tuple[str, ...]:
     return tuple(f"x{k}" for k in range(width))
 
 
-def listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    others = f" and {more} others" if more > 0 else ""
-    return f"{', '.join(map(repr, names[:MOST_NAMES]))}{others}"
+def listed(words: Iterable[str]) -> str:
+    first = [*words]
+    others = f" and {len(first) - MOST_NAMES} others" * (len(first) > MOST_NAMES)
+    return ", ".join(first[:MOST_NAMES]) + others
 
 
 def check_names(names: Sequence[str]) -> None:
