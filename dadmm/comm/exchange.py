@@ -111,10 +111,6 @@ class Exchange:
         """Return the rows of that name posted before the last swap, by node number."""
         return self._posted[name]
 
-    def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
-        """Return the numbers (k,) of all processes in order, on all or on the first."""
-        return numbers
-
     def all_finished(self, finished: bool) -> bool:
         """Return whether all processes have finished and none has failed."""
         return finished

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import Topology, baselines
-from dadmm.comm import mpi
+from dadmm.comm import world as worlds
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
@@ -222,7 +222,7 @@ def check_arrays_of_rank_0_are_sent_in_parts_from_their_own_memory() -> None:
     ]
     given = nodes if RANK == 0 else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mpi, "MOST_BYTES", 100_001)
+        patch.setattr(worlds, "MOST_BYTES", 100_001)
         tracemalloc.start()
         found = world.scatter(given)
         _, peak = tracemalloc.get_traced_memory()
