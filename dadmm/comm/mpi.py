@@ -20,7 +20,7 @@ import numpy as np
 
 from dadmm.comm.exchange import Exchange, Plan
 from dadmm.comm.launch_link import tell_launcher
-from dadmm.comm.traffic import Counter, count, count_outside, counter
+from dadmm.comm.traffic import Counter, count, count_outside
 from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
 from dadmm.comm.world import World, duplicate
 from dadmm.core.errors import ConfigError
@@ -191,7 +191,7 @@ class MPIExchange(Exchange):
         self._turn = 0
         self._swaps = 0  # with this plan, not yet counted
         self._parcel_bytes = np.zeros(len(self._parcels), dtype=np.int64)
-        self._parcels_sent = counter(len(self._parcels))
+        self._parcels_sent = np.zeros((len(self._parcels), 2), np.int64)
         self._open: list[MPI.Request] = []  # collectives under way
         self._n_hosted = np.bincount(hosts, minlength=comm.size)
         self._by_node = np.argsort(np.argsort(hosts, kind="stable"))

@@ -77,24 +77,20 @@ class World:
         wait_sleeping(unequal(own, [whole, lengths.tolist()]), own.nbytes)
         return whole, lengths
 
-    def share_array(self, array: Array) -> Array:
-        """Return the one-dimensional array of rank 0; all ranks pass the same type."""
-        if self.comm is None:
-            return array
-        is_mine, row = self.rank == 0, _first_row(array)
-        wait_sleeping(self.comm.Ibcast(row), row.nbytes * is_mine)
-        n_bytes = int(row[:8].view(np.int64)[0]) * array.itemsize
-        if n_bytes <= SHORT:
-            return row[8 : 8 + n_bytes].view(array.dtype)
-        found = array if is_mine else np.empty(n_bytes, np.uint8).view(array.dtype)
-        for part in parts(found):
-            wait_sleeping(self.comm.Ibcast(part), part.nbytes * is_mine)
-        return found
-
     def share(self, value: Any) -> Any:
         """Return what rank 0 passes, as JSON can hold it, on every rank."""
         data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        return json.loads(self.share_array(data).tobytes())
+        if self.comm is not None:
+            is_mine, row = self.rank == 0, _first_row(data)
+            wait_sleeping(self.comm.Ibcast(row), row.nbytes * is_mine)
+            n_bytes = int(row[:8].view(np.int64)[0])
+            if n_bytes <= SHORT:
+                data = row[8 : 8 + n_bytes]
+            elif not is_mine:
+                data = np.empty(n_bytes, np.uint8)
+            for part in parts(data) if n_bytes > SHORT else ():
+                wait_sleeping(self.comm.Ibcast(part), part.nbytes * is_mine)
+        return json.loads(data.tobytes())
 
     def told(self, value: Any, everywhere: bool = True) -> list[Any]:
         """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
