@@ -445,4 +445,4 @@ class Comparison(job.Job):
 
 
 def _digest(facts: Table) -> str:
-    return f"{identity.digest(identity.settings(facts)):016x}"
+    return identity.digest(identity.settings(facts))

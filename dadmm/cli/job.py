@@ -268,7 +268,7 @@ class Job:
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
             text = json.dumps(self.data.encoding.to_json())
-            facts["table"] = f"{identity.digest({'columns': text}):016x}"
+            facts["table"] = identity.digest({"columns": text})
         self.checkpoints = Checkpoints(
             self.folder.path,
             every=config.checkpoint_every,
