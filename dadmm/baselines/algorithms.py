@@ -382,10 +382,11 @@ def solve(
 
     checks = Checks(world)
     hosted = checks.run(check)
+    able = checks.run(lambda: abilities(hosted))
     if world.comm is not None:
         checks.compare(common)
     everyone = checks.gather(
-        able=checks.run(lambda: abilities(hosted.values())),
+        able=able,
         has_l1=checks.run(lambda: any(map(_has_l1, hosted.values()))),
     )
     algorithm, sending = cast(Algorithm, algorithm), cast(Sending, sending)
@@ -393,8 +394,8 @@ def solve(
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    able = common_abilities(own["able"] for own in everyone)
-    plan = make_plan(able, None, coordinates)
+    all_able = common_abilities(own["able"] for own in everyone)
+    plan = make_plan(all_able, None, coordinates)
     given = plan.kind, sending, schedule
     for problem in hosted.values():
         checks.run(partial(check_suited, algorithm, problem, *given))

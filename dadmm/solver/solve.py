@@ -42,7 +42,6 @@ from dadmm.solver.plan import (
     Plan,
     abilities,
     common_abilities,
-    common_layout,
     draw_starts,
     given_starts,
     make_plan,
@@ -339,14 +338,15 @@ def solve(
 
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
+    able = checks.run(lambda: abilities(hosted))
     begin = checks.run(lambda: given_starts(hosted, len(topology), init, warm_start))
     if world.comm is not None:
         checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
-    everyone = checks.gather(able=checks.run(lambda: abilities(hosted.values())))
+    everyone = checks.gather(able=able)
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
-    able = common_abilities(own["able"] for own in everyone)
-    plan = make_plan(able, init, coordinates, given["scheme"].is_constant, is_warm)
+    all_able = common_abilities(own["able"] for own in everyone)
+    plan = make_plan(all_able, init, coordinates, given["scheme"].is_constant, is_warm)
     plan = plan._replace(bound_angle=bound_angle)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
@@ -403,13 +403,11 @@ def run_plan(
     checkpoints = checkpoints or Checkpoints("", saves=False)
     if world.rank == 0:
         checkpoints.tidy()
-    with restoring(checkpoints):
-        begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         kind = make_kind(plan, hosted, stop.criteria, given["seed"], starts)
         with restoring(checkpoints):
-            kind.prepare(topology, world, saved)
+            kind.prepare(topology, world, checkpoints.coordinates)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         size = next(iter(kind.within.values())).layout.shared_size
@@ -423,7 +421,8 @@ def run_plan(
         # iterate
         small, by_edge = n_nodes <= MOST_RECORDED, bool(records.edges)
         by_node = small if records.nodes is None else bool(records.nodes)
-        recorder = Recorder(run, records.observe, by_node, by_edge, begin)
+        start = checkpoints.start
+        recorder = Recorder(run, records.observe, by_node, by_edge, start)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
@@ -513,7 +512,6 @@ def hosted_problems(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    common_layout(own)
     return own
 
 
