@@ -30,8 +30,9 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.plan import Kind, abilities, common_abilities, make_plan
+from dadmm.solver.plan import Kind, abilities, common_abilities, draw_starts, make_plan
 from dadmm.solver.solve import (
+    KINDS,
     Problems,
     Ranks,
     Stopping,
@@ -40,7 +41,6 @@ from dadmm.solver.solve import (
     facts_of,
     hosted_problems,
     make_exchange,
-    make_kind,
 )
 
 if TYPE_CHECKING:
@@ -402,7 +402,8 @@ def solve(
     checks.gather()
     with one_blas_thread(), np.errstate(all="ignore"):
         rule = Stopping(tolerance=0.0).criteria
-        kind = make_kind(plan, hosted, rule)
+        kind = KINDS[plan.kind](hosted, rule, *draw_starts(hosted, plan))
+        kind.plan = plan
         kind.prepare(topology, world, None)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)

@@ -188,11 +188,11 @@ def given_starts(
     return {i: given[i] for i in hosted}, None
 
 
-def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int) -> Starts:
+def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int = 0) -> Given:
     """Return first parameters of the hosted nodes; none if they start merged."""
     layout, found = next(iter(hosted.values())).layout, Starts()
     if plan.kind is Kind.MERGED:
-        return found
+        return found, None
     SEED.check("seed", seed)
     rng = np.random.default_rng([seed, 0])
     first = rng.bit_generator.state
@@ -203,4 +203,4 @@ def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int) -> Starts:
         else:
             rng = np.random.default_rng([seed, 1, i])
         found[i] = as_numbers(problem.init(rng), (layout.size,), "init")
-    return found
+    return found, None

@@ -405,7 +405,9 @@ def run_plan(
         checkpoints.tidy()
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
-        kind = make_kind(plan, hosted, stop.criteria, given["seed"], starts)
+        first = starts or draw_starts(hosted, plan, given["seed"])
+        kind = KINDS[plan.kind](hosted, stop.criteria, *first)
+        kind.plan = plan
         with restoring(checkpoints):
             kind.prepare(topology, world, checkpoints.coordinates)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
@@ -444,19 +446,6 @@ def run_plan(
         settings = {"problem": problem} | _facts(given, set())
         spent = {"total": monotonic() - began, "set_up": set_up}
         return replace(result, comm=left, settings=settings, spent=spent)
-
-
-def make_kind(
-    plan: Plan,
-    hosted: Mapping[int, Problem],
-    rule: Rule,
-    seed: int = 0,
-    starts: Given | None = None,
-) -> SolveKind:
-    points, duals = starts or (draw_starts(hosted, plan, seed), None)
-    kind = KINDS[plan.kind](hosted, rule, points, duals)
-    kind.plan = plan
-    return kind
 
 
 def _facts(given: Table, left_out: set[str]) -> Table:
