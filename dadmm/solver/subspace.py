@@ -74,9 +74,10 @@ class SubspaceBound(NamedTuple):
     #: The largest angle between the column space of W, of any node or of the solution,
     #: and the first M principal axes of the rows of all nodes is at most this large, in
     #: degrees. It is inf if there is no bound, or none below 10 degrees
-    angle: float
-    apart: float  #: the part of it that is the largest angle of a node to the solution
-    why: str  #: why there is no bound; "" if there is one
+    angle: float = math.inf
+    #: The part of it that is the largest angle of a node to the solution
+    apart: float = math.inf
+    why: str = ""  #: why there is no bound; "" if there is one
 
 
 def n_axes(problem: Problem) -> int:
@@ -99,7 +100,7 @@ def bound_subspace(
     first, k = problems[0], n_axes(problems[0])
     D, M = centre.shape
     if not np.isfinite(centre).all():
-        return _none("W is not finite")
+        return SubspaceBound(why="W is not finite")
     given = []
     for p in problems:
         # errors by rounding: n EPS of the mean of n rows, D EPS of products of D terms
@@ -109,7 +110,7 @@ def bound_subspace(
     *sums, n, errors = total(given)
     unit = math.sqrt(errors / n)
     if not 0.0 < unit < math.inf:
-        return _none("the squares of the rows underflow or overflow")
+        return SubspaceBound(why="the squares of the rows underflow or overflow")
     mean = np.zeros(D) if first.zero_mean else np.array(sums) / n
     rows = [p.standardised(mean, unit).raw_factor / math.sqrt(n) for p in problems]
 
@@ -117,7 +118,7 @@ def bound_subspace(
     lengths, turned = pooled_axes(total, [own @ basis for own in rows])
     basis = basis @ turned
     if not lengths[-1] > 0.0:
-        return _none("the rows do not span the subspace")
+        return SubspaceBound(why="the rows do not span the subspace")
     own_sums = []  # slopes (D, M) and axes (k, D), then what was dropped, and an angle
     for own, mine in zip(rows, W, strict=True):
         along = own @ basis
@@ -149,10 +150,12 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     """Return the bound, given |C|, b, s, and the largest angle of a node."""
     longest, least = longest + ROUNDING, least - ROUNDING
     if not apart <= MOST_DEGREES:
-        return _none("the nodes' subspaces are not known to agree within 10 degrees")
+        return SubspaceBound(
+            why="the nodes' subspaces are not known to agree within 10 degrees"
+        )
     if not longest < least:
-        return _none(
-            "the variance outside of the subspace may be as large as the least inside"
+        return SubspaceBound(
+            why="the variance outside of the subspace may be as large as the least inside"
         )
     ratio = longest / least
     slope += ROUNDING / least * (1.0 + 1.7 * ratio)
@@ -161,12 +164,8 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     angle = (angle + apart) * (1.0 + 1e-12)
     if angle > MOST_DEGREES:
         degrees = math.ceil(min(angle, 90.0))
-        return _none(f"the bound is {degrees} degrees, more than 10")
-    return SubspaceBound(angle, apart, "")
-
-
-def _none(why: str) -> SubspaceBound:
-    return SubspaceBound(math.inf, math.inf, why)
+        return SubspaceBound(why=f"the bound is {degrees} degrees, more than 10")
+    return SubspaceBound(angle, apart)
 
 
 def _shortened(rows: Matrix, k: int) -> tuple[Matrix, float]:
