@@ -158,7 +158,7 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """Remove incomplete checkpoints after the start, or this run completes them."""
-        if self.resume and self.saves:
+        if self.saves:
             for t in kept(self.root):
                 if t > self.start:
                     drop(self.root, t, self._n_nodes)
@@ -441,17 +441,14 @@ def components(
     left = np.isin(hosts, alive)
     while True:
         inside = graph.edges[left[graph.edges].all(axis=1)]
-        roots = measures.components(len(graph), inside)
-        best = {}
+        roots, still = measures.components(len(graph), inside), left.copy()
         for rank in alive:
-            found, counts = np.unique(roots[left & (hosts == rank)], return_counts=True)
-            best[rank] = int(found[counts.argmax()])
-        chosen = np.full(int(hosts.max()) + 1, -1)
-        chosen[list(best)] = list(best.values())
-        more = left & (roots == chosen[hosts])
-        if (more == left).all():
+            own = left & (hosts == rank)
+            found, counts = np.unique(roots[own], return_counts=True)
+            still[own] = roots[own] == found[counts.argmax()]
+        if (still == left).all():
             break
-        left = more
+        left = still
     nodes = np.flatnonzero(left)
     parts = [nodes[roots[nodes] == root] for root in np.unique(roots[nodes])]
     return [tuple(part.tolist()) for part in parts]

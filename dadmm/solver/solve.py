@@ -401,7 +401,7 @@ def run_plan(
     records: Record = given["record"]
     scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
     checkpoints = checkpoints or Checkpoints("", saves=False)
-    if world.rank == 0:
+    if checkpoints.resume and world.rank == 0:
         checkpoints.tidy()
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
@@ -413,10 +413,9 @@ def run_plan(
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         size = next(iter(kind.within.values())).layout.shared_size
-        nodes, survives = row_order(topology, kind.within), given["on_failure"]
-        exchange = make_exchange(
-            world, topology, size, nodes, given["wait"], survives != "abort"
-        )
+        nodes = row_order(topology, kind.within)
+        how = {"wait": given["wait"], "survives": given["on_failure"] != "abort"}
+        exchange = make_exchange(world, topology, size, nodes, **how)
         run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
@@ -509,11 +508,11 @@ def make_exchange(
     topology: Topology,
     size: int,
     nodes: Integers | None = None,
-    wait: str = "auto",
-    survives: bool = False,
+    **how: Any,
 ) -> Exchange:
+    """Return the exchange of a run; ``how`` ranks wait, and whether they survive."""
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
 
-    return MPIExchange(world.comm, topology, size, nodes, world.hosts, wait, survives)
+    return MPIExchange(world.comm, topology, size, nodes, world.hosts, **how)

@@ -150,12 +150,10 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     """Return the bound, given |C|, b, s, and the largest angle of a node."""
     longest, least = longest + ROUNDING, least - ROUNDING
     if not apart <= MOST_DEGREES:
-        return SubspaceBound(
-            why="the nodes' subspaces are not known to agree within 10 degrees"
-        )
+        return SubspaceBound(why="the nodes' subspaces may be over 10 degrees apart")
     if not longest < least:
         return SubspaceBound(
-            why="the variance outside of the subspace may be as large as the least inside"
+            why="variance outside of the subspace may be as large as in it"
         )
     ratio = longest / least
     slope += ROUNDING / least * (1.0 + 1.7 * ratio)
@@ -233,12 +231,13 @@ class InUnits(SolveKind):
 
     LOOSER: ClassVar[float] = 1.0  # limit of the stopping rule, over the gradient's
     root: float | Vector = 1.0  # of the weights of theta in the proximal step
+    scales: dict[int, Matrix]
 
-    def enter(self, record: Any, strictness: float = 1.0) -> None:
+    def enter(self, record: Any) -> None:
         """Set what the run is made of.
 
-        W, mu and a are judged by lengths (2, parts), times ``strictness``; the rule's
-        residual may be `LOOSER` times the limit of `slope`.
+        W, mu and a are judged by lengths (2, parts), times the strictness of the record
+        if it has one; the rule's residual may be `LOOSER` times the limit of `slope`.
         """
         self.record, unit = record, float(record.unit)
         self.rule = replace(self.rule, scaled=True)
@@ -248,8 +247,9 @@ class InUnits(SolveKind):
         self.unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self.shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
         D, M = self.layout.shapes["W"]
+        strictness = float(getattr(record, "strictness", 1.0))
         parts = strictness * np.sqrt([M, M, D / 2.0])
-        self.lengths = self.scales = {
+        self.scales = {
             i: np.array([parts, self.LOOSER * own.count * parts])
             for i, own in self.problems.items()
         }
@@ -294,7 +294,7 @@ class InUnits(SolveKind):
         for i, theta, dual in known:
             slope = self.within[i].gradient(theta) / self.root + dual
             lengths = [np.linalg.norm(part) for part in views(slope)]
-            limits = run.stopping.rule.tolerance / self.LOOSER * self.lengths[i][1]
+            limits = run.stopping.rule.tolerance / self.LOOSER * self.scales[i][1]
             limits[:2] *= min(math.sqrt(float(views(theta).a)), 1.0)
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
@@ -323,9 +323,9 @@ class UnitsKind(InUnits):
     def choose(self, total: Total, n_nodes: int) -> None:
         self.enter(find_units(total, self.problems))
 
-    def enter(self, record: Units, strictness: float = 1.0) -> None:
+    def enter(self, record: Units) -> None:
         """Set what the run is made of; drawn parameters have no duals."""
-        super().enter(record, strictness)
+        super().enter(record)
         D, M = self.layout.shapes["W"]
         length = float(record.length)
         knee = max(KNEE * length, math.sqrt(2.0))
