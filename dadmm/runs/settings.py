@@ -97,7 +97,7 @@ def _draws_edges(run: Settings) -> bool:
 def takes(problem: str, argument: str) -> bool:
     """Return whether a problem may have this argument; one of yours may have any."""
     kind: type | None = PROBLEMS.get(problem)
-    return kind is None or builder.arguments(kind).takes(argument)
+    return kind is None or argument in builder.arguments(kind)
 
 
 def _of_problem(name: str) -> Callable[[Settings], bool]:
@@ -363,7 +363,7 @@ class Settings:
 
     @cached_property
     def traits(self) -> Traits:
-        return builder.traits(self.problem)
+        return Traits() if self.is_plugin else PROBLEMS[self.problem].traits
 
     @property
     def has_subspace(self) -> bool:
