@@ -45,7 +45,7 @@ class Shards(NamedTuple):
 
 
 def has_target(config: RunConfig) -> bool:
-    takes_y = config.arguments.takes("y")
+    takes_y = "y" in config.arguments
     if config.target is not None and not takes_y:
         raise ConfigError(
             f"target cannot be used with {config.problem}, whose constructor has no "
@@ -58,7 +58,8 @@ def _asked(config: RunConfig) -> tuple[Choice, Table]:
     """Return which columns a run uses, and the arguments of `read_frame`."""
     intercept, supervised = config.fit_intercept, has_target(config)
     if intercept is None:
-        intercept = bool(config.arguments.defaults.get("fit_intercept", False))
+        argument = config.arguments.get("fit_intercept")
+        intercept = bool(argument and argument.default)
     features = None if config.features is None else column_names(config.features)
     choice = Choice(
         features, config.target, config.weight,

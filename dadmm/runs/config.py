@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class RunConfig(Settings):
         _ = self.settings  # raises if they are not JSON
 
     @cached_property
-    def arguments(self) -> builder.Arguments:
+    def arguments(self) -> dict[str, Parameter]:
         """The arguments of the problem's class, which is imported if it is yours."""
         return builder.arguments(builder.find(self.problem))
 
@@ -132,12 +133,12 @@ class RunConfig(Settings):
             usual[name] = getattr(self.scheme_class, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
-            if self.arguments.takes("n_components"):
+            if "n_components" in self.arguments:
                 usual["n_components"] = self.traits.components
             for item in fields(self):
-                argument, defaults = item.metadata["argument"], self.arguments.defaults
-                if argument in defaults:
-                    usual[item.name] = defaults[argument]
+                found = self.arguments.get(item.metadata["argument"])
+                if found is not None and found.default is not found.empty:
+                    usual[item.name] = found.default
         if n_nodes is not None:
             usual |= {
                 "n_samples": max(USUAL_ROWS, ROWS_PER_NODE * n_nodes),
