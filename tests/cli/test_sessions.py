@@ -23,6 +23,7 @@ SESSIONS = [
     for file in sorted((Path(__file__).parent / "sessions").glob("*.txt"))
 ]
 NUMBER = re.compile(r"(?<![\w^])[-+]?\d(?:[\d,.]*\d)?(?:e[-+]\d+)?(?!\w)")
+ROUNDING = re.compile(r"(?<=at most )\S+e-1\d of .*worst: .*")  # of any part
 EXACT = ("--dry-run", "--help", "--version")
 MODULE = """
 import numpy as np
@@ -155,7 +156,8 @@ def start(words: list[str], folder: Path, capsys) -> Ended:
 def transcript(line: str, ended: Ended) -> list[str]:
     out = ended.out
     if ended.code in (0, 3) and not any(word in line for word in EXACT):
-        out = NUMBER.sub("#", re.sub("MPI: .*", "MPI", out))
+        out = ROUNDING.sub("#", re.sub("MPI: .*", "MPI", out))
+        out = NUMBER.sub("#", out)
         out = re.sub("(?<=#) +", " ", out)  # columns of numbers
     lines = [f"$ {line}", *out.splitlines()]
     lines += [f"! {text}" for text in ended.err.splitlines()]
