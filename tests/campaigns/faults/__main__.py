@@ -27,6 +27,7 @@ from pathlib import Path
 from tests.campaigns import statements
 from tests.campaigns.faults import cases, fuzz, judge
 from tests.campaigns.faults.jobs import BANNERS, MOUNTS, PRIVATE, Play, find_mpi, sweep
+from tests.support.runs import rows_of
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
@@ -108,14 +109,6 @@ def obey_the_pool() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
 
 
-def read(path: Path) -> list[dict]:
-    """Return the rows of a results file; none if there is no such file."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def report(row: dict, chosen: argparse.Namespace) -> str:
     """Return what is printed of a case; of faults always, of others if it is bad."""
     line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
@@ -153,7 +146,8 @@ def main() -> int:
     chosen.out = Path(chosen.out or tempfile.mkdtemp(prefix="dadmm-faults-")).resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)
     results, broken = chosen.out / "results.csv", 0
-    known = {(row["kind"], row["seed"]) for row in read(results)}
+    results.touch()
+    known = {(row["kind"], row["seed"]) for row in rows_of(results)}
     pairs = [pair for pair in chosen.pairs if tuple(pair) not in known]
     chosen.family = None  # a module cannot be sent to the workers
     due = [(kind, int(seed), chosen) for kind, seed in pairs]
@@ -179,7 +173,7 @@ def main() -> int:
         return 130
     finally:
         sweep(NAME)
-    print(f"\n{table(read(results))}\n\nall cases: {results}")
+    print(f"\n{table(rows_of(results))}\n\nall cases: {results}")
     return int(broken > 0)
 
 
