@@ -15,7 +15,6 @@ import dadmm
 from benchmarks.shared.rejected import VPTau
 from dadmm import run
 from dadmm.graphs.incidence import Incidence
-from dadmm.runs.config import RunConfig
 from tests.support.processes import ROOT
 from tests.support.runs import arrays_of
 
@@ -55,18 +54,6 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path):
     for part, values in library.layout.views(library.theta)._asdict().items():
         assert_array_equal(arrays[part], values)
     assert_array_equal(arrays["eta"], library.eta)
-
-
-def test_flags_override_the_preset_and_so_does_a_file_of_its_name(
-    tmp_path, monkeypatch
-):
-    given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
-    config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
-    assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
-    assert config.coupling == "own"
-    monkeypatch.chdir(tmp_path)
-    Path("as-printed").write_text("eta0 = 2.0\n")
-    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
 
 
 def test_the_page_of_the_paper_names_what_exists():
