@@ -35,18 +35,6 @@ def test_the_ending_is_that_of_the_recorded_criteria(stopping):
     assert str(ending.iteration + 1) in said
 
 
-def test_the_sum_of_objectives_is_what_a_council_judges():
-    settings = {"stopping": "objective", "agreement": "global", "tolerance": 1e-6}
-    result = solve(quadratics(5), RING, **settings)
-    total = result.history["objective"].sum(axis=1)
-    change = np.abs(np.diff(total)) / np.maximum(np.abs(total[1:]), 1) / 1e-6
-    ending = result.ending
-    assert (ending.node, ending.part, ending.delay) == (None, None, 1)
-    assert change[ending.iteration - 2] == pytest.approx(ending.factor)
-    assert (change[ending.iteration - 1 : ending.iteration + 3] < 1).all()
-    assert result.iterations == ending.iteration + 4 + 1
-
-
 def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
     own = []
     for row in np.eye(3):
