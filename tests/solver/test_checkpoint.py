@@ -116,19 +116,20 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, settings, cut
 
 
 def test_saving_changes_nothing_and_the_last_whole_one_of_two_is_used(tmp_path):
-    whole, clock = run_of("endless"), tmp_path / "clock"
-    run_of("endless", checkpoints=Checkpoints(tmp_path, every=7, saves=False))
+    clock, brief = tmp_path / "clock", {"sending": Sending("quantised:4")}
+    whole = run_of("endless", **brief)
+    run_of("endless", checkpoints=Checkpoints(tmp_path, every=7, saves=False), **brief)
     assert list(tmp_path.iterdir()) == []
-    by_count = run_of("endless", checkpoints=Checkpoints(tmp_path, every=7))
-    by_clock = run_of("endless", checkpoints=Checkpoints(clock, seconds=1e-9))
+    by_count = run_of("endless", checkpoints=Checkpoints(tmp_path, every=7), **brief)
+    by_clock = run_of("endless", checkpoints=Checkpoints(clock, seconds=1e-9), **brief)
 
     assert_same(by_count, whole, 0)
     assert_same(by_clock, whole, 0)
     assert checkpoint.kept(tmp_path) == [35, 40]
     assert checkpoint.kept(clock) == [36, 40]
     checkpoint.path_of(tmp_path, 40, 4).unlink()
-    again = run_of("endless", checkpoints=Checkpoints(tmp_path, resume=True))
-    assert_same(again, whole, 35)
+    keep = Checkpoints(tmp_path, resume=True)
+    assert_same(run_of("endless", checkpoints=keep, **brief), whole, 35)
 
 
 @pytest.fixture(scope="module")
