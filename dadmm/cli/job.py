@@ -35,7 +35,7 @@ from dadmm.runs.config import CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
+from dadmm.solver.plan import Kind, abilities, common_abilities
 from dadmm.solver.solve import Record, run_plan
 from dadmm.solver.subspace import n_axes
 
@@ -209,12 +209,14 @@ class Job:
         def make_problems() -> None:
             self.problems = setup.problems(config, data, graph.n_nodes)
             self.features = setup.features(config, data, self.problems)
-            about["able"] = abilities(self.problems.values())
+            about["able"] = abilities(self.problems)
             about["gaps"] = [[i, *counts] for i, counts in data.gaps.items()]
             about["gappy"] = setup.have_gaps(self.problems)
 
         checks.run(make_problems)
-        checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
+        checks.compare(
+            lambda: {"layout": repr(next(iter(self.problems.values())).layout)}
+        )
         everyone = checks.gather(**about)
         self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
@@ -262,7 +264,7 @@ class Job:
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
             text = json.dumps(self.data.encoding.to_json())
-            facts["table"] = f"{identity.digest({'columns': text}):016x}"
+            facts["table"] = identity.digest({"columns": text})
         self.checkpoints = Checkpoints(
             self.folder.path,
             every=config.checkpoint_every,

@@ -69,11 +69,9 @@ def share_placement(
     if how == "blocks" or (how == "hosts" and one_host):
         return assign(graph, machines, "blocks")
 
-    def find() -> Integers:
-        if world.rank:
-            return np.empty(0, np.int64)
+    def find() -> list[int]:
         if how == "hosts":
-            return assign(graph, machines)
+            return list(map(int, assign(graph, machines)))
         if not Path(how).suffix:
             raise ConfigError(
                 f"placement must be hosts, blocks, or the path of a table such as "
@@ -89,9 +87,9 @@ def share_placement(
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return hosts_of(nodes, ranks, len(graph), world.size)
+        return list(map(int, hosts_of(nodes, ranks, len(graph), world.size)))
 
-    return world.share_array(collectively(world, find))
+    return np.array(from_rank_0(world, find))
 
 
 def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
@@ -145,7 +143,7 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> N
     shapes = next(iter(problems.values())).layout.shapes
     if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if not config.arguments.takes("y") or shapes.get("coef", ())[-1:] != (len(names),):
+    if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
         return names if data.encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
@@ -176,7 +174,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         rows = {i: Rows(blocks[i]) for i in hosted}
         return Shards(rows, W - W.mean(axis=0), whole=whole)
     truth = whole = y = target = classes = None
-    if config.arguments.takes("y"):
+    if "y" in config.arguments:
         X, y, _ = traits.draw(n_samples, dimension, noise, seed)
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
@@ -276,11 +274,11 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
     else:
         counts = world.gather_nodes([np.array([[float(p.n_samples)]]) for p in own])
         means = world.gather_nodes([p.mean[None] for p in own])
-        factors, found = world.gather_nodes([p.factor for p in own]), np.empty(0)
+        factors, found = world.gather_nodes([p.factor for p in own]), None
         if world.rank == 0:
             pooled = metrics.pool(counts[:, 0], means, factors)
             best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
-            found = np.array([*best.W.ravel(), *best.mu, best.a])
-        flat, mu, (a,) = np.split(world.share_array(found), [D * M, D * M + D])
+            found = [*best.W.ravel(), *best.mu, best.a]
+        flat, mu, (a,) = np.split(world.share(found), [D * M, D * M + D])
         best = metrics.MaximumLikelihood(flat.reshape(D, M), mu, float(a))
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)

@@ -44,10 +44,10 @@ class Shards(NamedTuple):
 
 def _asked(config: RunConfig) -> tuple[Choice, Table]:
     """Return which columns a run uses, and the arguments of `read_frame`."""
-    intercept, takes = config.fit_intercept, config.arguments
-    supervised = takes.takes("y")
+    intercept, supervised = config.fit_intercept, "y" in config.arguments
     if intercept is None:
-        intercept = bool(takes.defaults.get("fit_intercept", False))
+        argument = config.arguments.get("fit_intercept")
+        intercept = bool(argument and argument.default)
     features = None if config.features is None else column_names(config.features)
     choice = Choice(
         features, config.target, config.weight,

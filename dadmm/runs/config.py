@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from dadmm.comm.sending import check_drop
 from dadmm.core import files
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
-from dadmm.core.documents import Table, read_toml, toml_value
+from dadmm.core.documents import Table, read_toml, to_toml
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import check_fields, from_text, from_toml
 from dadmm.core.version import __version__
@@ -70,10 +71,10 @@ class RunConfig(Settings):
         _ = self.settings  # raises if they are not JSON
 
     @cached_property
-    def arguments(self) -> builder.Arguments:
+    def arguments(self) -> dict[str, Parameter]:
         """The arguments of the problem's class, which is imported if it is yours."""
         found = builder.arguments(builder.find(self.problem))
-        if self.target is not None and not found.takes("y"):
+        if self.target is not None and "y" not in found:
             raise ConfigError(
                 f"target cannot be used with {self.problem}, whose constructor has no "
                 "argument y"
@@ -137,12 +138,12 @@ class RunConfig(Settings):
             usual[name] = getattr(self.scheme_class, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
-            if self.arguments.takes("n_components"):
+            if "n_components" in self.arguments:
                 usual["n_components"] = self.traits.components
             for item in fields(self):
-                argument, defaults = item.metadata["argument"], self.arguments.defaults
-                if argument in defaults:
-                    usual[item.name] = defaults[argument]
+                found = self.arguments.get(item.metadata["argument"])
+                if found is not None and found.default is not found.empty:
+                    usual[item.name] = found.default
         if n_nodes is not None:
             usual |= {
                 "n_samples": max(USUAL_ROWS, ROWS_PER_NODE * n_nodes),
@@ -291,7 +292,7 @@ class RunConfig(Settings):
         """Return the settings that apply as TOML; some may be ``changed``."""
         told = copy(self)
         vars(told).update(changed)
-        return "".join(f"{k} = {toml_value(v)}\n" for k, v in told.applied().items())
+        return to_toml(told.applied())
 
 
 def check_harmless(table: Table, given: Table, file: str) -> None:

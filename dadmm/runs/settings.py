@@ -88,7 +88,7 @@ def _draws_edges(run: Settings) -> bool:
 def takes(problem: str, argument: str) -> bool:
     """Return whether a problem may have this argument; one of yours may have any."""
     kind: type | None = PROBLEMS.get(problem)
-    return kind is None or builder.arguments(kind).takes(argument)
+    return kind is None or argument in builder.arguments(kind)
 
 
 def column_names(text: str) -> list[str]:
@@ -341,7 +341,7 @@ class Settings:
         self.is_plugin: bool = kind is object  # whether it is not of this package
         self.has_subspace: bool = issubclass(kind, PPCA)  # and a centralised solution
         self.may_have_subspace: bool = self.is_plugin or self.has_subspace
-        self.traits: Traits = builder.traits(self.problem)
+        self.traits: Traits = getattr(kind, "traits", Traits())
         tracks = self.traits.tracks  # without a file they are computed, not drawn
         self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
         self.draws_rows: bool = self.data is None and not tracks
