@@ -110,25 +110,21 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    flags, settings = config.problem_flags(n_nodes), config.settings
-    if config.is_plugin:  # must accept all settings, and may accept any rows
-        flags, settings = {}, flags | settings
-    else:
+    settings = config.problem_arguments(n_nodes)
+    if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
             shard.check(rows, i, gaps=gaps)
-    if data.encoding is not None and data.encoding.classes is not None:
-        count = len(data.encoding.classes)
-        if settings.get("n_classes", count) != count:
+    classes = None if data.encoding is None else data.encoding.classes
+    if classes is not None and "n_classes" in config.arguments:
+        given = settings.setdefault("n_classes", len(classes))
+        if given != len(classes):
             raise ConfigError(
-                f"n_classes is {shown(settings['n_classes'])}, but the target has "
-                f"{count} classes; leave it out of the settings"
+                f"n_classes is {shown(given)}, but the target has {len(classes)} "
+                "classes; leave it out of the settings"
             )
-        flags = flags | {"n_classes": count}
-    return {
-        i: builder.build(config.problem, rows, flags, settings)
-        for i, rows in data.rows.items()
-    }
+    build = partial(builder.build, config.problem, settings=settings)
+    return {i: build(rows) for i, rows in data.rows.items()}
 
 
 def have_gaps(problems: dict[int, Problem]) -> bool:
@@ -185,7 +181,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         # in C order, since the bits of results depend on the order
         own = np.array(X[part], float, order="C")
         rows[i] = Rows(own, None if y is None else np.array(y[part], float))
-    encoding = Encoding.plain(X.shape[1], target, classes=classes)
+    gaps = "keep" if target is None else "error"
+    encoding = Encoding.plain(X.shape[1], target, classes=classes, on_missing=gaps)
     return Shards(rows, truth, encoding, whole=whole)
 
 

@@ -199,17 +199,19 @@ class RunConfig(Settings):
             )
         return found
 
-    def problem_flags(self, n_nodes: int) -> Table:
+    def problem_arguments(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.
 
-        Each node has an equal share of the regularisation ``alpha``.
+        Each node has an equal share of the regularisation ``alpha``. A class of yours
+        must accept all that are given, others get those that they have.
         """
         names = ("n_components", "l1_ratio", "delta", "fit_intercept")
         chosen = {name: getattr(self, name) for name in names}
+        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         if not self.is_plugin:
             chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
-        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
-        return {name: value for name, value in chosen.items() if value is not None}
+            chosen = {k: v for k, v in chosen.items() if k in self.arguments}
+        return {k: v for k, v in chosen.items() if v is not None} | self.settings
 
     @cached_property
     def options(self) -> Table:
