@@ -293,17 +293,16 @@ class Job:
             kinds = (config.problem, config.scheme)
             problem, scheme = (kind.rpartition(":")[2] for kind in kinds)
             name = f"{problem}-{graph}-{scheme}"
-            self.folder = RunFolder.create(
-                config.out, name, config.overwrite, self.graph.n_nodes
-            )
-            if self.folder.earlier is not None:
-                return [str(self.folder.path), self.folder.run, self.folder.earlier.run]
-            self.folder.begin()
+            n_nodes = self.graph.n_nodes
+            self.folder = RunFolder.create(config.out, name, config.overwrite, n_nodes)
+            if self.folder.earlier is None:
+                self.folder.begin()
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
             _check_unfinished(self.resume, config.max_iter)
-        return [str(self.folder.path), self.folder.run, ""]
+        folder, earlier = self.folder, self.folder.earlier
+        return [str(folder.path), folder.run, "" if earlier is None else earlier.run]
 
     def _look_for(self, earlier: str) -> None:
         """Raise if this rank needs the folder of an earlier run, and has another."""
@@ -335,10 +334,8 @@ class Job:
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-        start, stride = self.checkpoints.start, self._stride
-        rows = RowFiles(
-            self.folder, rank, nodes, keys, edges, self._observe, start, stride
-        )
+        more = self._observe, self.checkpoints.start, self._stride
+        rows = RowFiles(self.folder, rank, nodes, keys, edges, *more)
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
         return rows

@@ -20,7 +20,7 @@ from dadmm.core import files
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
 from dadmm.core.documents import Table, read_toml, to_toml
-from dadmm.core.errors import ConfigError, shown
+from dadmm.core.errors import ConfigError
 from dadmm.core.schema import check_fields, from_text, from_toml
 from dadmm.core.version import __version__
 from dadmm.data.shard import has_node
@@ -68,7 +68,6 @@ class RunConfig(Settings):
             checked = copy(self)
             checked.scheme = "snap"
         check_drop(checked.options["sending"], self.scheme)
-        _ = self.settings  # raises if they are not JSON
 
     @cached_property
     def arguments(self) -> dict[str, Parameter]:
@@ -185,20 +184,6 @@ class RunConfig(Settings):
         plan = make_plan(able, self.init, self.coordinates, constant)
         return plan._replace(bound_angle=bool(self.bound_angle))
 
-    @cached_property
-    def settings(self) -> Table:
-        """The arguments of the problem's constructor from ``problem_settings``."""
-        try:
-            found = json.loads(self.problem_settings or "{}")
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise ConfigError(
-                "problem_settings must be a JSON object such as '{\"alpha\": 0.1}', "
-                f"got {shown(self.problem_settings)}"
-            )
-        return found
-
     def problem_arguments(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.
 
@@ -211,7 +196,8 @@ class RunConfig(Settings):
         if not self.is_plugin:
             chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
             chosen = {k: v for k, v in chosen.items() if k in self.arguments}
-        return {k: v for k, v in chosen.items() if v is not None} | self.settings
+        given: Table = json.loads(self.problem_settings or "{}")
+        return {k: v for k, v in chosen.items() if v is not None} | given
 
     @cached_property
     def options(self) -> Table:

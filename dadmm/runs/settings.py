@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -80,11 +81,6 @@ def solver_setting(
     return setting(group, DEFAULTS[name], help, *choices, **facts)
 
 
-def _draws_edges(run: Settings) -> bool:
-    is_random = not RANDOM.isdisjoint(run.topology.split(","))
-    return is_random or run.schedule.startswith(schedules.RANDOM)
-
-
 def takes(problem: str, argument: str) -> bool:
     """Return whether a problem may have this argument; one of yours may have any."""
     kind: type | None = PROBLEMS.get(problem)
@@ -95,6 +91,13 @@ def column_names(text: str) -> list[str]:
     """Return the names of columns in a text, between which there are commas."""
     words = next(csv.reader([text], skipinitialspace=True), [])
     return [word.strip() for word in words if word.strip()]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text or "{}"), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_encoding(name: str) -> bool:
@@ -112,6 +115,7 @@ TABLES = "tables of your own, given by --data, of another problem than sfm"
 TABLE: Table = {"applies": lambda run: run.has_table, "only": TABLES}
 SUBSPACES = "ppca and sfm"
 COLUMNS = TEXT.also("one name of a column or several", lambda x: bool(column_names(x)))
+JSON = TEXT.also("a JSON object such as '{\"alpha\": 0.1}'", _is_json)
 ASCII = TEXT.also("one ASCII character", lambda x: len(x) == 1 and x.isascii())
 ENCODING = TEXT.also(
     "an encoding of Python such as utf-8, latin-1 or cp1252", _is_encoding
@@ -126,7 +130,7 @@ class Settings:
     problem: str = setting(PROBLEM, "ppca", "the local problem, or your own as "
         "package.module:Class", PROBLEMS, common=True, kind=TEXT)
     problem_settings: str | None = setting(PROBLEM, None, "arguments of the problem's "
-        "class as JSON: '{\"name\": value}'")
+        "class as JSON: '{\"name\": value}'", kind=JSON)
     # data and labels may change at a resume: a checkpoint compares the rows of nodes
     data: str | None = setting(DATA, None, f"a table ({', '.join(READERS)}), or one "
         "file per node as part-{node}.csv; without it, synthetic data", common=True,
@@ -205,7 +209,8 @@ class Settings:
         "and target",
         kind=schedules.NAMED)
     topology_seed: int = setting(GRAPH, 0, "seed of random graphs and schedules",
-        applies=_draws_edges, kind=SEED)
+        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(","))
+        or run.schedule.startswith(schedules.RANDOM), kind=SEED)
     nodes: int | None = setting(GRAPH, None, "number of nodes; a rank has one or more "
         "(default: one per rank; without mpiexec 20, for sfm 5)", common=True,
         kind=integer(1))
