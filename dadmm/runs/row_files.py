@@ -136,7 +136,7 @@ def thinned(
 
     What is added up in rows that are left out goes to the next row of their key.
     """
-    added = [k for k, name in enumerate(header) if name in ADDED]
+    added = _added(header)
     sums: dict[tuple[bytes, ...], list[float]] = {}
     for row in rows:
         if step == 1:
@@ -150,6 +150,11 @@ def thinned(
             sums[key] = [float(words[k]) for k in added]
         else:
             yield b",".join(words) + b"\n"
+
+
+def _added(header: Sequence[str]) -> list[int]:
+    """Return the places of columns that are added up, counted from the last column."""
+    return [k - len(header) for k, name in enumerate(header) if name in ADDED]
 
 
 def _width(header: Sequence[str]) -> int:
@@ -190,12 +195,10 @@ class PartFile:
         keys: Sequence[tuple[int, ...]],  # of an iteration's rows: (node,) or (i, j)
         header: Sequence[str],
         stride: Stride,
-        start: int = 0,
     ) -> None:
         self._path, self._keys, self._header = path, keys, header
-        self._stride, self._step = stride, stride.step(start)
-        columns = header[_width(header) :]
-        self._added = [k for k, name in enumerate(columns) if name in ADDED]
+        self._stride, self._step = stride, stride.every
+        self._added = _added(header)
         self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
         self._synced: deque[int] = deque(maxlen=2)
         self._file = open(files.open_plain(path, path.parents[1], files.NEW), "r+b")  # noqa: SIM115
@@ -292,12 +295,12 @@ class RowFiles:
         with writing(folder.path):
             if keys or place.is_dir():
                 header = self.headers["history"]
-                part = PartFile(place / f"history{end}", keys, header, stride, start)
+                part = PartFile(place / f"history{end}", keys, header, stride)
                 self._files.append(part)
                 self._rows += [NodeRows(part, observe, start)] if keys else []
             if edges is not None:
                 self.headers["edges"] = EDGES
-                part = PartFile(place / f"edges{end}", edges, EDGES, stride, start)
+                part = PartFile(place / f"edges{end}", edges, EDGES, stride)
                 self._files.append(part)
                 self._rows.append(EdgeRows(part, start))
 
