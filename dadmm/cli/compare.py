@@ -145,7 +145,8 @@ def _parse_settings(what: str, text: str, make: type) -> Table:
                 f"{what}: {shown(word)} is not name=value with one of "
                 f"{', '.join(kinds)}"
             )
-        found[key] = BEST if value == BEST else from_text(value, kinds[key])
+        name = f"{what}: {key}"
+        found[key] = BEST if value == BEST else from_text(name, value, kinds[key])
     return found
 
 
@@ -438,4 +439,4 @@ class Comparison(job.Job):
 
 
 def _digest(facts: Table) -> str:
-    return f"{identity.digest(identity.settings(facts)):016x}"
+    return identity.digest(identity.settings(facts))

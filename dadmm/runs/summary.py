@@ -23,6 +23,7 @@ from dadmm.solver.result import Result, Seconds
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
 LEAST_PERCENT = 1e-3  # a smaller error is printed as this
+ROUNDING = 1e-12  # a smaller disagreement says nothing about a part of theta
 LITTLE = 0.1  # difference of two components that determines the subspace hardly
 WIDEST = 60  # characters of a name
 SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
@@ -283,7 +284,9 @@ class Summary(dict[str, Any]):
             if self["status"] == "certified":
                 what += ", or of its bound if that is larger"
         text = f"nodes differ by at most {at_most(agreement['error'])} of {what}"
-        yield "agreement", f"{text} (worst: {agreement['where']})"
+        if agreement["error"] > ROUNDING:
+            text += f" (worst: {agreement['where']})"
+        yield "agreement", text
 
     def _coefficients(self, config: RunConfig) -> Lines:
         """Yield a line per coefficient; of many, only the largest and the intercept.
