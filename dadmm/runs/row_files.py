@@ -109,14 +109,15 @@ class Stride(NamedTuple):
     the iterations before it that have none.
     """
 
-    every: int  # the first step
-    most: float  # steps after which it is doubled
+    every: int = 1  # the first step
+    n_nodes: int = 0  # rows of an iteration in history.csv
+    n_edges: int = 0  # and in edges.csv
 
-    @classmethod
-    def of(cls, every: int, n_nodes: int, n_edges: int) -> Stride:
-        """Return the stride of a run that has so many rows in an iteration."""
-        width = max(NODE_BYTES * n_nodes, EDGE_BYTES * n_edges)
-        return cls(every, max(2, MOST_BYTES // max(width, 1)))
+    @property
+    def most(self) -> int:
+        """How many steps have rows until the step is doubled."""
+        size = max(NODE_BYTES * self.n_nodes, EDGE_BYTES * self.n_edges, 1)
+        return max(2, MOST_BYTES // size)
 
     def step(self, t: int) -> int:
         """Return the step after ``t`` iterations."""
@@ -124,9 +125,6 @@ class Stride(NamedTuple):
         while t > step * self.most:
             step *= 2
         return step
-
-
-EVERY_ROW = Stride(1, math.inf)
 
 
 def thinned(
@@ -281,8 +279,8 @@ class RowFiles:
         keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
-        start: int = 0,  # the iteration after which a resumed run continues
-        stride: Stride = EVERY_ROW,
+        start: int,  # the iteration after which a resumed run continues
+        stride: Stride,
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.home = folder.path  # of the results; after a failure, of a component
