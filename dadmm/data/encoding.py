@@ -162,10 +162,9 @@ class Encoding:
         weight = np.array(frame.column(self.weight)) if fit and self.weight else None
         if self.on_missing == "error":
             frame.check_gaps([*names, self.target] if fit and self.target else names)
-        lost, n_filled = np.zeros_like(gaps), 0
+        kept, n_filled = ~gaps if self.on_missing == "drop" else np.ones_like(gaps), 0
         if self.on_missing in ("drop", "mean") and fit and y is not None:
-            lost = np.isnan(y)
-        kept = ~(lost | gaps) if self.on_missing == "drop" else ~lost
+            kept &= ~np.isnan(y)
         if not kept.all():
             X, y, weight = (a if a is None else a[kept] for a in (X, y, weight))
         if self.on_missing == "mean" and self.means is not None:
