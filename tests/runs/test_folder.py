@@ -227,16 +227,6 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     assert contents("mine") == before
 
 
-def test_a_figure_of_the_users_stays(folder):
-    RunFolder(folder).add_figures(["cost.png"])
-    (folder / "cost.png").touch()
-    RunFolder(folder).add_figures(["cost.png"])
-    (folder / "traffic.png").write_text("mine")
-
-    with pytest.raises(OutputError, match=r"run/traffic\.png"):
-        RunFolder(folder).add_figures(["traffic.png"])
-
-
 def lock(folder, first=False):
     found = RunFolder(folder)
     found.lock(first)
