@@ -158,7 +158,7 @@ class TreeReduction:
     ) -> Sequence[Value]:
         """Return the values of the subtrees of own nodes and their children, by row."""
         own = [_as_array(values[i]) for i in self._nodes]
-        kinds = {(v.shape, v.dtype) if _is_numeric(v) else None for v in own}
+        kinds = {(v.shape, v.dtype) if isinstance(v, np.ndarray) else None for v in own}
         stacks = isinstance(merge, np.ufunc | Stacked) and len(kinds) == 1
         stacks = stacks and None not in kinds and own[0].size > 0
         join = merge.merge if isinstance(merge, Stacked) else merge
@@ -172,7 +172,7 @@ class TreeReduction:
             elif what == JOIN:
                 for i, j in zip(parents.tolist(), children.tolist(), strict=True):
                     other = rows[j]
-                    if not _is_numeric(other):
+                    if not isinstance(other, np.ndarray):
                         other = json.loads(json.dumps(other))  # as others receive it
                     rows[i] = _as_array(join(rows[i], other))
             elif what == RECEIVE:
@@ -223,10 +223,6 @@ def _as_array(value: Value) -> Value:
     return value
 
 
-def _is_numeric(value: Value) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-
-
 def pack(value: Value) -> bytes:
     """Return the bytes of a value.
 
@@ -234,9 +230,9 @@ def pack(value: Value) -> bytes:
     value has the length of its JSON (7 bytes), `_JSON`, and the JSON.
     """
     value = _as_array(value)
-    if _is_numeric(value):
+    if isinstance(value, np.ndarray):
         kind = value.dtype.str.encode().ljust(7, b"\0") + bytes([value.ndim])
-        return b"".join([kind, np.array(value.shape, np.int64).tobytes(), value])
+        return b"".join([kind, np.array(value.shape, np.int64).tobytes(), value.data])
     text = json.dumps(value).encode()
     return len(text).to_bytes(7, "little") + bytes([_JSON]) + text
 

@@ -64,7 +64,10 @@ class World:
         comm = self.comm
         if comm is None:
             return own, np.array([len(own)])
-        first = _first_row(own) if everywhere else _first_row(own)[:8]
+        first = np.zeros(8 + SHORT if everywhere else 8, dtype=np.uint8)
+        first[:8].view(np.int64)[0] = len(own)
+        if everywhere and own.nbytes <= SHORT:
+            first[8 : 8 + own.nbytes] = own.view(np.uint8)
         rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
         equal = comm.Iallgather if everywhere else comm.Igather
         wait_sleeping(equal(first, rows), first.nbytes)
@@ -79,18 +82,7 @@ class World:
 
     def share(self, value: Any) -> Any:
         """Return what rank 0 passes, as JSON can hold it, on every rank."""
-        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        if self.comm is not None:
-            is_mine, row = self.rank == 0, _first_row(data)
-            wait_sleeping(self.comm.Ibcast(row), row.nbytes * is_mine)
-            n_bytes = int(row[:8].view(np.int64)[0])
-            if n_bytes <= SHORT:
-                data = row[8 : 8 + n_bytes]
-            elif not is_mine:
-                data = np.empty(n_bytes, np.uint8)
-            for part in parts(data) if n_bytes > SHORT else ():
-                wait_sleeping(self.comm.Ibcast(part), part.nbytes * is_mine)
-        return json.loads(data.tobytes())
+        return self.told(None if self.rank else value)[0]
 
     def told(self, value: Any, everywhere: bool = True) -> list[Any]:
         """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
@@ -98,8 +90,8 @@ class World:
         data, lengths = self.joined(own, everywhere)
         if self.rank and not everywhere:
             return []
-        parts = np.split(data, lengths.cumsum()[:-1])
-        return [json.loads(part.tobytes()) for part in parts]
+        texts = np.split(data, lengths.cumsum()[:-1])
+        return [json.loads(text.tobytes()) for text in texts]
 
     def gather(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
@@ -244,15 +236,6 @@ def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for begin in range(0, len(data), MOST_BYTES):
             yield data[begin : begin + MOST_BYTES]
-
-
-def _first_row(array: np.ndarray) -> np.ndarray:
-    """Return the length of an array in 8 bytes, and its bytes if they are few."""
-    row = np.zeros(8 + SHORT, dtype=np.uint8)
-    row[:8].view(np.int64)[0] = len(array)
-    if array.nbytes <= SHORT:
-        row[8 : 8 + array.nbytes] = array.view(np.uint8)
-    return row
 
 
 def connect() -> World:
