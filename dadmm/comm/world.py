@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -285,40 +286,44 @@ def collectively(world: World, step: Callable[..., T], *args: object) -> T:
 
 def from_rank_0(world: World, step: Callable[[], Any]) -> Any:
     """Return what ``step()`` returns on rank 0, as JSON; if it fails, raise on all."""
-    return world.share(collectively(world, str if world.rank else step))
+    checks = Checks(world)
+    value = checks.run(str if world.rank else step)
+    return checks.gather(value=value)[0]["value"]
 
 
+@dataclass
 class Checks:
     """Steps that each rank does by itself, and one collective that checks them all."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self._step = world, 0
-        self._failure: tuple[int, DadmmError] | None = None  # and its step
-        self._facts: dict[int, identity.Facts] = {}  # by step
+    world: World
+    step: int = 0
+    failure: DadmmError | None = None
+    failed_at: int = 0  # the step
+    facts: dict[int, identity.Facts] = field(default_factory=dict)  # by step
 
     def run(self, step: Callable[[], T]) -> T:
         """Return ``step()``; None if it fails, or if one before has failed."""
-        self._step += 1
-        if self._failure is None:
+        self.step += 1
+        if self.failure is None:
+            self.failed_at = self.step
             try:
                 return step()
             except DadmmError as error:
-                self._failure = self._step, error
+                self.failure = error
             except MemoryError as error:
-                reason, world = str(error).partition("\n")[0], self._world
+                reason, world = str(error).partition("\n")[0], self.world
                 where = "" if world.comm is None else f" on rank {world.rank}"
-                found = DadmmError(
+                self.failure = DadmmError(
                     f"there is not enough memory{where} ({reason or 'none is left'}); "
                     "use fewer samples, dimensions or nodes per host"
                 )
-                self._failure = self._step, found
         return None  # type: ignore[return-value]
 
     def compare(self, facts: Callable[[], identity.Facts]) -> None:
         """Note facts that must be the same on all ranks; a step like others."""
         found = self.run(facts)
         if found is not None:
-            self._facts[self._step] = found
+            self.facts[self.step] = found
 
     def gather(self, **own: object) -> list[Record]:
         """Return the record of each rank, which JSON can hold, on every rank.
@@ -327,22 +332,22 @@ class Checks:
         of the lowest rank on which it did, or whose facts differ. Ranks send hashes of
         their facts, and the facts only if hashes differ.
         """
-        world, (failed_at, failure) = self._world, self._failure or (0, None)
-        hashes = {k: identity.digest(v) for k, v in self._facts.items()}
+        world, failure = self.world, self.failure
+        hashes = {k: identity.digest(v) for k, v in self.facts.items()}
         mine: Record = {"own": own, "hashes": hashes}
         if failure is not None:
             message = f"rank {world.rank}: {failure}" if world.rank else str(failure)
-            mine = {"hashes": hashes, "failed_at": failed_at, "message": message}
+            mine = {"hashes": hashes, "failed_at": self.failed_at, "message": message}
             mine["kind"] = type(failure).__name__
         everyone = world.told(mine)
-        for step in range(1, self._step + 1):
+        for step in range(1, self.step + 1):
             for them in everyone:
                 if them.get("failed_at") == step:
                     if failure is not None and str(failure) == them["message"]:
                         raise failure
                     raise getattr(errors, them["kind"], DadmmError)(them["message"])
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
-                identity.raise_difference(world.told(dict(self._facts[step])))
+                identity.raise_difference(world.told(dict(self.facts[step])))
         return [them["own"] for them in everyone]
 
 
