@@ -24,7 +24,7 @@ from dadmm.data.files import Names, read_frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Integers, Topology
+from dadmm.graphs.topology import GRAPHS, Integers, Topology
 from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, builder, metrics
 from dadmm.runs.config import RunConfig
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
     """Return the graph, and the schedule of its edges unless all are always used."""
     count = config.nodes or (None if world.comm is None else world.size)
-    if world.comm is None or config.names_graphs:  # else rank 0 reads a file for all
+    names = {*config.topology.split(",")}
+    is_named = names <= GRAPHS.keys() and not config.schedule.endswith(".csv")
+    if world.comm is None or is_named:  # else rank 0 reads a file for all
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
@@ -258,7 +260,7 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
                 "from the data"
             )
     W = {} if data.truth is None else {"angle_to_truth": data.truth}
-    if gaps or not config.compares:
+    if gaps or not config.compare_centralised:
         return Targets(layout, W, gaps=gaps, adrift=gaps and config.traits.tracks)
     D, M, zero_mean = own[0].dimension, own[0].n_components, own[0].zero_mean
     pooled: metrics.Pooled | None = None

@@ -72,7 +72,7 @@ class Plane(Bowl):
 
 def of_command_line(name):
     rows = Rows(TRACKS if name == "sfm" else SAMPLES)
-    if builder.arguments(PROBLEMS[name]).takes("y"):
+    if "y" in builder.arguments(PROBLEMS[name]):
         rows = Rows(*datasets.classification(40, 4)[:2])
     settings = {"n_classes": 3} if name == "multinomial" else {}
     return builder.build(name, rows, {"n_components": 2}, settings)
