@@ -150,7 +150,7 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     """Return the bound, given |C|, b, s, and the largest angle of a node."""
     longest, least = longest + ROUNDING, least - ROUNDING
     if not apart <= MOST_DEGREES:
-        return SubspaceBound(why="the nodes' subspaces may be over 10 degrees apart")
+        return SubspaceBound(why="the nodes' subspaces may not agree within 10 degrees")
     if not longest < least:
         return SubspaceBound(
             why="variance outside of the subspace may be as large as in it"
