@@ -163,20 +163,15 @@ class History:
     rows : ndarray of shape (iterations, n_rows, n_columns)
     """
 
-    def __init__(
-        self, columns: Sequence[str], rows: Array, recorded: bool = True
-    ) -> None:
-        self.columns, self.rows, self._recorded = tuple(columns), rows, recorded
+    def __init__(self, columns: Sequence[str], rows: Array) -> None:
+        self.columns, self.rows = tuple(columns), rows
         self.edges: History | None = None
 
     def __getitem__(self, column: str) -> Matrix:
-        if not self._recorded:
-            raise KeyError(
-                "the history is not recorded; pass record=True, which more than 1,000 "
-                "nodes need"
-            )
         if column not in self.columns:
-            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+            known = f"there are {', '.join(self.columns)}"
+            none = "none is recorded; pass record=True, which over 1,000 nodes need"
+            raise KeyError(f"no column {column!r}; {known if self.columns else none}")
         return self.rows[:, :, self.columns.index(column)]
 
     def __len__(self) -> int:
@@ -208,7 +203,7 @@ class Recorder:
 
     def history(self, tables: Sequence[Array]) -> History:
         nodes, edges = (
-            History(rows.columns, table.transpose(1, 0, 2), kept)
+            History(rows.columns if kept else (), table.transpose(1, 0, 2))
             for rows, table, kept in zip(self._rows, tables, self._kept, strict=True)
         )
         nodes.edges = edges if self._kept[1] else None

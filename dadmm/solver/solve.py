@@ -191,16 +191,15 @@ def grouped(settings: Mapping[str, object]) -> Table:
     """Return arguments of `dadmm.solve`, given fields of its options by name."""
     renamed = {"rule": "stopping", "nodes": "record", "edges": "record_edges"}
     left, found = Table(settings), Table()
-
-    def take(kind: type) -> Table:
+    for name, kind in ({"scheme": Scheme} | OPTIONS | {"comm": Ranks}).items():
+        if kind is not Scheme and isinstance(left.get(name), kind):
+            continue
         names = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
-        return {name: left.pop(old) for name, old in names.items() if old in left}
-
-    if own := take(Scheme):
-        found["scheme"] = penalty.build(left.pop("scheme", "snap"), **own)
-    for name, kind in (OPTIONS | {"comm": Ranks}).items():
-        if not isinstance(left.get(name), kind):
-            found[name] = kind(**take(kind))
+        own = {name: left.pop(old) for name, old in names.items() if old in left}
+        if kind is not Scheme:
+            found[name] = kind(**own)
+        elif own:
+            found[name] = penalty.build(left.pop(name, "snap"), **own)
     return found | left
 
 
