@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from time import monotonic
 from typing import Protocol
@@ -50,17 +51,18 @@ class Sink(Protocol):
         """Drop iterations after ``t``, and rows that are not ``kept``."""
 
 
+@dataclass
 class MemorySink:
     """A sink that keeps all blocks of the iterations after ``start``."""
 
-    def __init__(self, start: int, *shape: int) -> None:
-        self._start, self.blocks = start, [np.empty((0, *shape))]
+    start: int
+    blocks: list[Array]
 
     def append(self, first: int, block: Array) -> None:
         self.blocks.append(block.copy())
 
     def rewind(self, t: int, kept: Mask) -> None:
-        self.blocks = [np.concatenate(self.blocks)[: t - self._start][:, kept]]
+        self.blocks = [np.concatenate(self.blocks)[: t - self.start][:, kept]]
 
 
 class RowBuffer:
@@ -189,8 +191,8 @@ class Recorder:
         self, run: Run, observe: Observe, by_node: bool, by_edge: bool, start: int = 0
     ) -> None:
         self._kept, width = (by_node, by_edge), len(NODE_COLUMNS) + len(observe)
-        nodes = MemorySink(start, len(run.nodes), width)
-        edges = MemorySink(start, len(run.arcs), len(EDGE_COLUMNS))
+        nodes = MemorySink(start, [np.empty((0, len(run.nodes), width))])
+        edges = MemorySink(start, [np.empty((0, len(run.arcs), len(EDGE_COLUMNS)))])
         self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
         self._sinks = nodes, edges
         self.callbacks: list[Callback] = list(compress(self._rows, self._kept))

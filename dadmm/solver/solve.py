@@ -194,8 +194,8 @@ def grouped(settings: Mapping[str, object]) -> Table:
     for name, kind in ({"scheme": Scheme} | OPTIONS | {"comm": Ranks}).items():
         if kind is not Scheme and isinstance(left.get(name), kind):
             continue
-        names = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
-        own = {name: left.pop(old) for name, old in names.items() if old in left}
+        known = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
+        own = {field: left.pop(old) for field, old in known.items() if old in left}
         if kind is not Scheme:
             found[name] = kind(**own)
         elif own:
