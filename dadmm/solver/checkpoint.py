@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -156,13 +157,6 @@ class Checkpoints:
         self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
         return State.join(list(found.values()))
 
-    def tidy(self) -> None:
-        """Remove incomplete checkpoints after the start, or this run completes them."""
-        if self.saves:
-            for t in kept(self.root):
-                if t > self.start:
-                    drop(self.root, t, self._n_nodes)
-
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
         due = run.due or (self.every > 0 and t % self.every == 0)
@@ -187,10 +181,25 @@ class Checkpoints:
                     own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
                     write(path_of(self.root, t, i), self._about(t, i), own.flatten())
                 if 0 in run.names:
-                    prune(self.root, self._n_nodes)
+                    self.prune()
         except OutputError as error:
             self.failure = error
         self._saved, self._requested = monotonic(), False
+
+    def prune(self, last: float = math.inf) -> None:
+        """Remove what is older than the last two complete checkpoints, or later."""
+        whole = complete(self.root, self._n_nodes)
+        first = whole[-KEPT] if len(whole) >= KEPT else 0
+        for t in kept(self.root):
+            if first <= t <= last:
+                continue
+            paths = [path_of(self.root, t, i) for i in range(self._n_nodes)]
+            with suppress(OSError):  # what cannot be removed stays
+                for path in paths:
+                    files.remove(path, self.root)
+                    draft = files.draft_of(path.name)
+                    files.remove(path.with_name(draft), self.root)
+                files.remove_folder(paths[0].parent, self.root)
 
     def close(self) -> None:
         """Raise the error of a checkpoint that could not be written, if any."""
@@ -287,24 +296,6 @@ def latest(folder: Path, n_nodes: int) -> int:
     raise CheckpointError(
         f"there is no complete checkpoint in {folder}{lacks}; start a new run"
     )
-
-
-def prune(folder: Path, n_nodes: int) -> None:
-    """Remove what is older than the last two complete checkpoints."""
-    whole = complete(folder, n_nodes)
-    for t in kept(folder):
-        if len(whole) >= KEPT and t < whole[-KEPT]:
-            drop(folder, t, n_nodes)
-
-
-def drop(folder: Path, t: int, n_nodes: int) -> None:
-    """Remove the files of a checkpoint that can be removed, and its empty folder."""
-    paths = [path_of(folder, t, i) for i in range(n_nodes)]
-    with suppress(OSError):
-        for path in paths:
-            files.remove(path, folder)
-            files.remove(path.with_name(files.draft_of(path.name)), folder)
-        files.remove_folder(paths[0].parent, folder)
 
 
 class NodeFailure(NamedTuple):

@@ -400,8 +400,8 @@ def run_plan(
     records: Record = given["record"]
     scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
     checkpoints = checkpoints or Checkpoints("", saves=False)
-    if checkpoints.resume and world.rank == 0:
-        checkpoints.tidy()
+    if checkpoints.resume and checkpoints.saves and world.rank == 0:
+        checkpoints.prune(checkpoints.start)  # or this run would complete later ones
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         first = starts or draw_starts(hosted, plan, given["seed"])
