@@ -107,19 +107,17 @@ class Checkpoints:
     def open(
         self,
         world: World,
-        hosted: Iterable[int],
+        own: Iterable[int],
         n_nodes: int,
         max_iter: int,
         identity: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the checkpoint to continue from, on all ranks."""
+        """Read the checkpoint to continue from, on all ranks, of their own nodes."""
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume and not self._loaded:
             self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
-            self._loaded = collectively(
-                world, lambda: {i: self._load(i) for i in hosted}
-            )
+            self._loaded = collectively(world, lambda: {i: self._load(i) for i in own})
             self.coordinates = next(iter(self._loaded.values())).coordinates or None
         if self.start > max_iter:
             raise CheckpointError(
@@ -227,9 +225,7 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     try:
         data = files.read(path, path.parents[2])
     except OSError as error:
-        raise CheckpointError(
-            f"cannot read the checkpoint {path}: {error.strerror}"
-        ) from None
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise _unusable(path, "is damaged or cut short;")
@@ -294,7 +290,7 @@ def latest(folder: Path, n_nodes: int) -> int:
         node = missing(folder, some[-1], n_nodes)[0]
         lacks = f" (iteration {some[-1]} lacks the file of node {node} of {n_nodes})"
     raise CheckpointError(
-        f"there is no complete checkpoint in {folder}{lacks}; start a new run"
+        f"{folder} has no complete checkpoint{lacks}; start a new run"
     )
 
 

@@ -49,10 +49,7 @@ LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
 PATIENCE = 3  # reviews without a smaller bound, after which there will be none
 SURE, LIKELY = 1e-9, -1e-2  # margins of a direction without minimum, over the largest
 CHANGES_BEFORE = 4  # changes of coordinates before a minimum is doubted
-NOT_EXACT = (
-    "the proximal step of the problem is not known to be exact; set exact = True if it "
-    "is"
-)
+NOT_EXACT = "the problem does not state that its proximal step is exact (exact = True)"
 
 
 class Coordinates(NamedTuple):

@@ -152,9 +152,7 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     if not apart <= MOST_DEGREES:
         return SubspaceBound(why="the nodes' subspaces may not agree within 10 degrees")
     if not longest < least:
-        return SubspaceBound(
-            why="variance outside of the subspace may be as large as in it"
-        )
+        return SubspaceBound(why="variance outside the subspace may exceed that inside")
     ratio = longest / least
     slope += ROUNDING / least * (1.0 + 1.7 * ratio)
     sine = slope / ((1.0 - ratio) * (1.0 + ratio))
