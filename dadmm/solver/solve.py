@@ -345,7 +345,8 @@ def solve(
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     all_able = common_abilities(own["able"] for own in everyone)
-    plan = make_plan(all_able, init, coordinates, given["scheme"].is_constant, is_warm)
+    merges = not (given["scheme"].is_constant or is_warm)
+    plan = make_plan(all_able, init, coordinates, merges)
     plan = plan._replace(bound_angle=bound_angle)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)

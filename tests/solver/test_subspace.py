@@ -12,7 +12,7 @@ from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, StructureFromMotion, metrics
 from dadmm.solver.kind import TIMES, RawKind, relative_errors
 from dadmm.solver.plan import Judge, Kind, Plan
-from dadmm.solver.subspace import Units, UnitsKind, bound_subspace, find_units
+from dadmm.solver.subspace import Units, UnitsKind, bound_subspace
 from tests.campaigns.properties.ppca import draw
 from tests.support.problems import Quadratic
 from tests.support.shards import (
@@ -35,7 +35,9 @@ RAW = PPCAS["raw"][1]
 def units_of(blocks):
     """Return the problems of these rows, and what their nodes agree on."""
     problems = dict(enumerate(built(blocks)))
-    return problems, find_units(total_of(GRAPH)[0], problems)
+    kind = UnitsKind(problems)
+    kind.choose(total_of(GRAPH)[0], NODES)
+    return problems, kind.record
 
 
 def test_components_of_unlike_length_cost_the_objective_no_digits():
