@@ -181,8 +181,8 @@ class RunConfig(Settings):
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
             able = abilities_of(kind)
-        constant = self.options["scheme"].is_constant
-        plan = make_plan(able, self.init, self.coordinates, constant)
+        merges = not self.options["scheme"].is_constant
+        plan = make_plan(able, self.init, self.coordinates, merges)
         return plan._replace(bound_angle=bool(self.bound_angle))
 
     @cached_property
