@@ -122,7 +122,7 @@ class LinearProblem(TransformableProblem):
 
         Rows of weight zero are left out. If they are `compressible`, rows are
         multiplied by the roots of their weights, and rows of a sparse X or of a file
-        are compressed to at most p + 1, some at a time.
+        are compressed to at most p + 1, some at a time. Otherwise they become dense.
         """
         name = type(self).__name__
         if not isinstance(X, RowBlocks):
@@ -141,34 +141,33 @@ class LinearProblem(TransformableProblem):
         if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
+        if not isinstance(X, np.ndarray) and not self.compressible:
+            X = X.toarray()
         penalised = np.append(np.ones(d), np.zeros(int(self.fit_intercept)))
-
-        def of_rows(given: Any, start: int = 0) -> Design:
-            rows = given.toarray() if hasattr(given, "toarray") else given
-            part = slice(start, start + len(rows))
-            if self.fit_intercept:
-                rows = np.hstack([rows, np.ones((len(rows), 1))])
-            return Design(rows, y[part], penalised, weights[part])
 
         def parts() -> Iterator[Design]:
             start = 0
             for block in row_blocks(X):
-                step = len(block) if isinstance(block, np.ndarray) else max(BLOCK, d)
+                dense = isinstance(block, np.ndarray)
+                step = len(block) if dense else max(BLOCK, d)
                 for k in range(0, block.shape[0], step):
-                    own = of_rows(block[k : k + step], start)
-                    start += len(own.rows)
-                    yield own.weighted()
+                    rows = block if dense else block[k : k + step].toarray()
+                    part = slice(start, start + len(rows))
+                    if self.fit_intercept:
+                        rows = np.hstack([rows, np.ones((len(rows), 1))])
+                    yield Design(rows, y[part], penalised, weights[part])
+                    start = part.stop
 
-        if isinstance(X, np.ndarray) or not self.compressible:
-            found = of_rows(X)
+        if isinstance(X, np.ndarray):
+            (found,) = parts()
             heavy = found.weighted()
             self.lightest = heavy.lightest(heavy.largest())
             return heavy if self.compressible else found
         both, largest = np.empty((0, len(penalised) + 1)), np.zeros(len(penalised))
-        for own in parts():
+        for own in map(Design.weighted, parts()):
             both = triangular(np.vstack([both, np.column_stack([own.rows, own.y])]))
             largest = np.maximum(largest, own.largest())
-        self.lightest = min(own.lightest(largest) for own in parts())
+        self.lightest = min(own.weighted().lightest(largest) for own in parts())
         return Design(both[:, :-1], both[:, -1], penalised, weights)
 
 

@@ -160,7 +160,7 @@ class Network:
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
         found: Table = {"name": path.stem, "links": {}, "override": []}
-        found |= documents.read_toml(path)
+        found |= {"overhead": {}, "stragglers": {}} | documents.read_toml(path)
         links, rules = found["links"], found["override"]
         try:
             TABLE.check("links", links)
@@ -169,9 +169,8 @@ class Network:
             found["override"] = tuple(
                 build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
             )
-            for table, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
-                if table in found:
-                    found[table] = build(kind, found[table], table)
+            found["overhead"] = build(Overhead, found["overhead"], "overhead")
+            found["stragglers"] = build(Stragglers, found["stragglers"], "stragglers")
             return build(cls, found, "a network")
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
