@@ -97,6 +97,7 @@ class LinearProblem(TransformableProblem):
         if self.fit_intercept:
             self.layout = Layout.of(**self.layout.shapes, intercept=())
         self._adopt(given)
+        self._prepare()
 
     def init(self, rng: np.random.Generator) -> Vector:
         return np.zeros(self.layout.size)
@@ -212,7 +213,6 @@ class LeastSquares(LinearProblem):
         held = given.penalty_rows(self.alpha * (1.0 - self.l1_ratio))
         self._rows = np.vstack([given.rows, held])
         self._target = np.append(given.y, np.zeros(len(held)))
-        self._prepare()
 
     def _prepare(self) -> None:
         rows = triangular(np.column_stack([self._rows, self._target]))
@@ -365,7 +365,6 @@ class Huber(LinearProblem):
         self._reach = self.delta * np.sqrt(given.weights)  # (n,)
         self._X, self._y, *_ = given.weighted()
         self._held = given.penalty_rows(self.alpha)  # (r, p)
-        self._prepare()
 
     def _prepare(self) -> None:
         self._penalty = self._held.T @ self._held
