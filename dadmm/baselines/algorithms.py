@@ -30,8 +30,9 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.plan import Kind, abilities, common_abilities, make_plan
+from dadmm.solver.plan import Kind, abilities, common_abilities, draw_starts, make_plan
 from dadmm.solver.solve import (
+    KINDS,
     Problems,
     Ranks,
     Stopping,
@@ -40,7 +41,6 @@ from dadmm.solver.solve import (
     facts_of,
     hosted_problems,
     make_exchange,
-    make_kind,
 )
 
 if TYPE_CHECKING:
@@ -382,10 +382,11 @@ def solve(
 
     checks = Checks(world)
     hosted = checks.run(check)
+    able = checks.run(lambda: abilities(hosted))
     if world.comm is not None:
         checks.compare(common)
     everyone = checks.gather(
-        able=checks.run(lambda: abilities(hosted.values())),
+        able=able,
         has_l1=checks.run(lambda: any(map(_has_l1, hosted.values()))),
     )
     algorithm, sending = cast(Algorithm, algorithm), cast(Sending, sending)
@@ -393,15 +394,16 @@ def solve(
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    able = common_abilities(own["able"] for own in everyone)
-    plan = make_plan(able, None, coordinates)
+    all_able = common_abilities(own["able"] for own in everyone)
+    plan = make_plan(all_able, None, coordinates)
     given = plan.kind, sending, schedule
     for problem in hosted.values():
         checks.run(partial(check_suited, algorithm, problem, *given))
     checks.gather()
     with one_blas_thread(), np.errstate(all="ignore"):
         rule = Stopping(tolerance=0.0).criteria
-        kind = make_kind(plan, hosted, rule)
+        kind = KINDS[plan.kind](hosted, rule, *draw_starts(hosted, plan))
+        kind.plan = plan
         kind.prepare(topology, world, None)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,7 +146,8 @@ def _parse_settings(what: str, text: str, make: type) -> Table:
                 f"{what}: {shown(word)} is not name=value with one of "
                 f"{', '.join(kinds)}"
             )
-        found[key] = BEST if value == BEST else from_text(value, kinds[key])
+        name = f"{what}: {key}"
+        found[key] = BEST if value == BEST else from_text(name, value, kinds[key])
     return found
 
 
@@ -404,14 +404,7 @@ class Comparison(job.Job):
             for point in zip(*curve.values(), strict=True):
                 curves.append(own | dict(zip(curve, point, strict=True)))
         for name, found in (("runs.csv", plain), (CURVES, curves)):
-            columns = list(dict.fromkeys(key for row in found for key in row))
-            write_csv(folder / name, columns, found)
-            if find_spec("pyarrow") is not None:
-                import pyarrow as pa
-                from pyarrow import parquet
-
-                table = pa.table({c: [row.get(c) for row in found] for c in columns})
-                parquet.write_table(table, (folder / name).with_suffix(".parquet"))
+            write_csv(folder / name, found)
         draw_methods(folder, rows)
         if not self.config.report:
             return f"{text}\nresults in {folder}\n"
@@ -452,4 +445,4 @@ class Comparison(job.Job):
 
 
 def _digest(facts: Table) -> str:
-    return f"{identity.digest(identity.settings(facts)):016x}"
+    return identity.digest(identity.settings(facts))

@@ -38,7 +38,7 @@ from dadmm.runs.config import PER_RANK, CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind, abilities, common_abilities, common_layout
+from dadmm.solver.plan import Kind, abilities, common_abilities
 from dadmm.solver.solve import Record, run_plan
 from dadmm.solver.subspace import n_axes
 
@@ -213,8 +213,10 @@ class Job:
         self.data = data = setup.shards(world, config, graph, checks)
         self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
-        checks.compare(lambda: {"layout": repr(common_layout(self.problems))})
-        able = checks.run(lambda: abilities(self.problems.values()))
+        able = checks.run(lambda: abilities(self.problems))
+        checks.compare(
+            lambda: {"layout": repr(next(iter(self.problems.values())).layout)}
+        )
         gappy = checks.run(self._is_gappy)
         lost = [[i, *counts] for i, counts in data.gaps.items()] if data else []
         process = [host(), os.getpid()]
@@ -245,7 +247,7 @@ class Job:
                 f"{SUMMARIES[kind]}, reveals its rows (docs/privacy.md); "
                 "--no-summaries sends none\n"
             )
-        if self.config.has_subspace and self.config.compares:
+        if self.config.compare_centralised:
             print_out(
                 "--compare-centralised: rank 0 gathers each node's number of rows, "
                 "column means and scatter factor; if a node has no more rows than "
@@ -268,7 +270,7 @@ class Job:
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
             text = json.dumps(self.data.encoding.to_json())
-            facts["table"] = f"{identity.digest({'columns': text}):016x}"
+            facts["table"] = identity.digest({"columns": text})
         self.checkpoints = Checkpoints(
             self.folder.path,
             every=config.checkpoint_every,

@@ -24,7 +24,7 @@ from dadmm.data.files import Names, read_frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Integers, Topology
+from dadmm.graphs.topology import GRAPHS, Integers, Topology
 from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, builder, metrics
 from dadmm.runs.config import RunConfig
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
     """Return the graph, and the schedule of its edges unless all are always used."""
     count = config.nodes or (None if world.comm is None else world.size)
-    if world.comm is None or config.names_graphs:  # else rank 0 reads a file for all
+    names = {*config.topology.split(",")}
+    is_named = names <= GRAPHS.keys() and not config.schedule.endswith(".csv")
+    if world.comm is None or is_named:  # else rank 0 reads a file for all
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
@@ -67,11 +69,9 @@ def share_placement(
     if how == "blocks" or (how == "hosts" and one_host):
         return assign(graph, machines, "blocks")
 
-    def find() -> Integers:
-        if world.rank:
-            return np.empty(0, np.int64)
+    def find() -> list[int]:
         if how == "hosts":
-            return assign(graph, machines)
+            return list(map(int, assign(graph, machines)))
         if not Path(how).suffix:
             raise ConfigError(
                 f"placement must be hosts, blocks, or the path of a table such as "
@@ -87,9 +87,9 @@ def share_placement(
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return hosts_of(nodes, ranks, len(graph), world.size)
+        return list(map(int, hosts_of(nodes, ranks, len(graph), world.size)))
 
-    return world.share_array(collectively(world, find))
+    return np.array(from_rank_0(world, find))
 
 
 def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
@@ -260,7 +260,7 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
                 "from the data"
             )
     W = {} if data.truth is None else {"angle_to_truth": data.truth}
-    if gaps or not config.compares:
+    if gaps or not config.compare_centralised:
         return Targets(layout, W, gaps=gaps, adrift=gaps and config.traits.tracks)
     D, M, zero_mean = own[0].dimension, own[0].n_components, own[0].zero_mean
     pooled: metrics.Pooled | None = None
@@ -270,11 +270,11 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
     else:
         counts = world.gather_nodes([np.array([[float(p.n_samples)]]) for p in own])
         means = world.gather_nodes([p.mean[None] for p in own])
-        factors, found = world.gather_nodes([p.factor for p in own]), np.empty(0)
+        factors, found = world.gather_nodes([p.factor for p in own]), None
         if world.rank == 0:
             pooled = metrics.pool(counts[:, 0], means, factors)
             best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
-            found = np.array([*best.W.ravel(), *best.mu, best.a])
-        flat, mu, (a,) = np.split(world.share_array(found), [D * M, D * M + D])
+            found = [*best.W.ravel(), *best.mu, best.a]
+        flat, mu, (a,) = np.split(world.share(found), [D * M, D * M + D])
         best = metrics.MaximumLikelihood(flat.reshape(D, M), mu, float(a))
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)

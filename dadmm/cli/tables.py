@@ -26,7 +26,7 @@ from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
-from dadmm.runs.settings import FORMAT
+from dadmm.runs.settings import FORMAT, column_names
 
 INTEGER = re.compile("[+-]?[0-9]+")
 RANK = "{rank}"  # a node, if each rank has one
@@ -60,11 +60,12 @@ def _asked(config: RunConfig) -> tuple[Choice, Table]:
     if intercept is None:
         argument = config.arguments.get("fit_intercept")
         intercept = bool(argument and argument.default)
+    features = None if config.features is None else column_names(config.features)
     choice = Choice(
-        config.columns("features"), config.target, config.weight,
-        leave_out=config.columns("leave_out") or (), supervised=supervised,
+        features, config.target, config.weight,
+        leave_out=column_names(config.leave_out or ""), supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
-        categories=config.columns("categories") or (),
+        categories=column_names(config.categories or ""),
         max_categories=config.max_categories, on_missing=str(config.on_missing),
         unknown=config.unknown, standardise=config.standardise, intercept=intercept,
     )  # fmt: skip

@@ -223,6 +223,12 @@ class Coder:
             received[...] = said
 
 
+CODECS: dict[str, Codec] = {
+    "float64": Exact(), "float32": Rounded(32), "float16": Rounded(16),
+    "quantised": Quantised(), "topk": TopK(),
+}  # fmt: skip
+
+
 def codec_of(payload: str | Codec) -> Codec:
     """Return the codec of a text such as "float32" or "quantised:4", or the object."""
     if isinstance(payload, Codec):
@@ -233,10 +239,7 @@ def codec_of(payload: str | Codec) -> Codec:
             return Quantised(int(value))
         if name == "topk" and colon:
             return TopK(float(value))
-        return {
-            "float64": Exact(), "float32": Rounded(32), "float16": Rounded(16),
-            "quantised": Quantised(), "topk": TopK(),
-        }[str(payload)]  # fmt: skip
+        return CODECS[str(payload)]
     raise ConfigError(
         f"unknown payload {shown(payload)}; choose one of {KNOWN}, or pass an object "
         "of a class derived from dadmm.comm.codec.Codec"

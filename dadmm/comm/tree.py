@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dadmm.comm.traffic import count_outside, counter
+from dadmm.comm.traffic import count_outside
 from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
 
@@ -69,7 +69,7 @@ class TreeReduction:
             hosts = np.zeros(n_nodes, int) if comm is None else np.arange(n_nodes)
         hosts = np.asarray(hosts)
         self._comm: Any = comm
-        self.sent = counter(len(topology.indices))
+        self.sent = np.zeros((len(topology.indices), 2), np.int64)
         self._pending: list[tuple[MPI.Request, bytes]] = []  # and what they send
         parents, depth = spanning_tree(topology)
         order = np.argsort(depth, kind="stable")

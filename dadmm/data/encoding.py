@@ -154,8 +154,8 @@ class Encoding:
         lacking = [name for name in names + others if name not in present]
         if lacking:
             raise ShardError(
-                f"the table has no column {listed(lacking)}; give it the columns of "
-                "the fit"
+                f"the table has no column {listed(map(repr, lacking))}; give it "
+                "the columns of the fit"
             )
         X, gaps = self._features(frame, names), frame.gaps(names)
         y = self._target(frame) if self.target in present and not alone else None
@@ -177,12 +177,12 @@ class Encoding:
 
     def encode_all(self, frames: Iterable[Frame]) -> Rows:
         """Return the numbers of one frame or several, whose X is encoded when used."""
+        if isinstance(frames, Sequence) and len(frames) == 1:
+            return self.encode(frames[0], fit=True)
 
         def encoded() -> Iterator[Rows]:  # keeps no frame
             return (self.encode(frame, fit=True) for frame in frames)
 
-        if isinstance(frames, Sequence) and len(frames) == 1:
-            return next(encoded())
         parts, has_gaps = [], False
         for own in encoded():
             has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())

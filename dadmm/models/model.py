@@ -236,10 +236,9 @@ class Model:
             return columns | {"reconstruction_error": found.errors} | filled
         rows = self.encoding.encode(Frame.of(table))
         values = scores.linear(rows.X, self.parameters)
-        if self.kind == "regression":
-            return {"prediction": _spread(values, rows)}
-        if self.kind == "counts":
-            return {"prediction": _spread(scores.means(values), rows)}
+        if self.kind != "classification":
+            means = values if self.kind == "regression" else scores.means(values)
+            return {"prediction": _spread(means, rows)}
         logs = scores.log_probabilities(values)
         labels = _spread(self.classes[logs.argmax(axis=1)], rows)
         names = [f"p({label(name)})" for name in self.classes.tolist()]

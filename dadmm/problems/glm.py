@@ -164,10 +164,10 @@ class GeneralisedLinear(LinearProblem):
                 break
             hessian = self._hessian(model)
             hessian += self._penalty
-            # an amount below rounding makes a singular system solvable
+            # an amount below rounding, which mostly makes a singular system solvable
             least = 4.0 * EPS * model.trace + self._least
             hessian += (anchor.weight + least[..., None]) * self._eye
-            step = np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
+            step = -solve_systems(hessian, model.gradient)
             step *= moving[..., None]
             new = self._evaluate(here + step, anchor)
             enough = 1e-4 * np.vecdot(model.gradient, step) + 1e-14 * model.value
@@ -212,6 +212,23 @@ class GeneralisedLinear(LinearProblem):
         rounding = 4.0 * EPS * (bend * row_lengths(here)) + anchor.rounding
         far = row_lengths(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, fits, curvature, trace)
+
+
+def solve_systems(matrices: Matrix, rows: Matrix) -> Matrix:
+    """Return the solutions (m, 1, p) of symmetric systems, whose right sides are rows.
+
+    A singular system, which some processors solve and others do not, gets the solution
+    of least norm. The bits of a solution do not depend on the other systems.
+    """
+    try:
+        return np.asarray(np.linalg.solve(matrices, rows.mT).mT)
+    except np.linalg.LinAlgError:
+        if len(matrices) > 1:
+            pairs = zip(matrices[:, None], rows[:, None], strict=True)
+            return np.concatenate([solve_systems(*pair) for pair in pairs])
+        least = 8.0 * EPS * rows.shape[-1]  # smaller eigenvalues count as zero
+        inverse = np.linalg.pinv(matrices, rcond=least, hermitian=True)
+        return np.asarray(rows @ inverse.mT)
 
 
 def padded(rows: Matrix, count: int) -> Matrix:

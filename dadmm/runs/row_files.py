@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, compress, islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dadmm.admm.loop import Run
 from dadmm.core import files
@@ -84,10 +84,10 @@ def part_rows(part: Path, until: float = math.inf) -> Iterator[bytes]:
 def merged(
     parts: Sequence[Path], before: Path, until: float = math.inf
 ) -> Iterator[bytes]:
-    """Return the rows of all parts up to an iteration, by iteration and then by node.
+    """Return the rows up to an iteration, by iteration and then by node.
 
-    The rows of ``before``, a merged file that may not exist, come first, as far as
-    their iterations are before the parts.
+    Those of ``before``, a merged file that may not exist, come first, as far as their
+    iterations are before the parts.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # soft is often 1024
     if soft < (wanted := len(parts) + 64):
@@ -95,7 +95,7 @@ def merged(
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     rows = heapq.merge(*(part_rows(part, until) for part in parts), key=_place)
     first = [*islice(rows, 1)]
-    end = iteration(first[0]) if first else math.inf
+    end = iteration(first[0]) if first else until + 1
     if files.exists(before):
         earlier = islice(complete_lines(before), 1, None)  # without the header
         yield from takewhile(lambda line: iteration(line) < end, earlier)
@@ -158,18 +158,22 @@ def _width(header: Sequence[str]) -> int:
 
 
 def write_rows(
-    target: BinaryIO,
+    path: Path,
     header: Sequence[str],
     rows: Iterable[bytes],
     nodes: Collection[int] | None = None,
+    step: int = 1,
+    kept: Collection[int] = (),
 ) -> str:
-    """Write a merged file, of all or some ``nodes``, and return its checksum."""
+    """Write a merged file, `thinned`, of all or some nodes; return its checksum."""
     code, names, width = 0, {b"%d" % i for i in nodes or ()}, _width(header)
+    rows = thinned(rows, header, step, kept)
     if nodes is not None:
         rows = (row for row in rows if names.issuperset(row.split(b",", 3)[1:width]))
-    for line in chain([(",".join(header) + "\n").encode()], rows):
-        code = zlib.crc32(line, code)
-        target.write(line)
+    with files.replacing(path) as draft:
+        for line in chain([(",".join(header) + "\n").encode()], rows):
+            code = zlib.crc32(line, code)
+            draft.write(line)
     return f"{code:08x}"
 
 
@@ -194,7 +198,7 @@ class PartFile:
         self._added = [k for k, name in enumerate(columns) if name in ADDED]
         self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
         self._synced: deque[int] = deque(maxlen=2)
-        self._file = open(files.create(path, path.parents[1]), "r+b")  # noqa: SIM115
+        self._file = open(files.open_plain(path, path.parents[1], files.NEW), "r+b")  # noqa: SIM115
 
     def append(self, first: int, block: Array) -> None:
         for t, rows in enumerate(block, start=first):
@@ -284,21 +288,18 @@ class RowFiles:
         self._folder, self.rank, self._nodes = folder, rank, nodes
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
+        place, end = folder.path / PARTS, f"-{rank:05d}.csv"
         with writing(folder.path):
-            if keys or (folder.path / PARTS).is_dir():
-                part = self._open("history", keys)
-            if keys:
-                self._rows.append(NodeRows(part, observe, start))
+            if keys or place.is_dir():
+                header = self.headers["history"]
+                part = PartFile(place / f"history{end}", keys, header, stride, start)
+                self._files.append(part)
+                self._rows += [NodeRows(part, observe, start)] if keys else []
             if edges is not None:
                 self.headers["edges"] = EDGES
-                part = self._open("edges", edges)
+                part = PartFile(place / f"edges{end}", edges, EDGES, stride, start)
+                self._files.append(part)
                 self._rows.append(EdgeRows(part, start))
-
-    def _open(self, kind: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        path = self._folder.path / PARTS / f"{kind}-{self.rank:05d}.csv"
-        header = self.headers[kind]
-        self._files.append(PartFile(path, keys, header, self._stride, self.last))
-        return self._files[-1]
 
     @property
     def step(self) -> int:

@@ -121,7 +121,7 @@ def _data(page: Page, own: Drawn) -> Json:
         "nodes": {},
     }
     names = {"disagreement": "disagreement", "objective": "objective"}
-    if run.over_mpi:  # else no node waits
+    if run.summary.over_mpi:  # else no node waits
         names["exchange_seconds"] = "seconds of exchange and waiting"
     if run.topology.n_nodes * len(rows) <= 10 * MOST_NUMBERS:
         for name, words in names.items():

@@ -2,7 +2,8 @@
 
 In one process ``fit(X)`` splits the rows over ``n_nodes``; under MPI every rank passes
 its own rows and ``comm=MPI.COMM_WORLD``, and all end with the same fitted estimator. It
-may import `core`, `graphs`, `data`, `problems`, `penalty`, `comm` and `solver`.
+may import `core`, `graphs`, `data`, `problems`, `penalty`, `comm`, `solver` and
+`models`.
 """
 
 try:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_softmax
 from sklearn.base import (
     ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
@@ -36,6 +35,7 @@ from dadmm.core.linalg import principal_axes
 from dadmm.core.schema import AT_LEAST_0, integer, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.patterns import fill
+from dadmm.models.scores import log_probabilities, means
 from dadmm.problems.metrics import log_likelihoods
 from dadmm.sklearn.base import Arrays, Consensus, FitData
 
@@ -276,8 +276,7 @@ class PoissonRegressor(LinearRegressor):
 
     def predict(self, X: ArrayLike) -> Vector:
         """Return the expected count of each row of X (n, d)."""
-        with np.errstate(over="ignore"):
-            return np.asarray(np.exp(self._linear(X)))
+        return means(self._linear(X))
 
     def score(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -356,16 +355,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         best = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
         return np.asarray(self.classes_[best])
 
+    def predict_log_proba(self, X: ArrayLike) -> Matrix:
+        """Return the logarithm of the probability of each class, (n, n_classes)."""
+        return log_probabilities(self.decision_function(X))
+
     def predict_proba(self, X: ArrayLike) -> Matrix:
         """Return the probability of each class, (n, n_classes)."""
         return np.asarray(np.exp(self.predict_log_proba(X)))
-
-    def predict_log_proba(self, X: ArrayLike) -> Matrix:
-        """Return the logarithm of `predict_proba`."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.column_stack([np.zeros(len(scores)), scores])
-        return np.asarray(log_softmax(scores, axis=1))
 
 
 def _all_labels(world: World, labels: Array) -> Array:

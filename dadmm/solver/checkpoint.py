@@ -96,9 +96,10 @@ class Checkpoints:
         check_fields(self, "checkpoints ")
         self.root = Path(self.folder)
         self.start = 0  # the iteration after which the run continues
+        self.coordinates: Arrays | None = None  # of the run that is resumed, if any
         self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
-        self._loaded: dict[int, Arrays] = {}
+        self._loaded: dict[int, State] = {}
         self._n_nodes = 0
         self._saved, self._requested = monotonic(), False
 
@@ -118,14 +119,15 @@ class Checkpoints:
             self._loaded = collectively(
                 world, lambda: {i: self._load(i) for i in hosted}
             )
+            self.coordinates = next(iter(self._loaded.values())).coordinates or None
         if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
                 f"max_iter is {max_iter}; raise max_iter to continue"
             )
 
-    def _load(self, i: int) -> Arrays:
-        """Return the arrays of node i; raise if a fact is of another run."""
+    def _load(self, i: int) -> State:
+        """Return the state of node i; raise if a fact is of another run."""
         path, expected = path_of(self.root, self.start, i), self._about(self.start, i)
         about, arrays = read(path)
         # the command line saves more facts than the library
@@ -137,32 +139,26 @@ class Checkpoints:
                     f"has another {name} ({name} {theirs}, and here it is {mine}); "
                     "resume with what it was made with, or",
                 )
-        return arrays
+        with restoring(self):
+            return State.from_arrays(arrays)
 
     def _about(self, t: int, i: int) -> dict[str, str | int]:
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
         return {**place, **self.identity, **data}
 
-    @property
-    def coordinates(self) -> Arrays | None:
-        """The coordinates of the run that is resumed, if it has any."""
-        for arrays in self._loaded.values():  # those of any node
-            return State.from_arrays(arrays).coordinates or None
-        return None
-
     def state(self, nodes: np.ndarray) -> State | None:
         """Return the state of these nodes that was read, once; None for a new run."""
         self._saved = monotonic()
         if not self._loaded:
             return None
-        found = {i: State.from_arrays(self._loaded.pop(i)) for i in nodes.tolist()}
+        found = {i: self._loaded.pop(i) for i in nodes.tolist()}
         self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
         return State.join(list(found.values()))
 
     def tidy(self) -> None:
         """Remove incomplete checkpoints after the start, or this run completes them."""
-        if self.resume and self.saves:
+        if self.saves:
             for t in kept(self.root):
                 if t > self.start:
                     drop(self.root, t, self._n_nodes)
@@ -445,17 +441,14 @@ def components(
     left = np.isin(hosts, alive)
     while True:
         inside = graph.edges[left[graph.edges].all(axis=1)]
-        roots = measures.components(len(graph), inside)
-        best = {}
+        roots, still = measures.components(len(graph), inside), left.copy()
         for rank in alive:
-            found, counts = np.unique(roots[left & (hosts == rank)], return_counts=True)
-            best[rank] = int(found[counts.argmax()])
-        chosen = np.full(int(hosts.max()) + 1, -1)
-        chosen[list(best)] = list(best.values())
-        more = left & (roots == chosen[hosts])
-        if (more == left).all():
+            own = left & (hosts == rank)
+            found, counts = np.unique(roots[own], return_counts=True)
+            still[own] = roots[own] == found[counts.argmax()]
+        if (still == left).all():
             break
-        left = more
+        left = still
     nodes = np.flatnonzero(left)
     parts = [nodes[roots[nodes] == root] for root in np.unique(roots[nodes])]
     return [tuple(part.tolist()) for part in parts]

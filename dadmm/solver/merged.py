@@ -222,8 +222,8 @@ class MergedKind(InUnits):
         known = zip(self.problems.items(), gradients, strict=True)
         self.duals = {i: p.count / n * whole - mine for (i, p), mine in known}
 
-    def enter(self, record: Start, strictness: float = 1.0) -> None:
-        super().enter(record, strictness * float(record.strictness))
+    def enter(self, record: Start) -> None:
+        super().enter(record)
         start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
         self.starts = {i: start.copy() for i in self.problems}
 

@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.admm.local import as_numbers
 from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import SEED
 
 if TYPE_CHECKING:
@@ -69,15 +69,18 @@ class Abilities(NamedTuple):
     many: bool  # whether there are more than 300 parameters
 
 
-def abilities(problems: Iterable[Problem]) -> Abilities:
-    """Return what all of these problems allow."""
-    found: dict[object, Abilities] = {}  # of those that differ: nodes may be many
-    for given in problems:
-        layout, is_convex = given.layout, getattr(given, "convex", False)
-        about = layout.size, bool(layout.private), bool(layout.scales), is_convex
-        if (key := (type(given), *about)) not in found:
-            found[key] = abilities_of(type(given), given)
-    return common_abilities(found.values())
+def abilities(problems: Mapping[int, Problem]) -> Abilities:
+    """Return what the problems of these nodes allow; raise if their layouts differ."""
+    first, like = next(iter(problems.items()))
+    different: dict[object, Problem] = {}  # nodes may be many
+    for i, problem in problems.items():
+        if problem.layout != like.layout:
+            raise ProblemError(
+                f"node {i} has parameters {problem.layout} but node {first} "
+                f"{like.layout}; give all nodes data of the same shape"
+            )
+        different[type(problem), getattr(problem, "convex", False)] = problem
+    return common_abilities(abilities_of(type(p), p) for p in different.values())
 
 
 def common_abilities(found: Iterable[Iterable[Any]]) -> Abilities:
@@ -113,18 +116,6 @@ def can_merge_axes(kind: type, method: str = "standardised") -> bool:
     owner = next((each for each in kind.__mro__ if method in vars(each)), kind)
     own = getattr(kind, "init", None) is getattr(owner, "init", None)
     return stacks(kind, method) and own
-
-
-def common_layout(problems: Mapping[int, Problem]) -> Layout:
-    """Return the layout that all problems have; raise if layouts differ."""
-    (first, like), *others = problems.items()
-    for i, problem in others:
-        if problem.layout != like.layout:
-            raise ProblemError(
-                f"node {i} has parameters {problem.layout} but node {first} "
-                f"{like.layout}; give all nodes data of the same shape"
-            )
-    return like.layout
 
 
 def make_plan(
@@ -197,11 +188,11 @@ def given_starts(
     return {i: given[i] for i in hosted}, None
 
 
-def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int) -> Starts:
+def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int = 0) -> Given:
     """Return first parameters of the hosted nodes; none if they start merged."""
     layout, found = next(iter(hosted.values())).layout, Starts()
     if plan.kind is Kind.MERGED:
-        return found
+        return found, None
     SEED.check("seed", seed)
     rng = np.random.default_rng([seed, 0])
     first = rng.bit_generator.state
@@ -212,4 +203,4 @@ def draw_starts(hosted: Mapping[int, Problem], plan: Plan, seed: int) -> Starts:
         else:
             rng = np.random.default_rng([seed, 1, i])
         found[i] = as_numbers(problem.init(rng), (layout.size,), "init")
-    return found
+    return found, None

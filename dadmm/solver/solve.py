@@ -42,7 +42,6 @@ from dadmm.solver.plan import (
     Plan,
     abilities,
     common_abilities,
-    common_layout,
     draw_starts,
     given_starts,
     make_plan,
@@ -339,14 +338,15 @@ def solve(
 
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
+    able = checks.run(lambda: abilities(hosted))
     begin = checks.run(lambda: given_starts(hosted, len(topology), init, warm_start))
     if world.comm is not None:
         checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
-    everyone = checks.gather(able=checks.run(lambda: abilities(hosted.values())))
+    everyone = checks.gather(able=able)
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
-    able = common_abilities(own["able"] for own in everyone)
-    plan = make_plan(able, init, coordinates, given["scheme"].is_constant, is_warm)
+    all_able = common_abilities(own["able"] for own in everyone)
+    plan = make_plan(all_able, init, coordinates, given["scheme"].is_constant, is_warm)
     plan = plan._replace(bound_angle=bound_angle)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
@@ -401,29 +401,29 @@ def run_plan(
     records: Record = given["record"]
     scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
     checkpoints = checkpoints or Checkpoints("", saves=False)
-    if world.rank == 0:
+    if checkpoints.resume and world.rank == 0:
         checkpoints.tidy()
-    with restoring(checkpoints):
-        begin, saved = checkpoints.start, checkpoints.coordinates
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
-        kind = make_kind(plan, hosted, stop.criteria, given["seed"], starts)
+        first = starts or draw_starts(hosted, plan, given["seed"])
+        kind = KINDS[plan.kind](hosted, stop.criteria, *first)
+        kind.plan = plan
         with restoring(checkpoints):
-            kind.prepare(topology, world, saved)
+            kind.prepare(topology, world, checkpoints.coordinates)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         size = next(iter(kind.within.values())).layout.shared_size
-        nodes, survives = row_order(topology, kind.within), given["on_failure"]
-        exchange = make_exchange(
-            world, topology, size, nodes, given["wait"], survives != "abort"
-        )
+        nodes = row_order(topology, kind.within)
+        how = {"wait": given["wait"], "survives": given["on_failure"] != "abort"}
+        exchange = make_exchange(world, topology, size, nodes, **how)
         run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
         # iterate
         small, by_edge = n_nodes <= MOST_RECORDED, bool(records.edges)
         by_node = small if records.nodes is None else bool(records.nodes)
-        recorder = Recorder(run, records.observe, by_node, by_edge, begin)
+        start = checkpoints.start
+        recorder = Recorder(run, records.observe, by_node, by_edge, start)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
@@ -445,19 +445,6 @@ def run_plan(
         settings = {"problem": problem} | _facts(given, set())
         spent = {"total": monotonic() - began, "set_up": set_up}
         return replace(result, comm=left, settings=settings, spent=spent)
-
-
-def make_kind(
-    plan: Plan,
-    hosted: Mapping[int, Problem],
-    rule: Rule,
-    seed: int = 0,
-    starts: Given | None = None,
-) -> SolveKind:
-    points, duals = starts or (draw_starts(hosted, plan, seed), None)
-    kind = KINDS[plan.kind](hosted, rule, points, duals)
-    kind.plan = plan
-    return kind
 
 
 def _facts(given: Table, left_out: set[str]) -> Table:
@@ -513,7 +500,6 @@ def hosted_problems(
                 f"{shown(problem)} of node {i} is not a Problem: it needs a layout, "
                 "and the methods init, expect, prox and objectives"
             )
-    common_layout(own)
     return own
 
 
@@ -522,11 +508,11 @@ def make_exchange(
     topology: Topology,
     size: int,
     nodes: Integers | None = None,
-    wait: str = "auto",
-    survives: bool = False,
+    **how: Any,
 ) -> Exchange:
+    """Return the exchange of a run; ``how`` ranks wait, and whether they survive."""
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
 
-    return MPIExchange(world.comm, topology, size, nodes, world.hosts, wait, survives)
+    return MPIExchange(world.comm, topology, size, nodes, world.hosts, **how)

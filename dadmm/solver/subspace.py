@@ -74,9 +74,10 @@ class SubspaceBound(NamedTuple):
     #: The largest angle between the column space of W, of any node or of the solution,
     #: and the first M principal axes of the rows of all nodes is at most this large, in
     #: degrees. It is inf if there is no bound, or none below 10 degrees
-    angle: float
-    apart: float  #: the part of it that is the largest angle of a node to the solution
-    why: str  #: why there is no bound; "" if there is one
+    angle: float = math.inf
+    #: The part of it that is the largest angle of a node to the solution
+    apart: float = math.inf
+    why: str = ""  #: why there is no bound; "" if there is one
 
 
 def n_axes(problem: Problem) -> int:
@@ -99,7 +100,7 @@ def bound_subspace(
     first, k = problems[0], n_axes(problems[0])
     D, M = centre.shape
     if not np.isfinite(centre).all():
-        return _none("W is not finite")
+        return SubspaceBound(why="W is not finite")
     given = []
     for p in problems:
         # errors by rounding: n EPS of the mean of n rows, D EPS of products of D terms
@@ -109,7 +110,7 @@ def bound_subspace(
     *sums, n, errors = total(given)
     unit = math.sqrt(errors / n)
     if not 0.0 < unit < math.inf:
-        return _none("the squares of the rows underflow or overflow")
+        return SubspaceBound(why="the squares of the rows underflow or overflow")
     mean = np.zeros(D) if first.zero_mean else np.array(sums) / n
     rows = [p.standardised(mean, unit).raw_factor / math.sqrt(n) for p in problems]
 
@@ -117,7 +118,7 @@ def bound_subspace(
     lengths, turned = pooled_axes(total, [own @ basis for own in rows])
     basis = basis @ turned
     if not lengths[-1] > 0.0:
-        return _none("the rows do not span the subspace")
+        return SubspaceBound(why="the rows do not span the subspace")
     own_sums = []  # slopes (D, M) and axes (k, D), then what was dropped, and an angle
     for own, mine in zip(rows, W, strict=True):
         along = own @ basis
@@ -149,10 +150,10 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     """Return the bound, given |C|, b, s, and the largest angle of a node."""
     longest, least = longest + ROUNDING, least - ROUNDING
     if not apart <= MOST_DEGREES:
-        return _none("the nodes' subspaces are not known to agree within 10 degrees")
+        return SubspaceBound(why="the nodes' subspaces may be over 10 degrees apart")
     if not longest < least:
-        return _none(
-            "the variance outside of the subspace may be as large as the least inside"
+        return SubspaceBound(
+            why="variance outside of the subspace may be as large as in it"
         )
     ratio = longest / least
     slope += ROUNDING / least * (1.0 + 1.7 * ratio)
@@ -161,12 +162,8 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     angle = (angle + apart) * (1.0 + 1e-12)
     if angle > MOST_DEGREES:
         degrees = math.ceil(min(angle, 90.0))
-        return _none(f"the bound is {degrees} degrees, more than 10")
-    return SubspaceBound(angle, apart, "")
-
-
-def _none(why: str) -> SubspaceBound:
-    return SubspaceBound(math.inf, math.inf, why)
+        return SubspaceBound(why=f"the bound is {degrees} degrees, more than 10")
+    return SubspaceBound(angle, apart)
 
 
 def _shortened(rows: Matrix, k: int) -> tuple[Matrix, float]:
@@ -234,12 +231,13 @@ class InUnits(SolveKind):
 
     LOOSER: ClassVar[float] = 1.0  # limit of the stopping rule, over the gradient's
     root: float | Vector = 1.0  # of the weights of theta in the proximal step
+    scales: dict[int, Matrix]
 
-    def enter(self, record: Any, strictness: float = 1.0) -> None:
+    def enter(self, record: Any) -> None:
         """Set what the run is made of.
 
-        W, mu and a are judged by lengths (2, parts), times ``strictness``; the rule's
-        residual may be `LOOSER` times the limit of `slope`.
+        W, mu and a are judged by lengths (2, parts), times the strictness of the record
+        if it has one; the rule's residual may be `LOOSER` times the limit of `slope`.
         """
         self.record, unit = record, float(record.unit)
         self.rule = replace(self.rule, scaled=True)
@@ -249,8 +247,9 @@ class InUnits(SolveKind):
         self.unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self.shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
         D, M = self.layout.shapes["W"]
+        strictness = float(getattr(record, "strictness", 1.0))
         parts = strictness * np.sqrt([M, M, D / 2.0])
-        self.lengths = self.scales = {
+        self.scales = {
             i: np.array([parts, self.LOOSER * own.count * parts])
             for i, own in self.problems.items()
         }
@@ -295,7 +294,7 @@ class InUnits(SolveKind):
         for i, theta, dual in known:
             slope = self.within[i].gradient(theta) / self.root + dual
             lengths = [np.linalg.norm(part) for part in views(slope)]
-            limits = run.stopping.rule.tolerance / self.LOOSER * self.lengths[i][1]
+            limits = run.stopping.rule.tolerance / self.LOOSER * self.scales[i][1]
             limits[:2] *= min(math.sqrt(float(views(theta).a)), 1.0)
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
@@ -324,9 +323,9 @@ class UnitsKind(InUnits):
     def choose(self, total: Total, n_nodes: int) -> None:
         self.enter(find_units(total, self.problems))
 
-    def enter(self, record: Units, strictness: float = 1.0) -> None:
+    def enter(self, record: Units) -> None:
         """Set what the run is made of; drawn parameters have no duals."""
-        super().enter(record, strictness)
+        super().enter(record)
         D, M = self.layout.shapes["W"]
         length = float(record.length)
         knee = max(KNEE * length, math.sqrt(2.0))

@@ -24,7 +24,6 @@ from dadmm.core import documents, schema
 from dadmm.core.documents import Table, toml_value
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.schema import as_float
 from dadmm.graphs.topology import Integers
 
 PRESETS = Path(__file__).with_name("networks")
@@ -268,7 +267,7 @@ def build(kind: type[T], given: Mapping[str, object], where: str) -> T:
 def quantity(value: object, units: Mapping[str, float], name: str) -> float:
     """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return as_float(value)
+        return value
     match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
     try:
         return float(match[1]) * units[match[2]]  # type: ignore[index]

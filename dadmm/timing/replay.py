@@ -95,7 +95,8 @@ class Trace:
 
     @classmethod
     def of(cls, run: StoredRun) -> Trace:
-        hosts, graph = run.summary.get("node_hosts", []), run.topology
+        summary, graph = run.summary, run.topology
+        hosts = summary.get("node_hosts", [])
         if len(hosts) not in (0, graph.n_nodes):
             raise ConfigError(
                 f"{run.folder / 'summary.json'} is damaged: it names {len(hosts)} "
@@ -117,8 +118,8 @@ class Trace:
             sums = np.array(tree, dtype=float).T
         return cls(
             graph, **spent, bytes=payload, prime=prime, hosts=tuple(hosts), sums=sums,
-            collectives=run.summary.get("collectives", 0), alone=not run.over_mpi,
-            is_broadcast=run.summary.get("is_broadcast", False),
+            collectives=summary.get("collectives", 0), alone=not summary.over_mpi,
+            is_broadcast=summary.get("is_broadcast", False),
         )  # fmt: skip
 
 

@@ -23,7 +23,6 @@ from dadmm.core.errors import ConfigError
 from dadmm.run import main
 from dadmm.runs import folder as run_folder
 from dadmm.runs.stored import ENTRIES, StoredRun
-from dadmm.solver import checkpoint
 from tests.support import runs
 from tests.support.processes import Job, mpiexec, program, variables
 from tests.support.runs import arrays_of, history_of, refused, run_job, summary_of
@@ -315,11 +314,3 @@ def test_results_of_a_run_whose_folder_is_gone_are_rescued(how, monkeypatch, cap
     (place,) = re.findall(r"the results are in (\S+)", said)
     assert np.load(Path(place, "result.npz"))["W"].shape == (4, 6, 2)
     assert StoredRun.read(place).entry("n_nodes") == 4
-
-
-def test_a_checkpoint_with_a_file_of_another_run_is_refused(capsys):
-    for name in "ab":
-        run_job(*SHORT, out=name)
-    shutil.copy(*(checkpoint.path_of(Path(name), 12, 2) for name in "ba"))
-
-    assert "node-00002" in refused(capsys, "--resume", "a", "--max-iter", 20)

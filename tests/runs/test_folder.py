@@ -227,16 +227,6 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     assert contents("mine") == before
 
 
-def test_a_figure_of_the_users_stays(folder):
-    RunFolder(folder).add_figures(["cost.png"])
-    (folder / "cost.png").touch()
-    RunFolder(folder).add_figures(["cost.png"])
-    (folder / "traffic.png").write_text("mine")
-
-    with pytest.raises(OutputError, match=r"run/traffic\.png"):
-        RunFolder(folder).add_figures(["traffic.png"])
-
-
 def lock(folder, first=False):
     found = RunFolder(folder)
     found.lock(first)
@@ -328,8 +318,8 @@ def fresh(tmp_path):
 @pytest.mark.parametrize("iterations", [1, 5000])
 def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, iterations):
     """The callback asks all to stop when a block is full; closing raises the error."""
-    device = lambda path, root: os.open("/dev/full", os.O_RDWR)  # noqa: E731
-    monkeypatch.setattr(files, "create", device)
+    device = lambda path, root, flags: os.open("/dev/full", os.O_RDWR)  # noqa: E731
+    monkeypatch.setattr(files, "open_plain", device)
     parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], None, {})
     run = run_of(quadratics(1), Topology.complete(1), max_iter=1)
     said = [parts(t, run) for t in range(1, iterations + 1)]

@@ -45,8 +45,7 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
         for first in range(0, 12, at_once):
             part.append(first + 1, block[first : first + at_once])
         part.close()
-    with (tmp_path / "all.csv").open("wb") as target:
-        write_rows(target, header, merged(parts, tmp_path / "no such file"))
+    write_rows(tmp_path / "all.csv", header, merged(parts, tmp_path / "no such file"))
 
     found = np.loadtxt(tmp_path / "all.csv", delimiter=",", skiprows=1)
     nodes = (0, 1, 2, 3, 4, 10)
@@ -64,8 +63,8 @@ def test_rows_of_the_dead_and_lines_cut_short_are_left_out(tmp_path):
     seal(tmp_path / "c.csv", "3,2,0,d 3,2,1,e 4,2,0,f")
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
     parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")
-    with (tmp_path / "all.csv").open("wb") as target:
-        write_rows(target, header, merged(parts, tmp_path / "old.csv"), [0, 2])
+    rows = merged(parts, tmp_path / "old.csv")
+    write_rows(tmp_path / "all.csv", header, rows, [0, 2])
 
     assert (tmp_path / "all.csv").read_text().split() == [
         "iteration,i,j", "2,0,2,h", "3,0,2,a", "3,2,0,d", "4,0,2,c", "4,2,0,f",

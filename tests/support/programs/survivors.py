@@ -65,8 +65,6 @@ class Death:
 class Given(Checkpoints):
     """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
-    coordinates = None
-
     def __init__(self, start=0, given=None):
         super().__init__("")
         self.start, self.given, self.found = start, given, {}
