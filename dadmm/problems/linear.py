@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, by_row, row_lengths, triangular
+from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
@@ -102,9 +102,6 @@ class LinearProblem(TransformableProblem):
     def init(self, rng: np.random.Generator) -> Vector:
         return np.zeros(self.layout.size)
 
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
-
     @with_one_blas_thread
     def _mapped(self, kind: type[P], T: Matrix) -> P:
         """Return an object of a class with the attributes of this one, but in z."""
@@ -114,9 +111,6 @@ class LinearProblem(TransformableProblem):
             setattr(found, name, getattr(self, name) @ T)
         found._prepare()
         return found
-
-    def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        return by_row(z, T.T)
 
     def _design(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Design:
         """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
