@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import documents, schema
-from dadmm.core.documents import Table, toml_value
+from dadmm.core.documents import Table, to_toml
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers
@@ -178,11 +178,11 @@ class Network:
         """Return the network as a TOML file for `read`."""
         rates = ("egress", "burst", "broadcast", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
-        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
+        text = to_toml({name: getattr(self, name) for name in plain})
         for head, part in self._tables():
             told = {k: v for k, v in vars(part).items() if v not in (None, ())}
-            lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
-        return "\n".join(lines) + "\n"
+            text += f"\n{head}\n{to_toml(told)}"
+        return text
 
     def _tables(self) -> list[tuple[str, Link | Overhead | Override | Stragglers]]:
         """Return the tables of a TOML file with their heads."""
