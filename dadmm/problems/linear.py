@@ -80,7 +80,6 @@ class LinearProblem(TransformableProblem):
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
     lightest = 1.0  # size of the least row over the largest row, if it is known
-    compressible: ClassVar[bool] = False  # whether only squared errors of rows matter
     mapped: ClassVar[tuple[str, ...]] = ()  # arrays (..., p), in z times T
     traits = Traits("regression")
     _adopt: ClassVar[Callable[[Any, Design], None]]
@@ -115,9 +114,9 @@ class LinearProblem(TransformableProblem):
     def _design(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Design:
         """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
 
-        Rows of weight zero are left out. If they are `compressible`, rows are
-        multiplied by the roots of their weights, and rows of a sparse X or of a file
-        are compressed to at most p + 1, some at a time. Otherwise they become dense.
+        Rows of weight zero are left out. If X may come in blocks (`Traits`), only the
+        squared errors matter: rows are multiplied by the roots of their weights, and
+        those of a sparse X or a file compressed to at most p + 1. Else X becomes dense.
         """
         name = type(self).__name__
         if not isinstance(X, RowBlocks):
@@ -136,7 +135,7 @@ class LinearProblem(TransformableProblem):
         if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
-        if not isinstance(X, np.ndarray) and not self.compressible:
+        if not isinstance(X, np.ndarray) and not self.traits.blocks:
             X = X.toarray()
         penalised = np.append(np.ones(d), np.zeros(int(self.fit_intercept)))
 
@@ -157,7 +156,7 @@ class LinearProblem(TransformableProblem):
             (found,) = parts()
             heavy = found.weighted()
             self.lightest = heavy.lightest(heavy.largest())
-            return heavy if self.compressible else found
+            return heavy if self.traits.blocks else found
         both, largest = np.empty((0, len(penalised) + 1)), np.zeros(len(penalised))
         for own in map(Design.weighted, parts()):
             both = triangular(np.vstack([both, np.column_stack([own.rows, own.y])]))
@@ -198,7 +197,6 @@ class LeastSquares(LinearProblem):
     """
 
     quadratic = True
-    compressible = True
     mapped = ("_rows",)
     l1_ratio = 0.0  # share of the penalty that is not of squares
     traits = Traits("regression", has_errors=True, blocks=True)
