@@ -278,7 +278,7 @@ class Job:
             world, tuple(self.data.rows), graph.n_nodes, config.max_iter
         )
         self._n_edges = len(graph.edges) if config.record_edges else None
-        self._stride = Stride.of(config.record_every, graph.n_nodes, self._n_edges or 0)
+        self._stride = Stride(config.record_every, graph.n_nodes, self._n_edges or 0)
         self._observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
             collectively(world, self._reopen)

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -20,7 +20,7 @@ from dadmm.core import files
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
 from dadmm.core.documents import Table, read_toml, to_toml
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, closest
 from dadmm.core.schema import check_fields, from_text, from_toml
 from dadmm.core.version import __version__
 from dadmm.data.shard import has_node
@@ -180,8 +180,8 @@ class RunConfig(Settings):
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
             able = abilities_of(kind)
-        constant = self.options["scheme"].is_constant
-        plan = make_plan(able, self.init, self.coordinates, constant)
+        merges = not self.options["scheme"].is_constant
+        plan = make_plan(able, self.init, self.coordinates, merges)
         return plan._replace(bound_angle=bool(self.bound_angle))
 
     def problem_arguments(self, n_nodes: int) -> Table:
@@ -319,18 +319,11 @@ def typed(name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
     types = {item.name: str(item.type) for item in fields(Settings)}
     if name not in types:
-        hint = _closest(name, types, "TOML keys are the flags, with underscores")
+        hint = closest(name, types, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
     return from_toml(f"{source}: {name}", value, types[name])
-
-
-def _closest(word: str, known: Iterable[str], otherwise: str) -> str:
-    import difflib  # only where something is wrong
-
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]}?" if close else otherwise
 
 
 def flag(name: str) -> str:
@@ -358,7 +351,7 @@ def parse(argv: Sequence[str]) -> Table:
         otherwise = "--help lists what is allowed"
         if not first.startswith("-"):
             otherwise += "; quote a value that has * or spaces"
-        hint = _closest(first, known, otherwise)
+        hint = closest(first, known, otherwise)
         raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
     types = {item.name: str(item.type) for item in fields(Settings)}
     return {
