@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from dadmm.cli import tables
-from dadmm.data import shard
+import json
+import os
+import re
+from collections.abc import Sequence
+from glob import escape, glob
+from typing import Any
+
+from dadmm.cli.setup import read_whole
+from dadmm.core.errors import ShardError, printable
+from dadmm.data import agreement, shard
 from dadmm.models.scores import BINS
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
@@ -23,9 +31,7 @@ def leaving(config: RunConfig) -> str:
     plan, traits, scheme = config.plan(), config.traits, config.options["scheme"]
     subspace, tracks, predicts = config.has_subspace, traits.tracks, traits.predicts
     given, plugin = config.data is not None, config.is_plugin
-    table = given and not tracks
-    # whether each rank reads the rows of its own nodes
-    own = table and config.labels is None and shard.is_local(str(config.data))
+    table, own = given and not tracks, config.is_local
     moments = config.standardise or config.on_missing == "mean"
     gaps = subspace and (given or config.missing_fraction > 0.0)
     may_be_metric = plugin and config.coordinates in ("auto", "metric")
@@ -148,5 +154,48 @@ def leaving(config: RunConfig) -> str:
          "the node's rows, for the owner alone (mode 0600)"),
     ]  # fmt: skip
     lines = [TITLE, *(line for holds, line in found if holds)]
-    lines += tables.shared_names(config) if table else []
+    lines += shared_names(config) if table else []
     return "\n# - ".join(lines) + "\n"
+
+
+def shared_names(config: RunConfig) -> list[str]:
+    """Return the names that this process would send, from the files it can see."""
+    files = _visible(str(config.data))
+    if not files:
+        return [f"names: unknown, since {config.data} is not here"]
+    lines = []
+    for i, file in files.items():
+        frame, choice, _ = read_whole(config, file)
+        found = agreement.describe(frame, choice, i)
+        if found["error"]:
+            raise ShardError(f"{file}: {found['error'][1]}")
+        features, target, weight = agreement.select(frame, choice)
+        names = [n for n in (*features, target, weight) if n is not None]
+        if frame.named:
+            lines.append(f"names of columns in {file}: {_quoted(names)}")
+        else:
+            lines.append(f"number of columns in {file}: {len(names)}")
+        for name, facts in found["texts"].items():
+            what = "classes" if name == target else "categories"
+            values = "more than --max-categories, which ends the run; none is sent"
+            if facts["values"] is not None:
+                values = _quoted(facts["values"])
+            lines += [f"{what} of {name!r} in {file}: {values}"] * bool(values)
+    return lines
+
+
+def _visible(source: str) -> dict[int, str]:
+    """Return the sources of the nodes whose files exist, by node."""
+    file = source.partition("::")[0]
+    if not shard.has_node(file):
+        return {0: source} if os.path.exists(file) else {}
+    file = file.replace("{rank}", "{node}")
+    words = re.compile(re.escape(file).replace(r"\{node\}", r"(\d+)"))
+    found = map(words.fullmatch, glob(escape(file).replace("{node}", "*")))
+    nodes = sorted({int(match[1]) for match in found if match})
+    there = [i for i in nodes if os.path.exists(shard.source_of(file, i))]
+    return {i: shard.source_of(source, i) for i in there}
+
+
+def _quoted(values: Sequence[Any]) -> str:
+    return printable(", ".join(json.dumps(x, ensure_ascii=False) for x in values))

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dadmm.cli import tables
-from dadmm.cli.tables import Shards
 from dadmm.comm import identity
+from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
+from dadmm.core.arguments import print_out
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.data import datasets, shard
+from dadmm.data import agreement, datasets, shard
+from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Names, read_frame
+from dadmm.data.files import Names, load_array, read_frame, reader_of
+from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
@@ -28,11 +33,15 @@ from dadmm.graphs.topology import GRAPHS, Integers, Topology
 from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
+from dadmm.runs.settings import FORMAT, column_names
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
 if TYPE_CHECKING:
     from dadmm.cli.job import Job
+
+INTEGER = re.compile("[+-]?[0-9]+")
+LARGE = 10**8  # bytes of a file of which the run says that it reads it
 
 
 def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
@@ -92,21 +101,181 @@ def share_placement(
     return np.array(from_rank_0(world, find))
 
 
+class Shards(NamedTuple):
+    """The data of the hosted nodes."""
+
+    rows: dict[int, Rows]  # by node
+    truth: Matrix | None = None  # the true W where it is known
+    encoding: Encoding | None = None  # of the columns; None for tracks
+    # rows dropped and filled, by node; of all nodes, on rank 0, if it reads the file
+    gaps: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    whole: Matrix | None = None  # X of all nodes, if each rank generates it
+
+
 def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
     """Return the data of the hosted nodes, in a step of ``checks`` or for all."""
-    n_nodes, hosted = graph.n_nodes, world.hosted(graph.n_nodes)
+    source, n_nodes = str(config.data), graph.n_nodes
+    hosted = world.hosted(n_nodes)
     if config.data is None:
         return checks.run(lambda: _synthetic(config, n_nodes, hosted))
-    if not config.traits.tracks:
-        return tables.load(world, config, graph, checks)
+    if "{rank}" in source and world.comm is not None and world.size != n_nodes:
+        raise ConfigError(
+            f"data has {{rank}}, but {n_nodes} nodes are on {world.size} ranks; write "
+            "{node}, the number of a node, in place of it"
+        )
+    file = shard.source_of(source.partition("::")[0], 0)
+    size = os.path.getsize(file) if os.path.isfile(file) else 0
+    if size >= LARGE and world.rank == 0 and not config.quiet:
+        who = ": rank 0 reads it, and sends each rank its rows"
+        who = ": each rank reads its own rows" if config.is_local else who
+        more = "" if world.comm is None else who
+        print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
+    if not config.is_local:  # rank 0 reads the file, and sends numbers
+        load = _load_tracks if config.traits.tracks else _load_all
+        whole = collectively(
+            world, lambda: Shards({}) if world.rank else load(config, graph)
+        )
+        return whole if world.comm is None else _scatter(world, whole, n_nodes)
 
-    def load_tracks() -> list[Matrix]:
-        if world.rank:
-            return []
-        return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
+    def read() -> tuple[Choice, Tables]:
+        choice, how = _choose(config)
+        how["whole"] = not config.traits.blocks
+        return choice, shard.open_tables(source, n_nodes, hosted, **how)
 
-    blocks = world.scatter([[own] for own in collectively(world, load_tracks)])
-    return Shards({i: Rows(X) for i, (X,) in zip(hosted, blocks, strict=True)})
+    def reduce(values: Mapping[int, Any], merge: Any) -> Any:
+        return world.reduce(graph, list(values.values()), merge)
+
+    choice, found = collectively(world, read)
+    encoding = agreement.agree(reduce, found, choice)
+    return checks.run(lambda: _encode(encoding, found))
+
+
+def _load_tracks(config: RunConfig, graph: Topology) -> Shards:
+    tracks = datasets.load_tracks(str(config.data))
+    parts = enumerate(shard.split_frames(tracks, graph.n_nodes))
+    return Shards({i: Rows(X) for i, X in parts})
+
+
+def _load_all(config: RunConfig, graph: Topology) -> Shards:
+    """Return the rows of all nodes, from a table."""
+    frame, choice, labels = read_whole(config, str(config.data))
+    encoding = agreement.conclude(agreement.describe(frame, choice), choice)
+    parts = enumerate(shard.split(frame, graph.n_nodes, labels))
+    found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
+    return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
+
+
+def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
+    """Return a table, the choice of its columns, and the label of each row, if any."""
+    choice, how = _choose(config)
+    frame, labels = read_frame(file, **how), config.labels
+    if labels is None:
+        return frame, choice, None
+    if how["beside"] and frame.sparse is None:
+        choice = choice._replace(target=how["beside"][-1])  # even if labels are its
+    if labels not in frame.names and reader_of(labels) is not None:
+        return frame, choice, load_array(labels).ravel()
+    column = frame.find(labels, "labels")
+    return frame, choice._replace(labels=column), frame.column(column)
+
+
+def _choose(config: RunConfig) -> tuple[Choice, Table]:
+    """Return which columns a run uses, and the arguments of `read_frame`."""
+    intercept, supervised = config.fit_intercept, "y" in config.arguments
+    if intercept is None:
+        argument = config.arguments.get("fit_intercept")
+        intercept = bool(argument and argument.default)
+    features = None if config.features is None else column_names(config.features)
+    choice = Choice(
+        features, config.target, config.weight,
+        leave_out=column_names(config.leave_out or ""), supervised=supervised,
+        n_classes=builder.n_classes(config.problem) if supervised else 0,
+        categories=column_names(config.categories or ""),
+        max_categories=config.max_categories, on_missing=str(config.on_missing),
+        unknown=config.unknown, standardise=config.standardise, intercept=intercept,
+    )  # fmt: skip
+    target, beside = config.target or "y", list[str]()
+    by_name = not INTEGER.fullmatch(target)  # not a column of the only array
+    reader = reader_of(str(config.data))
+    if supervised and by_name and reader and reader.archive:
+        beside = [target] if config.weight is None else [config.weight, target]
+    how = {name: getattr(config, name) for name in FORMAT}
+    return choice, how | {"beside": beside}
+
+
+def _encode(encoding: Encoding, given: Tables) -> Shards:
+    rows, gaps = {}, {}
+    for i, frames in given.items():
+        try:
+            rows[i] = found = encoding.encode_all(frames)
+        except ShardError as error:
+            raise ShardError(f"node {i}: {error}") from None
+        n_dropped = int(len(found.kept) - found.kept.sum())
+        if n_dropped == len(found.kept):
+            raise ShardError(
+                f"node {i}: all of its {n_dropped} rows have missing entries, and none "
+                "is left; use --on-missing mean, or leave columns out of --features"
+            )
+        if n_dropped or found.n_filled:
+            gaps[i] = (n_dropped, found.n_filled)
+    return Shards(rows, None, encoding, gaps)
+
+
+def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
+    """Return the data of the hosted nodes, which are on rank 0."""
+    told = world.share(whole.encoding and whole.encoding.to_json())
+    encoding = None if told is None else Encoding.from_json(told)
+    uses = encoding or Encoding({})  # of tracks: X only
+    blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
+    found = {}
+    for i, parts in zip(world.hosted(n_nodes), blocks, strict=True):
+        weight = None if uses.weight is None else parts.pop()
+        y = None if uses.target is None else parts.pop()
+        X = parts[0]
+        if len(parts) > 1:
+            from scipy.sparse import csr_array
+
+            shape = len(parts[-1]) - 1, len(uses.feature_names)
+            X = csr_array(tuple(parts), shape=shape)
+        found[i] = Rows(X, y, weight)
+    return Shards(found, None, encoding, whole.gaps)
+
+
+def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
+    """Return synthetic rows for the problem, and the true W if there is one."""
+    seed, noise, traits = config.data_seed, config.noise_variance, config.traits
+    n_samples, dimension = config.n_samples, config.dimension
+    assert n_samples is not None  # settled
+    n_components = config.n_components or traits.components
+    entries = 3 * n_samples * dimension + n_components * (n_samples + dimension)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if (needed := 8 * entries / 2**30) > memory:
+        raise ShardError(
+            f"n_samples must be smaller: {n_samples} samples of dimension {dimension} "
+            f"need {needed:.3g} GiB, and this machine has {memory:.3g}"
+        )
+    if traits.tracks:
+        tracks, W = datasets.turntable(seed=seed)
+        tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
+        blocks = shard.split_frames(tracks, n_nodes)
+        whole = tracks - tracks.mean(axis=1, keepdims=True)  # as each camera does
+        rows = {i: Rows(blocks[i]) for i in hosted}
+        return Shards(rows, W - W.mean(axis=0), whole=whole)
+    truth = whole = y = target = classes = None
+    if "y" in config.arguments:
+        X, y, _ = traits.draw(n_samples, dimension, noise, seed)
+        target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
+    else:
+        X, truth = datasets.synthetic(n_samples, dimension, n_components, noise, seed)
+        X = whole = remove_entries(X, config.missing_fraction, seed)
+    rows = {}
+    for i, part in shard.shares(len(X), n_nodes, hosted).items():
+        # in C order, since the bits of results depend on the order
+        own = np.array(X[part], float, order="C")
+        rows[i] = Rows(own, None if y is None else np.array(y[part], float))
+    gaps = "keep" if target is None else "error"
+    encoding = Encoding.plain(X.shape[1], target, classes=classes, on_missing=gaps)
+    return Shards(rows, truth, encoding, whole=whole)
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
@@ -147,43 +316,6 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> N
             "intercept; rename the column, or use --no-fit-intercept"
         )
     return names
-
-
-def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
-    """Return synthetic rows for the problem, and the true W if there is one."""
-    seed, noise, traits = config.data_seed, config.noise_variance, config.traits
-    n_samples, dimension = config.n_samples, config.dimension
-    assert n_samples is not None  # settled
-    n_components = config.n_components or traits.components
-    entries = 3 * n_samples * dimension + n_components * (n_samples + dimension)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    if (needed := 8 * entries / 2**30) > memory:
-        raise ShardError(
-            f"n_samples must be smaller: {n_samples} samples of dimension {dimension} "
-            f"need {needed:.3g} GiB, and this machine has {memory:.3g}"
-        )
-    if traits.tracks:
-        tracks, W = datasets.turntable(seed=seed)
-        tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
-        blocks = shard.split_frames(tracks, n_nodes)
-        whole = tracks - tracks.mean(axis=1, keepdims=True)  # as each camera does
-        rows = {i: Rows(blocks[i]) for i in hosted}
-        return Shards(rows, W - W.mean(axis=0), whole=whole)
-    truth = whole = y = target = classes = None
-    if "y" in config.arguments:
-        X, y, _ = traits.draw(n_samples, dimension, noise, seed)
-        target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
-    else:
-        X, truth = datasets.synthetic(n_samples, dimension, n_components, noise, seed)
-        X = whole = remove_entries(X, config.missing_fraction, seed)
-    rows = {}
-    for i, part in shard.shares(len(X), n_nodes, hosted).items():
-        # in C order, since the bits of results depend on the order
-        own = np.array(X[part], float, order="C")
-        rows[i] = Rows(own, None if y is None else np.array(y[part], float))
-    gaps = "keep" if target is None else "error"
-    encoding = Encoding.plain(X.shape[1], target, classes=classes, on_missing=gaps)
-    return Shards(rows, truth, encoding, whole=whole)
 
 
 class Targets(NamedTuple):

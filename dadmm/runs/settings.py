@@ -18,6 +18,7 @@ from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import READERS
+from dadmm.data.shard import is_local
 from dadmm.graphs import graphfiles
 from dadmm.graphs import schedule as schedules
 from dadmm.graphs.topology import GRAPHS, RANDOM
@@ -350,6 +351,10 @@ class Settings:
         tracks = self.traits.tracks  # without a file they are computed, not drawn
         self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
         self.draws_rows: bool = self.data is None and not tracks
+        # whether each rank reads the rows of its own nodes
+        self.is_local: bool = (
+            self.has_table and self.labels is None and is_local(str(self.data))
+        )
         # the base of a scheme of yours, which is not imported
         self.scheme_class: type[penalty.Scheme]
         self.scheme_class = penalty.SCHEMES.get(self.scheme, penalty.Scheme)

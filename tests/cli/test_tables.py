@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.io import savemat
 
 from dadmm.cli import predict as predicting
-from dadmm.cli import progress, setup, tables
+from dadmm.cli import progress, setup
 from dadmm.comm.world import Checks, World
 from dadmm.core.errors import ShardError
 from dadmm.data import encoding, files, shard
@@ -178,7 +178,7 @@ def test_blocks_give_the_result_of_rows_in_memory(monkeypatch, problem, flags, f
 
 
 def test_a_run_says_what_it_reads_and_keeps_no_rows(monkeypatch, capsys):
-    monkeypatch.setattr(tables, "LARGE", 0)
+    monkeypatch.setattr(setup, "LARGE", 0)
     make_small(monkeypatch)
     made = shards(save("x.npy", TABLE)).rows.values()
 
