@@ -78,7 +78,8 @@ def leaving(config: RunConfig) -> str:
          f"observed, {added}"),
         (given and config.compare_centralised, "to rank 0, if none is missing: number "
          "of rows, column means and scatter factor (they reveal the rows if a node has "
-         "no more rows than columns); from it to all nodes: the centralised solution"),
+         "no more rows than columns); from it to all nodes: W of the centralised "
+         "solution"),
         (metric, "to a neighbour, in set-up and at checks: a triangular factor of its "
          "rows X, merged over a part of the graph; a leaf of the tree sends its own, "
          "which reveals its rows if it has no more rows than parameters (not beyond "

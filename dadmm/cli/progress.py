@@ -69,16 +69,14 @@ class Bar:
         width = min(self._columns - len(text) - 3, WIDEST)
         if width >= NARROWEST:
             text = f"[{'#' * int(share * width):<{width}}] {text}"
-        self._rewrite(text[: self._columns])
-
-    def _rewrite(self, text: str) -> None:
+        text = text[: self._columns]
         print_out(f"{text:<{self._width}}\r", sys.stderr)
         self._width = len(text)
 
     def close(self) -> None:
         """Clear the line on a terminal."""
         if self._width:
-            self._rewrite("")
+            print_out(f"{'':<{self._width}}\r", sys.stderr)
 
 
 def _is_terminal(stream: TextIO | None, variable: str) -> bool:

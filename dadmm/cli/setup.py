@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -108,7 +107,7 @@ class Shards(NamedTuple):
     truth: Matrix | None = None  # the true W where it is known
     encoding: Encoding | None = None  # of the columns; None for tracks
     # rows dropped and filled, by node; of all nodes, on rank 0, if it reads the file
-    gaps: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    gaps: dict[int, tuple[int, int]] = {}  # noqa: RUF012 (never changed)
     whole: Matrix | None = None  # X of all nodes, if each rank generates it
 
 
@@ -126,9 +125,9 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
     file = shard.source_of(source.partition("::")[0], 0)
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     if size >= LARGE and world.rank == 0 and not config.quiet:
-        who = ": rank 0 reads it, and sends each rank its rows"
-        who = ": each rank reads its own rows" if config.is_local else who
-        more = "" if world.comm is None else who
+        who = "rank 0 reads it, and sends each rank its rows"
+        who = "each rank reads its own rows" if config.is_local else who
+        more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
         load = _load_tracks if config.traits.tracks else _load_all
@@ -323,8 +322,9 @@ class Targets(NamedTuple):
 
     layout: Layout
     W: dict[str, Matrix]  # by the name of the angle to it
-    best: metrics.MaximumLikelihood | None = None  # the centralised solution
-    pooled: metrics.Pooled | None = None  # the statistics of all data
+    # the centralised solution and the statistics of all data, on ranks that have them
+    best: metrics.MaximumLikelihood | None = None
+    pooled: metrics.Pooled | None = None
     gaps: bool = False  # whether any node has missing entries
     adrift: bool = False  # whether structure is known up to a translation only
 
@@ -395,19 +395,19 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
     W = {} if data.truth is None else {"angle_to_truth": data.truth}
     if gaps or not config.compare_centralised:
         return Targets(layout, W, gaps=gaps, adrift=gaps and config.traits.tracks)
-    D, M, zero_mean = own[0].dimension, own[0].n_components, own[0].zero_mean
-    pooled: metrics.Pooled | None = None
+    pooled, best = None, None
     if data.whole is not None:
         pooled = metrics.summarise(data.whole)
-        best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
     else:
         counts = world.gather_nodes([np.array([[float(p.n_samples)]]) for p in own])
         means = world.gather_nodes([p.mean[None] for p in own])
-        factors, found = world.gather_nodes([p.factor for p in own]), None
+        factors = world.gather_nodes([p.factor for p in own])
         if world.rank == 0:
             pooled = metrics.pool(counts[:, 0], means, factors)
-            best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
-            found = [*best.W.ravel(), *best.mu, best.a]
-        flat, mu, (a,) = np.split(world.share(found), [D * M, D * M + D])
-        best = metrics.MaximumLikelihood(flat.reshape(D, M), mu, float(a))
-    return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
+    if pooled is not None:
+        M, zero_mean = own[0].n_components, own[0].zero_mean
+        best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
+    axes = None if best is None else best.W.tolist()
+    if data.whole is None:
+        axes = world.share(axes)
+    return Targets(layout, W | {"angle_to_centralised": np.array(axes)}, best, pooled)

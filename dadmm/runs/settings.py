@@ -207,8 +207,7 @@ class Settings:
     schedule: str = setting(GRAPH, "static", "edges of an iteration: all of them "
         "(static); in turn, so that a node has at most one (matchings); each with "
         "probability P (random:P); or those of a .csv file with the columns t, source "
-        "and target",
-        kind=schedules.NAMED)
+        "and target", kind=schedules.NAMED)
     topology_seed: int = setting(GRAPH, 0, "seed of random graphs and schedules",
         applies=lambda run: not RANDOM.isdisjoint(run.topology.split(","))
         or run.schedule.startswith(schedules.RANDOM), kind=SEED)
