@@ -112,10 +112,9 @@ def summarise(job: Job, fit: Fit) -> Summary:
         "hosts": {name: machines.count(name) for name in sorted(set(machines))},
         "node_hosts": homes,
     }
-    if named.coefficients:
+    if named.coefficients and "alpha" in config.arguments:
         share = getattr(next(iter(job.problems.values())), "alpha", None)
-        has_alpha = "alpha" in config.arguments
-        if has_alpha and share is not None:  # a class of a user need not keep it
+        if share is not None:  # a class of a user need not keep it
             found["alpha"] = float(share * result.topology.n_nodes)
     model = fit.model
     if model is not None and "coef" in model.parameters:

@@ -419,8 +419,6 @@ def _shorten(parser: Parser, argv: Sequence[str]) -> None:
         fits = not facts["argument"] or takes(run.problem, facts["argument"])
         if item.name == "problem_settings":
             fits = run.is_plugin
-        elif facts["argument"] in ("y", "sample_weight"):
-            fits = fits and run.data is not None
         if usual and fits and facts["applies"](run):
             shown.add(item.name)
     for action in parser._actions:

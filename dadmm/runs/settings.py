@@ -143,7 +143,8 @@ class Settings:
         "id, by names or numbers", kind=COLUMNS, **TABLE)
     target: str | None = setting(DATA, None, "column of the data that holds y, by "
         "number or name (default: the last), or its array in a .npz or .mat file "
-        "(default: y, beside X)", argument="y", common=True)
+        "(default: y, beside X)", argument="y", common=True,
+        applies=lambda run: run.data is not None)
     weight: str | None = setting(DATA, None, "column, or array, of sample weights "
         "(default: all rows weigh 1)", argument="sample_weight", **TABLE)
     categories: str | None = setting(DATA, None, "columns to use as categories, by "
