@@ -16,6 +16,7 @@ from dadmm.penalty import SCHEMES, equations
 from dadmm.penalty.schemes import Observation
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import quadratics, random_graph
+from tests.support.runs import run_of
 from tests.support.solving import solve
 
 ONES = np.ones(6)  # for each edge of a ring of three
@@ -172,17 +173,12 @@ def test_of_more_than_5000_nodes_it_is_by_the_diameter():
 
 def first(problems, topology, **settings):
     """Return the penalties of iteration 1, (E,), and which of them are guesses."""
-    kept = {}
-
-    def watch(t, run):
-        names = ("eta0", "guessed")
-        kept.update({name: run.by_edge(run.state.penalty[name]) for name in names})
-
-    given = {"max_iter": 1, "tolerance": 0, "callbacks": [watch]}
-    result = solve(problems, topology, **given | settings)
-    means = np.bincount(topology.sources, kept["eta0"]) / topology.degrees
-    assert_allclose(result.history["eta"][0], means)  # those that were used
-    return kept["eta0"], kept["guessed"]
+    run = run_of(problems, topology, max_iter=1, tolerance=0, **settings)
+    names = ("eta0", "guessed")
+    eta0, guessed = (run.by_edge(run.state.penalty[name]) for name in names)
+    means = np.bincount(topology.sources, eta0) / topology.degrees
+    assert_allclose(run.by_node(run.work.eta_mean), means)  # those that were used
+    return eta0, guessed
 
 
 def test_an_edge_is_a_guess_only_if_both_ends_know_no_curvature():
