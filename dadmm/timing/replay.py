@@ -214,10 +214,10 @@ class Replay:
     @cached_property
     def sum_seconds(self) -> float:
         """Time of sums over a tree, in set-up and at the end."""
-        sums, graph = self.trace.sums, self.trace.topology
-        if sums is None:
+        trace = self.trace
+        if trace.sums is None:
             return 0.0
-        return tree_seconds(graph, self.network, sums, self.trace.hosts)
+        return tree_seconds(trace.topology, self.network, trace.sums, trace.hosts)
 
     @property
     def loop_seconds(self) -> float:
@@ -378,11 +378,11 @@ def table(replays: Sequence[Replay]) -> str:
             share = by_edge[e] / max(found.seconds, 1e-300)
             link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
         rows.append((found.network.name, *numbers, f"{found.wire_bytes:,}", link))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = []
     for name, *cells, link in rows:
-        middle = [c.rjust(w) for c, w in zip(cells, widths[1:-1], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *middle, link]))
+        middle = map(str.rjust, cells, widths)
+        lines.append("  ".join([name.ljust(first), *middle, link]))
     return "\n".join(lines)
 
 
