@@ -111,7 +111,7 @@ def save(
     content = None if model is None else model.to_json()
     nodes = [(i,) for i in result.nodes.tolist()]
     edges = [tuple(pair) for pair in result.nodes[graph.edges].tolist()]
-    header = row_files.history_header(result.history.columns[len(NODE_COLUMNS) :])
+    header = (*row_files.HISTORY, *result.history.columns[len(NODE_COLUMNS) :])
     tables = {"history": (header, nodes, result.history)}
     if result.history.edges is not None:
         tables["edges"] = (row_files.EDGES, edges, result.history.edges)

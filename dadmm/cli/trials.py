@@ -154,8 +154,6 @@ class Watch:
             found["curve"][name] = [_six_digits(clock[k]) for k in keep]
         if arrival.for_good:
             after = end[:, 1].sum()
-            by_edge = rows[:, (1, 3)].sum(axis=1) + opening + sent.sum(axis=0)
-            by_node = np.bincount(graph.edges[:, 0], by_edge)
             firsts = np.unique(graph.edges[:, 0], return_index=True)[1]
             sent_once = sent[:, firsts] if self.is_broadcast else sent
             radio = before + opening.sum() + sent_once.sum() + after
@@ -165,7 +163,6 @@ class Watch:
                 "setup_bytes": round(before / n), "end_bytes": round(after / n),
                 "total_bytes": round((before + loop[-1] + after) / n),
                 "broadcast_bytes": round(radio / n),  # as a radio sends them
-                "most_bytes": round(by_node.max()),  # of the node that sends most
             }  # fmt: skip
             found |= {f"{k}_seconds": _six_digits(end) for k, end in ends.items()}
         return found

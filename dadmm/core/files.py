@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,6 @@ from typing import BinaryIO
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
-LOCK = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock file
 NOWHERE = (
     errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP
 )  # fmt: skip
@@ -81,19 +79,6 @@ def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -
             return file
         os.close(file)  # it has just been replaced
         raise OSError(errno.EEXIST, f"{name} is not a plain file")
-
-
-def open_lock(path: Path) -> int:
-    """Return the handle of a lock file, new or with the content of one.
-
-    It is open for writing: NFS grants locks between hosts on no other files.
-    """
-    handle = open_plain(path, flags=os.O_RDWR | os.O_CREAT)
-    own = LOCK.fullmatch(os.pread(handle, 400, 0)) is not None
-    if own and os.fstat(handle).st_nlink == 1:  # not a hard link
-        return handle
-    os.close(handle)
-    raise OSError(errno.EEXIST, f"{path.name} is not a lock of dadmm")
 
 
 def lock(handle: int, shared: bool = False) -> bool:

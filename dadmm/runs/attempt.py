@@ -17,8 +17,9 @@ from dadmm.runs.stored import StoredRun, read_config
 from dadmm.solver.checkpoint import complete
 
 FAILED = "failed with code"  # the first words of `FAILURE`
-ENDED = ("converged", "no_minimum", "max_iter")  # of a run that was not interrupted
-LABELS = {"max_iter": "not converged", "no_minimum": "no minimum"}
+ENDED = {  # the status of a run that was not interrupted, and how tables show it
+    "converged": "converged", "no_minimum": "no minimum", "max_iter": "not converged",
+}  # fmt: skip
 
 
 class Progress(NamedTuple):
@@ -49,9 +50,8 @@ class Progress(NamedTuple):
     @property
     def label(self) -> str:
         """The status as tables show it."""
-        if self.as_asked:
-            return str(self.summary.get("status", self.status))
-        return LABELS.get(self.status, self.status)
+        label = ENDED.get(self.status, self.status)
+        return str(self.summary.get("status", label)) if self.as_asked else label
 
 
 def read_progress(folder: Path) -> Progress:

@@ -7,6 +7,7 @@ rank, both below the number of nodes. A file's draft, ``.name.draft``, is the ru
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -35,6 +36,7 @@ from dadmm.solver.rows import Observe
 
 MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", checkpoint.FOLDER
 LARGEST = 1 << 16  # bytes of a manifest
+LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
 REPORT = "report.html"  # dadmm.report also writes it while the run goes on
 FAILURE = "failure.txt"  # a launcher writes it after the end of a run
 RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
@@ -247,11 +249,15 @@ class RunFolder:
         """Lock the folder until `release`, or until the process exits.
 
         Rank 0 takes the lock first, alone. Then all ranks share it, since any of them
-        may be the last to exit. A file system without locks is not locked.
+        may be the last to exit. A file system without locks is not locked; NFS grants
+        locks between hosts on no other files than those that are open for writing.
         """
         with writing(self.path):
-            handle = files.open_lock(self.path / LOCK)
-        self.release = weakref.finalize(self, os.close, handle)
+            handle = files.open_plain(self.path / LOCK, flags=os.O_RDWR | os.O_CREAT)
+            self.release = weakref.finalize(self, os.close, handle)
+            ours = LOCKED.fullmatch(os.pread(handle, 400, 0)) is not None
+            if not ours or os.fstat(handle).st_nlink > 1:  # or it is a hard link
+                raise OSError(errno.EEXIST, f"{LOCK} is not a lock of dadmm")
         try:
             if first and files.lock(handle):
                 who = f"process {os.getpid()} on {os.uname()[1]}"
@@ -293,7 +299,7 @@ class RunFolder:
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
             (self.path / PARTS).mkdir(exist_ok=True)
-            header = row_files.history_header(observe)
+            header = (*row_files.HISTORY, *observe)
             self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:
                 self._merge_up_to(start, "edges", row_files.EDGES, n_edges, step)

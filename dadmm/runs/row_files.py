@@ -34,11 +34,8 @@ MOST_BYTES = 50_000_000  # of history.csv, and of edges.csv; then rows are thinn
 NODE_BYTES, EDGE_BYTES = 280, 80  # of a row, about
 ADDED = ("messages", "bytes", *(name for name in NODE_COLUMNS if "_seconds" in name))
 KEYS = {"history": ("iteration", "node"), "edges": ("iteration", "i", "j")}
+HISTORY = (*KEYS["history"], *NODE_COLUMNS)  # columns of history.csv, and others
 EDGES = (*KEYS["edges"], *EDGE_COLUMNS)  # columns of edges.csv
-
-
-def history_header(observe: Iterable[str]) -> tuple[str, ...]:
-    return (*KEYS["history"], *NODE_COLUMNS, *observe)
 
 
 def iteration(line: bytes) -> int:
@@ -196,7 +193,6 @@ class PartFile:
     ) -> None:
         self._path, self._keys, self._header = path, keys, header
         self._stride, self._step = stride, stride.every
-        self._added = _added(header)
         self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
         self._synced: deque[int] = deque(maxlen=2)
         self._file = open(files.open_plain(path, path.parents[1], files.NEW), "r+b")  # noqa: SIM115
@@ -206,8 +202,8 @@ class PartFile:
             if t > self._step * self._stride.most:
                 self._thin(t)
             if self._waiting is not None:
-                rows = rows.copy()
-                rows[:, self._added] += self._waiting[1][:, self._added]
+                rows, added = rows.copy(), _added(self._header)
+                rows[:, added] += self._waiting[1][:, added]
             self._waiting = (t, rows.copy()) if t % self._step else None
             if self._waiting is None:
                 self._write(t, rows)
@@ -284,7 +280,7 @@ class RowFiles:
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.home = folder.path  # of the results; after a failure, of a component
-        self.headers = {"history": history_header(observe)}  # of the kinds of rows
+        self.headers = {"history": (*HISTORY, *observe)}  # of the kinds of rows
         self._stride, self.last = stride, start
         self._folder, self.rank, self._nodes = folder, rank, nodes
         self._files: list[PartFile] = []

@@ -25,7 +25,7 @@ from dadmm.core.schema import COUNT, FLAG, NULL, NUMBER, OBJECT, TEXT, any_of, l
 from dadmm.graphs.topology import Topology
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
-from dadmm.runs.row_files import EDGES, KEYS, history_header, iteration, merged
+from dadmm.runs.row_files import EDGES, HISTORY, KEYS, iteration, merged
 from dadmm.runs.summary import ANGLES, SCORES, Summary
 
 # the numbers that a column may have, in words and as a test
@@ -225,7 +225,7 @@ class StoredRun:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"cannot read {file}: {reason}") from None
         if not header:
-            header = list(EDGES if kind == "edges" else history_header(()))
+            header = list(EDGES if kind == "edges" else HISTORY)
             drawn = self.config.data is None and not self.config.traits.tracks
             both = table.shape[1] > len(header) + 1 or drawn
             angles = [*ANGLES] if both else [*ANGLES][1:]

@@ -193,7 +193,7 @@ def test_messages_without_payload_are_known_by_their_bytes(tmp_path, payload, sc
 def test_a_file_of_rows_stays_below_its_limit(tmp_path, monkeypatch):
     """With rows as wide as a run of many digits has them."""
     monkeypatch.setattr(row_files, "MOST_BYTES", 50 * row_files.NODE_BYTES)
-    header = row_files.history_header(())
+    header = row_files.HISTORY
     part, widest = PartFile(tmp_path / "a.csv", [(0,)], header, Stride(1, 1)), 0
     for t in range(1, 2_001):
         part.append(t, np.full((1, 1, len(header) - 2), -t / 7e-300))
