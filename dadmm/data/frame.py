@@ -177,7 +177,7 @@ def positions(width: int) -> tuple[str, ...]:
 
 def listed(words: Iterable[str]) -> str:
     first = [*words]
-    others = f" and {len(first) - MOST_NAMES} others" * (len(first) > MOST_NAMES)
+    others = f" and {len(first) - MOST_NAMES} more" * (len(first) > MOST_NAMES)
     return ", ".join(first[:MOST_NAMES]) + others
 
 
