@@ -88,6 +88,12 @@ class Rows(NamedTuple):
             yield Rows(X, y, weight)
             start = own.stop
 
+    def arrays(self) -> Iterator[Array]:
+        """Yield the arrays of X, three if it is sparse, then y and the weights."""
+        X, is_sparse = self.X, hasattr(self.X, "tocsr")
+        yield from (X.data, X.indices, X.indptr) if is_sparse else row_blocks(X)
+        yield from (own for own in (self.y, self.weight) if own is not None)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoding:
