@@ -55,7 +55,7 @@ INTEGER = of_type("an integer", Integral).also(
 )
 NUMBER = of_type("a number", float, np.floating, Integral).also(
     "a number",  # also infinity and NaN, but no integer that is too large for a float
-    lambda x: not isinstance(x, int) or (type(x) is int and abs(x) <= LARGEST),
+    lambda x: not isinstance(x, bool) and (not isinstance(x, int) or abs(x) <= LARGEST),
 )
 
 
