@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.errors import ShardError, shown
+from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Array
 
 Sparse = Any  # a csr_array of scipy, and
 Arrow = Any  # a ChunkedArray of pyarrow: both are slow to import
-MOST_NAMES = 5  # in an error
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
 TEXTS = ("string", "large_string", "bool")  # of pyarrow
@@ -144,13 +143,12 @@ class Frame(NamedTuple):
 
     def check_gaps(self, names: Sequence[str]) -> None:
         """Raise if an entry of these columns is missing."""
-        if self.gaps(names).any():
-            name = next(name for name in names if self.gaps([name]).any())
-            row = self.first + int(self.gaps([name]).argmax())
-            raise ShardError(
-                f"column {name!r} has no entry in row {row}; fill it, or say with "
-                "--on-missing what is done to missing entries"
-            )
+        for name in names if self.gaps(names).any() else ():
+            for row in np.flatnonzero(self.gaps([name])):
+                raise ShardError(
+                    f"column {name!r} has no entry in row {self.first + row}; fill it, "
+                    "or say with --on-missing what is done to missing entries"
+                )
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""
@@ -174,12 +172,6 @@ class Frame(NamedTuple):
 
 def positions(width: int) -> tuple[str, ...]:
     return tuple(f"x{k}" for k in range(width))
-
-
-def listed(words: Iterable[str]) -> str:
-    first = [*words]
-    others = f" and {len(first) - MOST_NAMES} others" * (len(first) > MOST_NAMES)
-    return ", ".join(first[:MOST_NAMES]) + others
 
 
 def check_names(names: Sequence[str]) -> None:

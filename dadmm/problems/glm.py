@@ -67,12 +67,8 @@ class GeneralisedLinear(LinearProblem):
         # (m, r, p), and (p, k) theta without penalised entries
         self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
-        self._weigh(given)
-
-    def _weigh(self, given: Design) -> None:
         self._weights = given.weights[None, None]  # (m, 1, n)
         self._is_free = np.array([self.alpha == 0.0])  # (m,)
-        self._prepare()
 
     def _check_targets(self, what: str, y: Vector, bad: NDArray[np.bool_]) -> None:
         """Raise if a target is bad; its row is not known, as rows may be left out."""
@@ -411,7 +407,8 @@ class MultinomialLogistic(GeneralisedLinear):
         self._held = padded(held, K * p + len(factor))
         self._is_own = (np.arange(K)[:, None] == y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)
-        self._weigh(given)
+        self._weights = given.weights[None, None]  # (m, 1, n)
+        self._is_free = np.array([self.alpha == 0.0])  # (m,)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, p), where F'F is at most the Hessian within the radius.

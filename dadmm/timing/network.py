@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import documents, schema
-from dadmm.core.documents import Table, toml_value
+from dadmm.core.documents import Table, to_toml
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers
@@ -159,7 +159,7 @@ class Network:
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
         found: Table = {"name": path.stem, "links": {}, "override": []}
-        found |= documents.read_toml(path)
+        found |= {"overhead": {}, "stragglers": {}} | documents.read_toml(path)
         links, rules = found["links"], found["override"]
         try:
             TABLE.check("links", links)
@@ -168,9 +168,8 @@ class Network:
             found["override"] = tuple(
                 build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
             )
-            for table, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
-                if table in found:
-                    found[table] = build(kind, found[table], table)
+            found["overhead"] = build(Overhead, found["overhead"], "overhead")
+            found["stragglers"] = build(Stragglers, found["stragglers"], "stragglers")
             return build(cls, found, "a network")
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
@@ -179,11 +178,11 @@ class Network:
         """Return the network as a TOML file for `read`."""
         rates = ("egress", "burst", "broadcast", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
-        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
+        text = to_toml({name: getattr(self, name) for name in plain})
         for head, part in self._tables():
             told = {k: v for k, v in vars(part).items() if v not in (None, ())}
-            lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
-        return "\n".join(lines) + "\n"
+            text += f"\n{head}\n{to_toml(told)}"
+        return text
 
     def _tables(self) -> list[tuple[str, Link | Overhead | Override | Stragglers]]:
         """Return the tables of a TOML file with their heads."""
