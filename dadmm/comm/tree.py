@@ -71,8 +71,8 @@ class TreeReduction:
         self._nodes = own.tolist()
         # the whole comes to a rank from above its first node
         ranks, first = np.unique(hosts[order], return_index=True)
-        above = parents[order[first]]
-        source = np.where(above < 0, -1, hosts[above])
+        tops = order[first]
+        source = np.where(tops > 0, hosts[parents[tops]], -1)
         self._source = int(source[ranks == rank][0])
         self._targets = ranks[source == rank].tolist()
         # the edges from parents to children, by parent and child
