@@ -40,9 +40,7 @@ class Local:
     edge: nowhere (""), at rho_ij ("midpoint") or at theta_j ("neighbour").
     """
 
-    def __init__(
-        self, nodes: Nodes, problems: Sequence[Problem], probe: str = ""
-    ) -> None:
+    def __init__(self, nodes: Nodes, problems: Sequence[Problem], probe: str) -> None:
         self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
         self.incidence, self.probe = nodes.incidence, probe
         self._neighbour = nodes.neighbour

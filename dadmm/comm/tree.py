@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +26,6 @@ Merge = Callable[[Value, Value], Value]
 TAG = 1  # of all messages; an exchange has tag 0
 RECEIVE, JOIN, SEND = range(3)  # in this order at each level of the tree
 _JSON = 255  # in place of the number of axes
-
-
-class Stacked(NamedTuple):
-    """A merge of arrays (..., m) that treats each row as it would treat it alone."""
-
-    merge: Merge
 
 
 def spanning_tree(topology: Topology) -> tuple[Integers, Integers]:
@@ -77,46 +71,34 @@ class TreeReduction:
         self._nodes = own.tolist()
         # the whole comes to a rank from above its first node
         ranks, first = np.unique(hosts[order], return_index=True)
-        above = parents[order[first]]
-        source = np.where(above < 0, -1, hosts[above])
+        tops = order[first]
+        source = np.where(tops > 0, hosts[parents[tops]], -1)
         self._source = int(source[ranks == rank][0])
         self._targets = ranks[source == rank].tolist()
         # the edges from parents to children, by parent and child
         down = np.flatnonzero(parents[topology.indices] == topology.sources)
         parent, child = topology.sources[down], topology.indices[down]
-        turn = np.arange(len(down)) - np.searchsorted(parent, parent)  # of siblings
         up = np.full(n_nodes, -1)
         up[child] = topology.reverse[down]
-        self._up = up[own[own > 0]]
-        here = hosts[parent] == rank
-        arriving = here & (hosts[child] != rank)
-        row = np.full(n_nodes, -1)  # of values: own nodes, then children of others
-        row[own] = np.arange(len(own))
-        row[child[arriving]] = len(own) + np.arange(int(arriving.sum()))
-        self._n_rows = len(own) + int(arriving.sum())
-        self._down, self._rows_down = down[here], row[child[here]]
-        # steps by level from below, by what is done, and by the other rank or sibling
-        groups = defaultdict[tuple[int, int, int], list[int]](list)
-        ends = depth[parent], turn, hosts[parent], hosts[child]
-        for edge, (level, sibling, above, below) in enumerate(
-            np.array(ends).T.tolist()
-        ):
+        self._up, self._down = up[own[own > 0]], down[hosts[parent] == rank]
+        self._children = topology.indices[self._down].tolist()
+        # steps by level from below: what is done, and with which other rank
+        steps = defaultdict[tuple[int, int, int], list[tuple[int, int]]](list)
+        ends = np.array([parent, child, hosts[parent], hosts[child], depth[parent]])
+        for i, j, above, below, level in ends.T.tolist():
             if above == rank:
-                groups[-level, JOIN, sibling].append(edge)
+                steps[-level, JOIN, rank].append((i, j))
                 if below != rank:
-                    groups[-level, RECEIVE, below].append(edge)
+                    steps[-level, RECEIVE, below].append((i, j))
             elif below == rank:
-                groups[-level - 1, SEND, above].append(edge)
-        #: what is done, the other rank, and the rows of children and of their parents
-        self._steps = [
-            (what, other, row[child[edges]], row[parent[edges]])
-            for (_, what, other), edges in sorted(groups.items())
-        ]
+                steps[-level - 1, SEND, above].append((i, j))
+        #: what is done, the other rank, and parents with their children
+        self._steps = [(*key[1:], edges) for key, edges in sorted(steps.items())]
 
     def reduce(
         self,
         values: Mapping[int, Value],
-        merge: Merge | Stacked = np.add,
+        merge: Merge = np.add,
         finish: Callable[[Value], Value] | None = None,
     ) -> Value:
         """Return the merged values of all nodes, on every process.
@@ -147,46 +129,32 @@ class TreeReduction:
         The edge from a node to its parent has the sum of the node's subtree, and the
         edge from the parent to the node minus this sum, with the same bits.
         """
-        found = np.asarray(self._merge_up(values, np.add))
+        found = self._merge_up(values, np.add)
         self._complete()
-        below = found[int(self._source < 0) : len(self._nodes)]
+        sums = [found[i] for i in self._nodes if i > 0]
+        sums += [-found[i] for i in self._children]
         edges = np.concatenate([self._up, self._down])
-        return edges, np.concatenate([below, -found[self._rows_down]])
+        return edges, np.array(sums).reshape(len(edges), found[self._nodes[0]].size)
 
-    def _merge_up(
-        self, values: Mapping[int, Value], merge: Merge | Stacked
-    ) -> Sequence[Value]:
-        """Return the values of the subtrees of own nodes and their children, by row."""
-        own = [_as_array(values[i]) for i in self._nodes]
-        kinds = {(v.shape, v.dtype) if isinstance(v, np.ndarray) else None for v in own}
-        stacks = isinstance(merge, np.ufunc | Stacked) and len(kinds) == 1
-        stacks = stacks and None not in kinds and own[0].size > 0
-        join = merge.merge if isinstance(merge, Stacked) else merge
-        rows: Value = [*own, *[None] * (self._n_rows - len(own))]
-        if stacks:  # one array, in which a merge joins many at once
-            rows = np.empty((self._n_rows, *own[0].shape), own[0].dtype)
-            rows[: len(own)] = own
-        for what, rank, children, parents in self._steps:
-            if what == JOIN and stacks:
-                rows[parents] = join(rows[parents], rows[children])
-            elif what == JOIN:
-                for i, j in zip(parents.tolist(), children.tolist(), strict=True):
-                    other = rows[j]
+    def _merge_up(self, values: Mapping[int, Value], merge: Merge) -> dict[int, Value]:
+        """Return the values of the subtrees of own nodes and their children."""
+        found = {i: _as_array(values[i]) for i in self._nodes}
+        for what, rank, edges in self._steps:
+            if what == RECEIVE:
+                arrived = unpack(receive(self._comm, rank))
+                found |= zip((child for _, child in edges), arrived, strict=True)
+            elif what == SEND:
+                self._send(b"".join(pack(found[child]) for _, child in edges), rank)
+            else:
+                for parent, child in edges:
+                    other = found[child]
                     if not isinstance(other, np.ndarray):
                         other = json.loads(json.dumps(other))  # as others receive it
-                    rows[i] = _as_array(join(rows[i], other))
-            elif what == RECEIVE:
-                arrived = unpack(receive(self._comm, rank))
-                for j, value in zip(children.tolist(), arrived, strict=True):
-                    rows[j] = value
-            else:
-                parts = [pack(rows[j]) for j in children.tolist()]
-                self._send(b"".join(parts), rank)
-        below = rows[int(self._source < 0) : len(own)]
-        some = below[:1] if stacks else below  # all have the same length
+                    found[parent] = _as_array(merge(found[parent], other))
+        sent = [len(pack(found[i])) for i in self._nodes if i > 0]
         self.sent[self._up, 0] += 1
-        self.sent[self._up, 1] += np.array([len(pack(value)) for value in some], int)
-        return rows  # type: ignore[no-any-return]
+        self.sent[self._up, 1] += np.array(sent, np.int64)
+        return found
 
     def _send(self, data: bytes, rank: int) -> None:
         self._pending.append((self._comm.Isend(data, rank, TAG), data))

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.comm.tree import Stacked
 from dadmm.core import linalg
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Array, Matrix, Vector
@@ -115,7 +114,7 @@ def pooled(
 
     return total(
         packed,
-        Stacked(merge_both),
+        merge_both,
         lambda whole: finish(linalg.unpack_factor(whole[:n]), whole[n:]),
     )
 

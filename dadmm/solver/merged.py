@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.comm.tree import Stacked
 from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
@@ -135,7 +134,7 @@ def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
     def merge(mine: Matrix, other: Matrix) -> Matrix:
         return longest(np.concatenate([mine, other], axis=-2))
 
-    return np.asarray(total([*map(longest, rows)], Stacked(merge), finish))
+    return np.asarray(total([*map(longest, rows)], merge, finish))
 
 
 def _start(
