@@ -9,7 +9,7 @@ from importlib import import_module
 
 from dadmm.comm.world import connect
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
-from dadmm.core.errors import DadmmError
+from dadmm.core.errors import DadmmError, closest
 from dadmm.core.ranks import rank_and_size
 from dadmm.core.version import __version__
 
@@ -54,11 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name.startswith("-"):
         wrong = f"name a command before {name}, such as {program()} run {name} ..."
     else:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, COMMANDS, 1)
-        known = f"choose one of {', '.join(COMMANDS)}"
-        hint = f"did you mean {close[0]}?" if close else known
+        hint = closest(name, COMMANDS, f"choose one of {', '.join(COMMANDS)}")
         wrong = f"unknown command {name!r}; {hint}"
     try:
         world = connect()

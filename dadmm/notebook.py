@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dadmm.comm.world import World
-from dadmm.core import files
 from dadmm.core.classes import place_of, require
 from dadmm.core.documents import write_text, writing
 from dadmm.core.errors import ConfigError, ProblemError
@@ -128,8 +127,7 @@ def save(
                     for t, block in enumerate(rows.rows.tolist(), start)
                     for key, row in zip(keys, block, strict=True)
                 )
-                with files.replacing(path / f"{name}.csv") as file:
-                    row_files.write_rows(file, columns, lines)
+                row_files.write_rows(path / f"{name}.csv", columns, lines)
             write_results(path, summary, arrays, content)
     finally:
         home.release()

@@ -108,6 +108,7 @@ class Monitor:
         self._secret = secrets.token_hex(16).encode() + b"\n"
         self.variables = {"DADMM_MONITOR": address}
         self._ended: list[Rank] = []  # connections that were closed, in order
+        self._early: set[int] = set()  # ranks that ended before they could connect
         self.has_stalled = False  # whether the job was ended for this reason
         self.ranks: dict[socket.socket, Rank] = {}
         self._output = bytearray()
@@ -143,13 +144,15 @@ class Monitor:
 
     @property
     def first(self) -> int | None:
-        """The rank that ended first, of those connected; None if none has ended."""
+        """The rank that ended first, as far as is known; None if none has ended."""
+        if self._early:
+            return min(self._early)
         return self._ended[0].facts.get("rank") if self._ended else None
 
     def has_seen(self, rank: int, anywhere: bool = False) -> bool:
-        """Return whether a rank has connected, on this host or anywhere."""
+        """Return whether a rank, on this host or anywhere, has connected or ended."""
         ranks = (each for each in self.ranks.values() if each.is_here or anywhere)
-        return rank in [each.facts.get("rank") for each in ranks]
+        return rank in [*self._early, *(each.facts.get("rank") for each in ranks)]
 
     @property
     def tail(self) -> str:
@@ -310,9 +313,9 @@ class Monitor:
         """Return the state of a silent rank: a letter of /proc, `CUT` or `ANSWERS`."""
         process = rank.facts.get("process")
         if rank.is_here:
-            from dadmm.comm.launch_link import state_of
-
-            return state_of(process)
+            with contextlib.suppress(OSError):
+                return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][1]
+            return ""
         for other in self.ranks.values():  # ranks of its host see its process
             states = other.facts.get("states")
             same = other.facts.get("host") == rank.facts.get("host")
@@ -324,14 +327,41 @@ class Monitor:
         return CUT if unsent[0] else ANSWERS
 
     def _check_missing(self, ranks: list[Rank], now: float) -> None:
-        """Say which ranks have not connected, while no rank iterates."""
+        """Say which ranks have not connected, while no rank iterates.
+
+        If one of them has no process on the only host, it ended before it connected,
+        and mpiexec, which may not have noticed, must end, too.
+        """
         facts = [rank.facts for rank in self.ranks.values()]
         size = max((each.get("size", 0) for each in facts), default=0)
         first = min((rank.moved for rank in ranks), default=math.inf)
         if now - first > SILENT and not any(each.get("iteration") for each in facts):
-            missing = set(range(size)) - {each.get("rank") for each in facts}
+            known = {each.get("rank") for each in facts}
+            missing = set(range(size)) - known
+            is_spread = "DADMM_MONITOR_TCP" in self.variables
+            found = set() if is_spread or not missing else self._find_processes()
+            running = found if found & known else missing  # else it cannot be known
             for rank in sorted(missing)[:3]:
-                self._say(f"rank {rank} has not reported to this command", first)
+                what = "" if rank in running else " and has ended"
+                told = f"rank {rank} has not reported to this command{what}"
+                self._say(told, first)
+            if missing - running and not self._early:
+                self._early = missing - running
+                self._deadline = min(self._deadline, now + PATIENCE)
+
+    def _find_processes(self) -> set[int]:
+        """Return the ranks of this job that have a process on this host."""
+        from dadmm.core.ranks import LAUNCHERS
+
+        found, own = set(), f"DADMM_MONITOR={self.variables['DADMM_MONITOR']}"
+        for place in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                words = place.read_text(errors="replace").split("\0")
+                if own in words:
+                    known = dict(word.partition("=")[::2] for word in words)
+                    ranks = (known.get(rank, "") for rank, _ in LAUNCHERS)
+                    found |= {int(rank) for rank in ranks if rank.isdigit()}
+        return found
 
     def _say(self, sentence: str, since: float) -> None:
         """Print a sentence at first, and then at doubled intervals."""

@@ -23,9 +23,8 @@ from dadmm.comm.mpi import (
     MPIExchange,
     find_hosts,
     poll,
-    wait_sleeping,
 )
-from dadmm.comm.world import World
+from dadmm.comm.world import World, wait_sleeping
 from dadmm.graphs.topology import Topology
 
 Swap = Callable[[], Any]

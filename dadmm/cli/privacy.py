@@ -70,10 +70,9 @@ def leaving(config: RunConfig) -> str:
          "allows"),
         (gaps, "to a neighbour, if entries are missing: how many of each column are "
          f"observed, {added}"),
-        (subspace and config.compares and given, "to rank 0, if none is missing: "
-         "number of rows, column means and scatter factor (they reveal the rows if a "
-         "node has no more rows than columns); from it to all nodes: the centralised "
-         "solution"),
+        (given and config.compare_centralised, "to rank 0, if none is missing: number "
+         "of rows, column means and scatter factor (they reveal the rows if a node has "
+         "no more rows than columns); from it to all nodes: the centralised solution"),
         (metric, "to a neighbour, in set-up and at checks: a triangular factor of its "
          "rows X, merged over a part of the graph; a leaf of the tree sends its own, "
          "which reveals its rows if it has no more rows than parameters (not beyond "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dadmm.cli import tables
-from dadmm.cli.tables import Shards, has_target
+from dadmm.cli.tables import Shards
 from dadmm.comm import identity
 from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -24,9 +24,9 @@ from dadmm.data.files import Names, read_frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Integers, Topology
+from dadmm.graphs.topology import GRAPHS, Integers, Topology
 from dadmm.models.scores import check_score_names
-from dadmm.problems import PPCA, PROBLEMS, builder, metrics
+from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
     """Return the graph, and the schedule of its edges unless all are always used."""
     count = config.nodes or (None if world.comm is None else world.size)
-    if world.comm is None or config.names_graphs:  # else rank 0 reads a file for all
+    names = {*config.topology.split(",")}
+    is_named = names <= GRAPHS.keys() and not config.schedule.endswith(".csv")
+    if world.comm is None or is_named:  # else rank 0 reads a file for all
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
@@ -67,11 +69,9 @@ def share_placement(
     if how == "blocks" or (how == "hosts" and one_host):
         return assign(graph, machines, "blocks")
 
-    def find() -> Integers:
-        if world.rank:
-            return np.empty(0, np.int64)
+    def find() -> list[int]:
         if how == "hosts":
-            return assign(graph, machines)
+            return list(map(int, assign(graph, machines)))
         if not Path(how).suffix:
             raise ConfigError(
                 f"placement must be hosts, blocks, or the path of a table such as "
@@ -87,9 +87,9 @@ def share_placement(
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return hosts_of(nodes, ranks, len(graph), world.size)
+        return list(map(int, hosts_of(nodes, ranks, len(graph), world.size)))
 
-    return world.share_array(collectively(world, find))
+    return np.array(from_rank_0(world, find))
 
 
 def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
@@ -110,25 +110,25 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    flags, settings = config.problem_flags(n_nodes), config.settings
-    if config.is_plugin:  # must accept all settings, and may accept any rows
-        flags, settings = {}, flags | settings
-    else:
+    settings = config.problem_arguments(n_nodes)
+    if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
             shard.check(rows, i, gaps=gaps)
-    if data.encoding is not None and data.encoding.classes is not None:
-        count = len(data.encoding.classes)
-        if settings.get("n_classes", count) != count:
+    classes = None if data.encoding is None else data.encoding.classes
+    if classes is not None and "n_classes" in config.arguments:
+        given = settings.setdefault("n_classes", len(classes))
+        if given != len(classes):
             raise ConfigError(
-                f"n_classes is {shown(settings['n_classes'])}, but the target has "
-                f"{count} classes; leave it out of the settings"
+                f"n_classes is {shown(given)}, but the target has {len(classes)} "
+                "classes; leave it out of the settings"
             )
-        flags = flags | {"n_classes": count}
-    return {
-        i: builder.build(config.problem, rows, flags, settings)
-        for i, rows in data.rows.items()
-    }
+    build = partial(builder.build, config.problem, settings=settings)
+    return {i: build(rows) for i, rows in data.rows.items()}
+
+
+def have_gaps(problems: dict[int, Problem]) -> bool:
+    return any(isinstance(own, IncompletePPCA) for own in problems.values())
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
@@ -139,7 +139,7 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> N
     shapes = next(iter(problems.values())).layout.shapes
     if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if not has_target(config) or shapes.get("coef", ())[-1:] != (len(names),):
+    if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
         return names if data.encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
@@ -170,7 +170,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         rows = {i: Rows(blocks[i]) for i in hosted}
         return Shards(rows, W - W.mean(axis=0), whole=whole)
     truth = whole = y = target = classes = None
-    if has_target(config):
+    if "y" in config.arguments:
         X, y, _ = traits.draw(n_samples, dimension, noise, seed)
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
@@ -181,7 +181,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         # in C order, since the bits of results depend on the order
         own = np.array(X[part], float, order="C")
         rows[i] = Rows(own, None if y is None else np.array(y[part], float))
-    encoding = Encoding.plain(X.shape[1], target, classes=classes)
+    gaps = "keep" if target is None else "error"
+    encoding = Encoding.plain(X.shape[1], target, classes=classes, on_missing=gaps)
     return Shards(rows, truth, encoding, whole=whole)
 
 
@@ -260,7 +261,7 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
                 "from the data"
             )
     W = {} if data.truth is None else {"angle_to_truth": data.truth}
-    if gaps or not config.compares:
+    if gaps or not config.compare_centralised:
         return Targets(layout, W, gaps=gaps, adrift=gaps and config.traits.tracks)
     D, M, zero_mean = own[0].dimension, own[0].n_components, own[0].zero_mean
     pooled: metrics.Pooled | None = None
@@ -270,11 +271,11 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
     else:
         counts = world.gather_nodes([np.array([[float(p.n_samples)]]) for p in own])
         means = world.gather_nodes([p.mean[None] for p in own])
-        factors, found = world.gather_nodes([p.factor for p in own]), np.empty(0)
+        factors, found = world.gather_nodes([p.factor for p in own]), None
         if world.rank == 0:
             pooled = metrics.pool(counts[:, 0], means, factors)
             best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
-            found = np.array([*best.W.ravel(), *best.mu, best.a])
-        flat, mu, (a,) = np.split(world.share_array(found), [D * M, D * M + D])
+            found = [*best.W.ravel(), *best.mu, best.a]
+        flat, mu, (a,) = np.split(world.share(found), [D * M, D * M + D])
         best = metrics.MaximumLikelihood(flat.reshape(D, M), mu, float(a))
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)

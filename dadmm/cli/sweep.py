@@ -26,7 +26,7 @@ from types import FrameType
 
 from dadmm.core import documents, files, schema
 from dadmm.core.arguments import Parser, program
-from dadmm.core.documents import Table, read_toml, toml_value, write_text, writing
+from dadmm.core.documents import Table, read_toml, to_toml, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
@@ -104,7 +104,7 @@ class Sweep:
             name = Path(str(table.get("out"))).name
             if not re.fullmatch(r"(?!\.|logs$|tasks$)[\w.,=+-]+", name):
                 raise ConfigError(f"{file} is damaged: out is not the folder of a run")
-            self.tasks[name] = _toml(table)
+            self.tasks[name] = to_toml(table)
         self._before = dict(self.tasks)
         self._signals, self._running = 0, set[subprocess.Popen[bytes]]()
         path = os.path.abspath(folder).encode()
@@ -145,7 +145,7 @@ class Sweep:
             self.chosen[name] = config = RunConfig(**own)
             config.settle(n)
             attempt.check_same_settings(config, self.folder / name, n)
-            self.tasks[name] = _toml(own)
+            self.tasks[name] = to_toml(own)
 
     def run(self, at_most: int | None, script: str | None, rest: list[str]) -> int:
         """Run what is not finished, here or in Slurm, and write the table."""
@@ -238,9 +238,7 @@ class Sweep:
             rows.append(row | {"folder": str(folder)})
             if not found.complete:
                 print(f"{row['status']:<14}{folder}")
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        columns.sort(key=lambda key: key == "folder")  # the longest one comes last
-        documents.write_csv(self.folder / TABLE, columns, rows)
+        documents.write_csv(self.folder / TABLE, rows, last="folder")
         totals = Counter(row["status"] for row in rows)
         counts = ", ".join(f"{count} {status}" for status, count in totals.items())
         say(f"{len(rows)} runs: {counts}; table in {self.folder / TABLE}")
@@ -312,8 +310,4 @@ def plain(value: object) -> str:
     """Return a value as it appears in a name and in a table."""
     if isinstance(value, dict):
         return json.dumps(value, default=str)
-    return value if isinstance(value, str) else toml_value(value)
-
-
-def _toml(settings: Table) -> str:
-    return "".join(f"{key} = {toml_value(value)}\n" for key, value in settings.items())
+    return value if isinstance(value, str) else documents.toml_value(value)

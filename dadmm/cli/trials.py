@@ -148,7 +148,7 @@ class Watch:
         }
         ends = {}  # modelled seconds of the whole run; those of collectives are unknown
         for name, network in networks.items() if not calls else ():
-            seconds = self._model(graph, network, work, opening, sent, on_tree)
+            seconds = self._clock(graph, network, work, opening, sent, on_tree)
             clock = tree_seconds(graph, network, setup) + seconds
             ends[name] = float(clock[-1]) + tree_seconds(graph, network, end)
             found["curve"][name] = [_six_digits(clock[k]) for k in keep]
@@ -170,16 +170,27 @@ class Watch:
             found |= {f"{k}_seconds": _six_digits(end) for k, end in ends.items()}
         return found
 
-    def _model(
+    def _clock(
         self, graph: Topology, network: Network, work: float, opening: Vector,
         sent: Matrix, on_tree: bool,
     ) -> Vector:  # fmt: skip
         """Return the modelled time at the end of each iteration, without set-up."""
         if on_tree:  # the same in all iterations
             first = np.array([sent[0] > 0, sent[0]]).T
-            per = work + tree_seconds(graph, network, first)
-            return np.asarray(per * np.arange(1, len(sent) + 1))
-        return _replayed(graph, network, work, opening, sent, self.is_broadcast)
+            each = work + tree_seconds(graph, network, first)
+            return np.asarray(each * np.arange(1, len(sent) + 1))
+        alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
+        shown = sent[:STEADY] if alike else sent
+        none = np.zeros((len(shown), graph.n_nodes))
+        trace = Trace(
+            graph, none + work, none, none, none, shown, opening,
+            is_broadcast=self.is_broadcast,
+        )  # fmt: skip
+        ends: Vector = Replay(trace, network).ends[1:].max(axis=1)
+        half, last = len(ends) // 2, len(ends) - 1
+        each = (ends[-1] - ends[half]) / max(last - half, 1)
+        more = np.arange(1, len(sent) - len(shown) + 1)
+        return np.append(ends, ends[-1] + each * more)
 
 
 def _six_digits(value: float) -> float:
@@ -221,23 +232,6 @@ def find_optimum(
         return float(row_lengths((theta - best) @ F.T).max() / size)
 
     return distance, known
-
-
-def _replayed(
-    graph: Topology, network: Network, work: float, opening: Vector, sent: Matrix,
-    is_broadcast: bool,
-) -> Vector:  # fmt: skip
-    """Return the modelled time at the end of each iteration, with neighbours only."""
-    alike = len(sent) > STEADY and bool((sent[STEADY // 2 :] == sent[-1]).all())
-    shown = sent[:STEADY] if alike else sent
-    none = np.zeros((len(shown), graph.n_nodes))
-    trace = Trace(
-        graph, none + work, none, none, none, shown, opening, is_broadcast=is_broadcast
-    )
-    ends: Vector = Replay(trace, network).ends[1:].max(axis=1)
-    more = np.arange(1, len(sent) - len(shown) + 1)
-    each = (ends[-1] - ends[len(ends) // 2]) / max(len(ends) - 1 - len(ends) // 2, 1)
-    return np.append(ends, ends[-1] + each * more)
 
 
 def find_best(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from dadmm.comm.traffic import Counter, count, counter
+from dadmm.comm.traffic import Counter, count
 from dadmm.comm.tree import TreeReduction, Value
 from dadmm.comm.wire import Box
 from dadmm.core.layout import Matrix
@@ -72,7 +72,8 @@ class Exchange:
         self.width = 8 * size  #: bytes of a payload
         #: (E,) bytes of each message; at both ends 0 if there is none
         self.lengths = np.zeros(n_edges, dtype=np.int64)
-        self._sent, self.collectives = counter(n_edges), counter()
+        self._sent: Counter = np.zeros((n_edges, 2), np.int64)
+        self.collectives: Counter = np.zeros(2, np.int64)
         self.node_order = np.argsort(nodes)  #: (n,) rows in the order of node numbers
         self._posted: dict[str, Matrix] = {}
         # the row at the other end of each edge; of edges to other ranks, their own
@@ -110,10 +111,6 @@ class Exchange:
     def read(self, name: str) -> Matrix:
         """Return the rows of that name posted before the last swap, by node number."""
         return self._posted[name]
-
-    def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
-        """Return the numbers (k,) of all processes in order, on all or on the first."""
-        return numbers
 
     def all_finished(self, finished: bool) -> bool:
         """Return whether all processes have finished and none has failed."""

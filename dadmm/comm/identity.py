@@ -24,7 +24,7 @@ def identity(
     """Return the facts by which a run, with these settings, knows its checkpoints."""
     return {
         "version": version.__version__,
-        "configuration": f"{digest(settings(given)):016x}",
+        "configuration": digest(settings(given)),
         "graph": of_graph(topology, schedule),
     }
 
@@ -34,35 +34,33 @@ def versions() -> dict[str, str]:
 
 
 def settings(given: Mapping[str, object]) -> dict[str, str]:
-    """Return settings as texts that are equal if the settings are, see `_plain`."""
+    """Return settings as texts that are equal if the settings are.
+
+    Numbers are compared by value, dicts by their keys, dataclasses by type and fields,
+    and other objects by their presence.
+    """
     found: dict[str, str] = {}
     for name, value in given.items():
+        if isinstance(value, np.generic):
+            value = value.item()
         if is_dataclass(value) and not isinstance(value, type):
             found |= {name: type(value).__name__} | settings(asdict(value))
+        elif isinstance(value, Mapping):
+            found[name] = repr([str(key) for key in value])
+        elif isinstance(value, float) and value.is_integer():
+            found[name] = repr(int(value))
         else:
-            found[name] = _plain(value)
+            is_plain = isinstance(value, str | Real | None)
+            found[name] = repr(value) if is_plain else "given"
     return found
 
 
-def _plain(value: object) -> str:
-    """Return numbers by value, dicts by their keys, other objects by their presence."""
-    if isinstance(value, Mapping):
-        return repr([str(name) for name in value])
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Real) and not isinstance(value, bool | int):
-        value = int(float(value)) if float(value).is_integer() else float(value)
-    return repr(value) if isinstance(value, str | Real | None) else "given"
-
-
 def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
-    """Return a hash of the edges, and of the rounds of the schedule."""
-    parts = [topology.edges]
+    """Return a checksum of the edges, and of the rounds of the schedule."""
+    parts = [np.array(topology.n_nodes), topology.edges]
     if schedule is not None:
         parts += [schedule.union.edges[rows] for rows in schedule.rows]
-    counts = [topology.n_nodes, *map(len, parts)]
-    numbers = np.concatenate([counts, *(part.ravel() for part in parts)])
-    return _hash(numbers.astype("<i8").tobytes())
+    return of_data(parts)
 
 
 def of_data(samples: Iterable[np.ndarray]) -> str:
@@ -74,16 +72,12 @@ def of_data(samples: Iterable[np.ndarray]) -> str:
     return f"{code:08x}"
 
 
-def digest(facts: Facts) -> int:
-    """Return a hash of facts, in any order, as a number of 64 bits."""
-    lines = sorted(f"{name} = {value}" for name, value in facts.items())
-    return int(_hash("\n".join(lines).encode()), 16)
-
-
-def _hash(data: bytes) -> str:
+def digest(facts: Facts) -> str:
+    """Return a hash of facts, in any order."""
     from hashlib import blake2b  # loads OpenSSL, which importing dadmm need not
 
-    return blake2b(data, digest_size=8).hexdigest()
+    lines = sorted(f"{name} = {value}" for name, value in facts.items())
+    return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 
 def raise_difference(everyone: Sequence[Facts]) -> None:

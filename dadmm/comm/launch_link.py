@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import fcntl
 import json
 import os
@@ -13,6 +12,7 @@ import termios
 import threading
 import time
 from array import array
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,7 +28,7 @@ _launcher: int | None = None  # the connection to the launch command
 def tell_launcher(**facts: object) -> None:
     """Tell the launch command, if any, as a line of JSON; never wait for it."""
     if _launcher is not None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.write(_launcher, json.dumps(facts).encode() + b"\n")
 
 
@@ -46,7 +46,7 @@ def connect_to_launcher() -> None:
         return
     import socket
 
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as line:
         line.settimeout(5)  # if the launch command is suspended
         line.connect(path)
         _greet(line, "")
@@ -58,7 +58,6 @@ def connect_to_launcher() -> None:
 def _greet(line: socket.socket, secret: str) -> None:
     """Keep a connection to the launch command, and tell it who this rank is."""
     global _launcher
-    import fcntl
     import resource
 
     about = {"host": os.uname().nodename, "process": os.getpid()}
@@ -98,22 +97,16 @@ def _beat(remote: str) -> None:
 def _states() -> dict[str, str]:
     """Return the states of the other ranks of this host that do not run or sleep."""
     parent, found = os.getppid(), {}
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for thread in os.listdir(f"/proc/{parent}/task"):  # any may have started them
             with open(f"/proc/{parent}/task/{thread}/children") as file:
-                for process in file.read().split():
-                    if (letter := state_of(process)) not in "RS":
+                processes = file.read().split()
+            for process in processes:
+                with suppress(OSError), open(f"/proc/{process}/stat") as file:
+                    letter = file.read().rpartition(")")[2].strip()[:1]
+                    if letter not in "RS":
                         found[process] = letter
     return found
-
-
-def state_of(process: object) -> str:
-    """Return the letter of a process in /proc, or "" if it is not there."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
 
 
 def doing(frame: FrameType | None) -> dict[str, object]:
@@ -135,7 +128,7 @@ def doing(frame: FrameType | None) -> dict[str, object]:
 
 def wait_until_read(stream: TextIO, limit: float = 1.0) -> None:
     """Wait until a pipe is empty, or for ``limit`` seconds."""
-    with contextlib.suppress(OSError, AttributeError):  # not a pipe, or no stream
+    with suppress(OSError, AttributeError):  # not a pipe, or no stream
         file, expiry, left = stream.fileno(), time.monotonic() + limit, array("i", [1])
         while stat.S_ISFIFO(os.fstat(file).st_mode) and left[0]:
             fcntl.ioctl(file, termios.FIONREAD, left)

@@ -1,6 +1,6 @@
-"""mpi4py with the settings that dadmm needs; collectives, waits, failures; an exchange.
+"""mpi4py with the settings that dadmm needs; waits, failures; an exchange.
 
-All other modules take MPI from here. Collectives are for use outside the iterations.
+All other modules take MPI from here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from hashlib import blake2b
 from time import monotonic
 from typing import NamedTuple, NoReturn
 
@@ -21,8 +20,9 @@ import numpy as np
 
 from dadmm.comm.exchange import Exchange, Plan
 from dadmm.comm.launch_link import tell_launcher
-from dadmm.comm.traffic import Counter, count, count_outside, counter
+from dadmm.comm.traffic import Counter, count, count_outside
 from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
+from dadmm.comm.world import World, duplicate
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers, Topology
@@ -35,14 +35,11 @@ from mpi4py import MPI as MPI  # noqa: E402
 
 tell_launcher(inside="")
 
-SHORT = 56  # bytes of an array that is sent with its length, in one call
 EAGER = 8192  # bytes of a message that every MPI sends eagerly
-MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 GiB
 POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
 LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
 LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
 TIME_TO_LEARN = 1.0  # seconds until a rank knows which rank has failed
-MOST_CORES = 4096  # of a host
 _test_all, _start = MPI.Request.Testall, MPI.Prequest.Startall
 
 
@@ -50,74 +47,6 @@ def short_name() -> str:
     version = MPI.Get_library_version()
     line = version.strip("\0").strip().splitlines()[0].partition(",")[0]
     return " ".join(line.replace("Version:", "").split())
-
-
-def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
-    """Count a collective, and wait for it by testing and sleeping in turns.
-
-    It leaves the cores to ranks that still import modules or write files: with blocking
-    collectives 20 ranks on 2 cores took 1.2 times as long to start.
-    """
-    count_outside(n_bytes)
-    pause = 1e-3
-    while not request.Test():
-        time.sleep(pause)
-        pause = min(1.02 * pause, 0.05)  # a rank may wait for minutes
-
-
-def duplicate(comm: MPI.Comm) -> MPI.Comm:
-    """Return a communicator of the same ranks whose messages are apart."""
-    copy, request = comm.Idup()
-    wait_sleeping(request)
-    return copy
-
-
-def gather(
-    comm: MPI.Comm, own: np.ndarray, everywhere: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Do `World.joined`; short arrays take one call if all ranks get them."""
-    first = _first_row(own) if everywhere else _first_row(own)[:8]
-    rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
-    equal = comm.Iallgather if everywhere else comm.Igather
-    wait_sleeping(equal(first, rows), first.nbytes)
-    lengths = rows[:, :8].copy().view(np.int64)[:, 0]
-    if everywhere and lengths.max() * own.itemsize <= SHORT:
-        used = np.arange(SHORT) < lengths[:, None] * own.itemsize
-        return rows[:, 8:][used].view(own.dtype), lengths
-    whole = np.empty(int(lengths.sum()), own.dtype)
-    unequal = comm.Iallgatherv if everywhere else comm.Igatherv
-    wait_sleeping(unequal(own, [whole, lengths.tolist()]), own.nbytes)
-    return whole, lengths
-
-
-def broadcast(comm: MPI.Comm, array: np.ndarray) -> np.ndarray:
-    """Do `World.share_array`."""
-    is_mine, row = comm.rank == 0, _first_row(array)
-    wait_sleeping(comm.Ibcast(row), row.nbytes * is_mine)
-    n_bytes = int(row[:8].view(np.int64)[0]) * array.itemsize
-    if n_bytes <= SHORT:
-        return row[8 : 8 + n_bytes].view(array.dtype)
-    found = array if is_mine else np.empty(n_bytes, np.uint8).view(array.dtype)
-    for part in parts(found):
-        wait_sleeping(comm.Ibcast(part), part.nbytes * is_mine)
-    return found
-
-
-def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the bytes of arrays in parts that any MPI can send, without copies."""
-    for array in arrays:
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for begin in range(0, len(data), MOST_BYTES):
-            yield data[begin : begin + MOST_BYTES]
-
-
-def _first_row(array: np.ndarray) -> np.ndarray:
-    """Return the length of an array in 8 bytes, and its bytes if they are few."""
-    row = np.zeros(8 + SHORT, dtype=np.uint8)
-    row[:8].view(np.int64)[0] = len(array)
-    if array.nbytes <= SHORT:
-        row[8 : 8 + array.nbytes] = array.view(np.uint8)
-    return row
 
 
 def poll(requests: Sequence[MPI.Request], interval: float = POLL_INTERVAL) -> None:
@@ -136,25 +65,18 @@ def poll(requests: Sequence[MPI.Request], interval: float = POLL_INTERVAL) -> No
             time.sleep(LONG_INTERVAL if is_long else interval)
 
 
-def find_hosts(comm: MPI.Comm) -> tuple[np.ndarray, bool]:
-    """Return a hash of the host of each rank, and whether this host is crowded.
+def find_hosts(comm: MPI.Comm) -> tuple[list[str], bool]:
+    """Return the host of each rank, and whether the host of this rank is crowded.
 
     It is if it has more ranks than cores they may use; some launchers pin each rank to
     a core. A host is a host name and a network namespace.
     """
     network = "/proc/self/ns/net"
     space = os.stat(network).st_ino if os.path.exists(network) else 0
-    name = f"{os.uname().nodename} {space}".encode()
-    code = np.frombuffer(blake2b(name, digest_size=8).digest(), dtype=np.uint8)
-    allowed = np.zeros(MOST_CORES, dtype=np.uint8)
-    allowed[list(os.sched_getaffinity(0))] = 1
-    mine = np.concatenate([code, np.packbits(allowed)])
-    everyone = np.empty((comm.size, len(mine)), dtype=np.uint8)
-    wait_sleeping(comm.Iallgather(mine, everyone), mine.nbytes)
-    hosts = everyone[:, :8].copy().view(np.uint64)[:, 0]
-    here = everyone[hosts == hosts[comm.rank]]
-    cores = np.unpackbits(np.bitwise_or.reduce(here[:, 8:])).sum()
-    return hosts, bool(len(here) > cores)
+    mine = f"{os.uname().nodename} {space}"
+    everyone = World(comm).told([mine, sorted(os.sched_getaffinity(0))])
+    here = [set(cores) for host, cores in everyone if host == mine]
+    return [host for host, _ in everyone], len(here) > len(set.union(*here))
 
 
 def is_fault_tolerant() -> bool:
@@ -256,7 +178,8 @@ class MPIExchange(Exchange):
         machines, crowded = find_hosts(self._comm)
         polls = crowded if wait == "auto" else wait == "poll"
         self._wait = partial(poll, interval=POLL_INTERVAL if polls else 0.0)
-        self._far = bool((machines[self.peers] != machines[self.rank]).any())
+        peers = np.unique(self.peers).tolist()
+        self._far = any(machines[peer] != machines[self.rank] for peer in peers)
         self._back = topology.reverse[self.arcs]
         self._make_parcels()
         self._made: dict[tuple[int, ...], MPI.Prequest] = {}
@@ -268,7 +191,7 @@ class MPIExchange(Exchange):
         self._turn = 0
         self._swaps = 0  # with this plan, not yet counted
         self._parcel_bytes = np.zeros(len(self._parcels), dtype=np.int64)
-        self._parcels_sent = counter(len(self._parcels))
+        self._parcels_sent = np.zeros((len(self._parcels), 2), np.int64)
         self._open: list[MPI.Request] = []  # collectives under way
         self._n_hosted = np.bincount(hosts, minlength=comm.size)
         self._by_node = np.argsort(np.argsort(hosts, kind="stable"))
@@ -385,10 +308,6 @@ class MPIExchange(Exchange):
 
     def read(self, name: str) -> Matrix:
         return self._posted[name][self._by_node]
-
-    def collect(self, numbers: Matrix, everywhere: bool = True) -> Matrix:
-        own = np.ascontiguousarray(numbers, dtype=np.float64)
-        return gather(self._comm, own, everywhere)[0]
 
     @property
     def sent(self) -> Counter:

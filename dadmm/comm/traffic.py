@@ -10,17 +10,14 @@ from numpy.typing import NDArray
 Counter = NDArray[np.int64]  # (..., 2)
 
 
-def counter(*shape: int) -> Counter:
-    return np.zeros((*shape, 2), dtype=np.int64)
-
-
 def count(counted: Counter, lengths: NDArray[np.int64], times: int = 1) -> None:
     """Count messages of these lengths; a length of 0 is no message."""
     counted[..., 0] += times * (lengths > 0)
     counted[..., 1] += times * lengths
 
 
-outside = counter()  # calls of MPI outside the iterations, of this process
+#: calls of MPI outside the iterations, of this process
+outside: Counter = np.zeros(2, np.int64)
 
 
 def count_outside(n_bytes: int) -> None:

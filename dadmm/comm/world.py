@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Record = dict[str, Any]  # what JSON can hold, by name
+SHORT = 56  # bytes of an array that is sent with its length, in one call
+MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 GiB
 
 
 class World:
@@ -56,19 +60,30 @@ class World:
         """Return the one-dimensional arrays of all ranks in order, and their lengths.
 
         All have one type. If not ``everywhere``, only rank 0 gets them, others zeros.
+        Short arrays take one call if all ranks get them.
         """
-        if self.comm is None:
+        comm = self.comm
+        if comm is None:
             return own, np.array([len(own)])
-        return self._mpi.gather(self.comm, own, everywhere)
-
-    def share_array(self, array: Array) -> Array:
-        """Return the one-dimensional array of rank 0; all ranks pass the same type."""
-        return array if self.comm is None else self._mpi.broadcast(self.comm, array)
+        first = np.zeros(8 + SHORT if everywhere else 8, dtype=np.uint8)
+        first[:8].view(np.int64)[0] = len(own)
+        if everywhere and own.nbytes <= SHORT:
+            first[8 : 8 + own.nbytes] = own.view(np.uint8)
+        rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
+        equal = comm.Iallgather if everywhere else comm.Igather
+        wait_sleeping(equal(first, rows), first.nbytes)
+        lengths = rows[:, :8].copy().view(np.int64)[:, 0]
+        if everywhere and lengths.max() * own.itemsize <= SHORT:
+            used = np.arange(SHORT) < lengths[:, None] * own.itemsize
+            return rows[:, 8:][used].view(own.dtype), lengths
+        whole = np.empty(int(lengths.sum()), own.dtype)
+        unequal = comm.Iallgatherv if everywhere else comm.Igatherv
+        wait_sleeping(unequal(own, [whole, lengths.tolist()]), own.nbytes)
+        return whole, lengths
 
     def share(self, value: Any) -> Any:
         """Return what rank 0 passes, as JSON can hold it, on every rank."""
-        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        return json.loads(self.share_array(data).tobytes())
+        return self.told(None if self.rank else value)[0]
 
     def told(self, value: Any, everywhere: bool = True) -> list[Any]:
         """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
@@ -76,8 +91,8 @@ class World:
         data, lengths = self.joined(own, everywhere)
         if self.rank and not everywhere:
             return []
-        parts = np.split(data, lengths.cumsum()[:-1])
-        return [json.loads(part.tobytes()) for part in parts]
+        texts = np.split(data, lengths.cumsum()[:-1])
+        return [json.loads(text.tobytes()) for text in texts]
 
     def gather(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
@@ -105,17 +120,17 @@ class World:
         if comm is None:
             return [[*arrays] for arrays in blocks]
         hosts = np.arange(self.size) if self.hosts is None else self.hosts
-        self._mpi.wait_sleeping(comm.Ibarrier())
+        wait_sleeping(comm.Ibarrier())
         if self.rank:
             (kinds,) = unpack(receive(comm, 0))
             found = [[np.empty(shape, kind) for kind, shape in own] for own in kinds]
-            for part in self._mpi.parts(*chain(*found)):
+            for part in parts(*chain(*found)):
                 comm.Recv(part, 0, TAG)
             return found
         for rank in range(1, self.size):
             theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
             kinds = [[(each.dtype.str, each.shape) for each in own] for own in theirs]
-            for data in chain([pack(kinds)], self._mpi.parts(*chain(*theirs))):
+            for data in chain([pack(kinds)], parts(*chain(*theirs))):
                 traffic.count_outside(len(data))
                 comm.Send(data, rank, TAG)
         return [[*blocks[i]] for i in np.flatnonzero(hosts == 0).tolist()]
@@ -136,7 +151,7 @@ class World:
         if self.comm is None:
             yield TreeReduction(graph)
             return
-        private = self._mpi.duplicate(self.comm)
+        private = duplicate(self.comm)
         yield TreeReduction(graph, private, self.hosts)
         private.Free()
 
@@ -196,6 +211,34 @@ class World:
             self._all.Abort(code)
 
 
+def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
+    """Count a collective, and wait for it by testing and sleeping in turns.
+
+    It leaves the cores to ranks that still import modules or write files: with blocking
+    collectives 20 ranks on 2 cores took 1.2 times as long to start.
+    """
+    traffic.count_outside(n_bytes)
+    pause = 1e-3
+    while not request.Test():
+        time.sleep(pause)
+        pause = min(1.02 * pause, 0.05)  # a rank may wait for minutes
+
+
+def duplicate(comm: MPI.Comm) -> MPI.Comm:
+    """Return a communicator of the same ranks whose messages are apart."""
+    copy, request = comm.Idup()
+    wait_sleeping(request)
+    return copy
+
+
+def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the bytes of arrays in parts that any MPI can send, without copies."""
+    for array in arrays:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for begin in range(0, len(data), MOST_BYTES):
+            yield data[begin : begin + MOST_BYTES]
+
+
 def connect() -> World:
     """Return the processes of this run; start MPI only if a launcher started it."""
     launched = rank_and_size()
@@ -243,40 +286,44 @@ def collectively(world: World, step: Callable[..., T], *args: object) -> T:
 
 def from_rank_0(world: World, step: Callable[[], Any]) -> Any:
     """Return what ``step()`` returns on rank 0, as JSON; if it fails, raise on all."""
-    return world.share(collectively(world, str if world.rank else step))
+    checks = Checks(world)
+    value = checks.run(str if world.rank else step)
+    return checks.gather(value=value)[0]["value"]
 
 
+@dataclass
 class Checks:
     """Steps that each rank does by itself, and one collective that checks them all."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self._step = world, 0
-        self._failure: tuple[int, DadmmError] | None = None  # and its step
-        self._facts: dict[int, identity.Facts] = {}  # by step
+    world: World
+    step: int = 0
+    failure: DadmmError | None = None
+    failed_at: int = 0  # the step
+    facts: dict[int, identity.Facts] = field(default_factory=dict)  # by step
 
     def run(self, step: Callable[[], T]) -> T:
         """Return ``step()``; None if it fails, or if one before has failed."""
-        self._step += 1
-        if self._failure is None:
+        self.step += 1
+        if self.failure is None:
+            self.failed_at = self.step
             try:
                 return step()
             except DadmmError as error:
-                self._failure = self._step, error
+                self.failure = error
             except MemoryError as error:
-                reason, world = str(error).partition("\n")[0], self._world
+                reason, world = str(error).partition("\n")[0], self.world
                 where = "" if world.comm is None else f" on rank {world.rank}"
-                found = DadmmError(
+                self.failure = DadmmError(
                     f"there is not enough memory{where} ({reason or 'none is left'}); "
                     "use fewer samples, dimensions or nodes per host"
                 )
-                self._failure = self._step, found
         return None  # type: ignore[return-value]
 
     def compare(self, facts: Callable[[], identity.Facts]) -> None:
         """Note facts that must be the same on all ranks; a step like others."""
         found = self.run(facts)
         if found is not None:
-            self._facts[self._step] = found
+            self.facts[self.step] = found
 
     def gather(self, **own: object) -> list[Record]:
         """Return the record of each rank, which JSON can hold, on every rank.
@@ -285,22 +332,22 @@ class Checks:
         of the lowest rank on which it did, or whose facts differ. Ranks send hashes of
         their facts, and the facts only if hashes differ.
         """
-        world, (failed_at, failure) = self._world, self._failure or (0, None)
-        hashes = {k: identity.digest(v) for k, v in self._facts.items()}
+        world, failure = self.world, self.failure
+        hashes = {k: identity.digest(v) for k, v in self.facts.items()}
         mine: Record = {"own": own, "hashes": hashes}
         if failure is not None:
             message = f"rank {world.rank}: {failure}" if world.rank else str(failure)
-            mine = {"hashes": hashes, "failed_at": failed_at, "message": message}
+            mine = {"hashes": hashes, "failed_at": self.failed_at, "message": message}
             mine["kind"] = type(failure).__name__
         everyone = world.told(mine)
-        for step in range(1, self._step + 1):
+        for step in range(1, self.step + 1):
             for them in everyone:
                 if them.get("failed_at") == step:
                     if failure is not None and str(failure) == them["message"]:
                         raise failure
                     raise getattr(errors, them["kind"], DadmmError)(them["message"])
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
-                identity.raise_difference(world.told(dict(self._facts[step])))
+                identity.raise_difference(world.told(dict(self.facts[step])))
         return [them["own"] for them in everyone]
 
 

@@ -107,9 +107,8 @@ def toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def read_arrays(path: Path) -> dict[str, Array]:
-    with reading(path), np.load(path, allow_pickle=False) as file:
-        return {name: np.asarray(file[name]) for name in file.files}
+def to_toml(table: Table) -> str:
+    return "".join(f"{name} = {toml_value(value)}\n" for name, value in table.items())
 
 
 @contextmanager
@@ -130,8 +129,10 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Table]) -> None:
-    """Write a table; entries that a row does not have are empty."""
+def write_csv(path: Path, rows: Sequence[Table], last: str = "") -> None:
+    """Write rows, which may lack entries; the column ``last`` is the last one."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = sorted(names, key=lambda name: name == last)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class DadmmError(ValueError):
     """Base of all errors that dadmm raises; each message is one sentence.
@@ -45,6 +47,21 @@ def printable(text: str, most: int | None = None) -> str:
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
     )
     return text if most is None or len(text) <= most else f"{text[:most]}..."
+
+
+def closest(word: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the known word that was probably meant, as a hint; else another hint."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    close = get_close_matches(word, known, 1)
+    return f"did you mean {close[0]}?" if close else otherwise
+
+
+def listed(words: Iterable[str], most: int = 5) -> str:
+    """Return the first words, separated by commas, and how many more there are."""
+    first = [*words]
+    more = f" and {len(first) - most} more" if len(first) > most else ""
+    return ", ".join(first[:most]) + more
 
 
 def shown(value: object) -> str:

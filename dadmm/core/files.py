@@ -18,7 +18,8 @@ from typing import BinaryIO
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
-NEW = os.O_CREAT | os.O_EXCL | PLAIN
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+LOCK = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock file
 NOWHERE = (
     errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP
 )  # fmt: skip
@@ -71,34 +72,24 @@ def _demand(wanted: str, name: str, handle: int) -> None:
         raise OSError(errno.EEXIST, f"{name} is a {found}, not a plain {wanted}")
 
 
-def create(path: Path, root: Path | None = None) -> int:
-    """Return the handle of a new file, open for reading and writing."""
-    with within(path, root) as (handle, name):
-        return os.open(name, os.O_RDWR | NEW, 0o666, dir_fd=handle)
-
-
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
+    """Return the handle of a plain file, which is made if the flags say so."""
     with within(path, root) as (handle, name):
         _demand("file", name, handle)
-        file = os.open(name, flags | PLAIN, dir_fd=handle)
+        file = os.open(name, flags | PLAIN, 0o666, dir_fd=handle)
         if stat.S_ISREG(os.fstat(file).st_mode):
             return file
         os.close(file)  # it has just been replaced
         raise OSError(errno.EEXIST, f"{name} is not a plain file")
 
 
-def open_lock(path: Path, content: re.Pattern[bytes]) -> int:
-    """Return the handle of a lock file, new or with this content.
+def open_lock(path: Path) -> int:
+    """Return the handle of a lock file, new or with the content of one.
 
     It is open for writing: NFS grants locks between hosts on no other files.
     """
-    while True:
-        with suppress(FileExistsError):
-            return create(path)
-        with suppress(FileNotFoundError):  # another process has just removed it
-            handle = open_plain(path, flags=os.O_RDWR)
-            break
-    own = content.fullmatch(os.pread(handle, 400, 0)) is not None
+    handle = open_plain(path, flags=os.O_RDWR | os.O_CREAT)
+    own = LOCK.fullmatch(os.pread(handle, 400, 0)) is not None
     if own and os.fstat(handle).st_nlink == 1:  # not a hard link
         return handle
     os.close(handle)
@@ -135,8 +126,7 @@ def remove_folder(path: Path, root: Path | None = None) -> None:
         os.rmdir(name, dir_fd=handle)
 
 
-def draft_of(name: str) -> str:
-    return f".{name}.draft"  # of a file that is being written
+draft_of = ".{}.draft".format  # the name of a file while it is being written
 
 
 @contextmanager
@@ -148,9 +138,9 @@ def replacing(
         draft = draft_of(name)
         _demand("file", name, handle)
         _demand("file", draft, handle)
-        if kind(draft, handle) == "file":  # left by a process that was killed
+        with suppress(FileNotFoundError):  # else a process was killed
             os.unlink(draft, dir_fd=handle)
-        target = os.open(draft, os.O_WRONLY | NEW, mode, dir_fd=handle)
+        target = os.open(draft, NEW | PLAIN, mode, dir_fd=handle)
         try:
             with open(target, "wb") as file:
                 yield file

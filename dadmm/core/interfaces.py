@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import by_row
 
 
 @runtime_checkable
@@ -27,6 +28,7 @@ class Problem(Protocol):
 
     def expect(self, theta: Vector) -> Any:
         """Return the statistics of the E-step at ``theta``, or None without E-step."""
+        return None
 
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: float) -> Vector:
         """Return the argmin over x of ``f_i(x; stats) + weight/2 |x - centre|^2``.
@@ -91,3 +93,4 @@ class TransformableProblem(Problem, Protocol):
         Entries that `prox` sets to zero are exactly zero. A row has the same bits alone
         and among others.
         """
+        return by_row(z, T.T)

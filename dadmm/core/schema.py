@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, fields
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST = 10**9  # of iterations and sizes, which fit into message headers and arrays
 MOST_SEED = 2**63 - 1
+LARGEST = sys.float_info.max
 Test = Callable[[Any], bool]
 
 
@@ -40,20 +42,6 @@ class Kind(NamedTuple):
         return Kind((*self.rules, (rule, holds)))
 
 
-def as_float(value: float) -> float:
-    """Return a float, which is infinite for an integer that is too large."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, float | np.floating):
-        return True
-    return INTEGER.holds(value) and math.isfinite(as_float(value))
-
-
 def of_type(what: str, *types: type) -> Kind:
     return Kind(((what, lambda value: isinstance(value, types)),))
 
@@ -65,7 +53,10 @@ NULL = of_type("null", type(None))
 INTEGER = of_type("an integer", Integral).also(
     "an integer", lambda value: not isinstance(value, bool)
 )
-NUMBER = Kind((("a number", _is_number),))
+NUMBER = of_type("a number", float, np.floating, Integral).also(
+    "a number",  # also infinity and NaN, but no integer that is too large for a float
+    lambda x: not isinstance(x, int) or (type(x) is int and abs(x) <= LARGEST),
+)
 
 
 def integer(least: int = 0, most: int = MOST) -> Kind:
@@ -76,7 +67,7 @@ def integer(least: int = 0, most: int = MOST) -> Kind:
 
 def number(rule: str, holds: Test) -> Kind:
     """Return the kind of numbers that meet a rule, which is false for NaN."""
-    return NUMBER.also(rule, lambda x: holds(as_float(x)))
+    return NUMBER.also(rule, holds)
 
 
 def choice(allowed: Iterable[str]) -> Kind:
@@ -125,21 +116,22 @@ def from_toml(name: str, value: Any, annotation: str) -> Any:
     """Return a value of a TOML file as its field has it: floats, tuples of integers."""
     if type(value) is list and all(type(k) is int for k in value):
         value = tuple(value)
-    if type(value) is int and annotation.startswith("float"):
-        value = as_float(value)
+    is_float = type(value) is int and annotation.startswith("float")
+    if is_float and NUMBER.holds(value):
+        value = float(value)
     kind = annotated(annotation.removesuffix(" | None"))
     if kind is not None:
         kind.check(name, value)
     return value
 
 
-def from_text(text: str, annotation: str) -> int | float | str:
+def from_text(name: str, text: str, annotation: str) -> int | float | str:
     for word, convert in (("int", int), ("float", float), ("str", str)):
         with suppress(ValueError):
             if word in annotation:
                 return convert(text)
     what = "an integer" if "int" in annotation else "a number"
-    raise ConfigError(f"must be {what}, got {shown(text)}")
+    raise ConfigError(f"{name} must be {what}, got {shown(text)}")
 
 
 def entry(default: Any, kind: Kind | None, **facts: object) -> Any:

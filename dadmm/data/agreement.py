@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.errors import ShardError, shown
+from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Matrix
 from dadmm.core.linalg import EPS
 from dadmm.data.encoding import Encoding, Label
-from dadmm.data.frame import MOST_NAMES, Frame, codes_of, is_numeral, label, positions
+from dadmm.data.frame import Frame, codes_of, is_numeral, label, positions
 
 Names = tuple[str, ...]
 Facts = dict[str, Any]  # plain types, which JSON can hold
@@ -117,31 +117,28 @@ def _texts(
 ) -> dict[str, Facts]:
     """Return facts of features that are not plain numbers, and of classes, by name."""
     forced = {frame.find(word, "categories") for word in choice.categories}
-    found: dict[str, Facts] = {}
-
-    def tell(name: str, values: Sequence[Label], kind: str) -> None:
-        kept = values if len(values) <= choice.max_categories else None
-        found[name] = {"values": kept, kind: node} if values else {"values": kept}
-
-    for name in features if frame.sparse is None else ():
-        values = frame.column(name)
-        if name in forced or values.dtype == object:
-            words = sorted(codes_of(values)[0])
-            if name not in forced:
-                _check_words(frame, name, words)
-            tell(name, words, "text")
-        elif np.isnan(values).all():
-            tell(name, [], "number")
+    columns = {name: frame.column(name) for name in features if frame.sparse is None}
     if target is not None and choice.n_classes:
-        values = frame.column(target)
-        if choice.on_missing == "drop":
-            values = values[~frame.gaps(features)]
-        if values.dtype == object:
-            tell(target, sorted(codes_of(values)[0]), "text")
-        elif np.isinf(values).any():
-            raise ShardError(f"the target {target!r} has an infinite entry")
-        else:
-            tell(target, np.unique(values[~np.isnan(values)]).tolist(), "number")
+        used = ~frame.gaps(features if choice.on_missing == "drop" else ())
+        columns[target] = frame.column(target)[used]
+    found: dict[str, Facts] = {}
+    for name, values in columns.items():
+        kind = "text" if name in forced or values.dtype == object else "number"
+        known: list[Label] = []
+        if kind == "text":
+            words = sorted(codes_of(values)[0])
+            if name != target and name not in forced:
+                _check_words(frame, name, words)
+            known += words
+        elif name == target:
+            if np.isinf(values).any():
+                raise ShardError(f"the target {target!r} has an infinite entry")
+            known += np.unique(values[~np.isnan(values)]).tolist()
+        elif not np.isnan(values).all():
+            continue
+        found[name] = {"values": known if len(known) <= choice.max_categories else None}
+        if known:
+            found[name][kind] = node
     return found
 
 
@@ -179,18 +176,19 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
         for side in (a, b):  # a column without facts has plain numbers
             plain = {"values": [], "number": side["tables"][0][0]}
             own.append(side["texts"].get(name, plain))
-        values = None
-        if all(facts["values"] is not None for facts in own):
-            union = {*own[0]["values"], *own[1]["values"]}
-            values = sorted(union, key=lambda value: (isinstance(value, str), value))
-        texts[name] = {"values": values if len(values or ()) <= most else None}
+        known = {value for facts in own for value in facts["values"] or ()}
+        is_whole = len(known) <= most and all(x["values"] is not None for x in own)
+        values = sorted(known, key=lambda value: (isinstance(value, str), value))
+        texts[name] = {"values": values if is_whole else None}
         for kind in ("text", "number"):
             if nodes := [facts[kind] for facts in own if kind in facts]:
                 texts[name][kind] = min(nodes)
     first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    # the first comparison is cheap, the second ignores the order
-    others = [table for table in rest if table[1:] != first[1:]]
-    others = [table for table in others if _uses(table) != _uses(first)]
+    others = [  # the first comparison is cheap, the second ignores the order
+        table
+        for table in rest
+        if table[1:] != first[1:] and _uses(table) != _uses(first)
+    ]
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
@@ -262,11 +260,9 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
 def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
     parts = [x for x in found if isinstance(x, float) and not x.is_integer()]
     if len(found) < 2 or (len(found) > 2 and (n_classes == 2 or parts)):
-        words = [*map(label, parts or found)]
-        more = ", ..." * (len(words) > MOST_NAMES)
         raise ShardError(
             f"the target {target!r} has {len(found)} classes over all nodes "
-            f"({', '.join(words[:MOST_NAMES])}{more}); logistic needs two, and "
+            f"({listed(map(label, parts or found))}); logistic needs two, and "
             "multinomial two or more, integers or text; choose another --target or "
             "--problem"
         )
@@ -275,10 +271,10 @@ def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
 def _conflict(first: Uses, second: Uses) -> ShardError:
     said = []
     for has, lacks in ((first, second), (second, first)):
-        words = sorted(_uses(has) - _uses(lacks))[:MOST_NAMES]
-        if words:
+        if words := _uses(has) - _uses(lacks):
             said.append(
-                f"node {has[0]} has {', '.join(words)}, but node {lacks[0]} has not"
+                f"node {has[0]} has {listed(sorted(words))}, but node {lacks[0]} has "
+                "not"
             )
     return ShardError(
         f"{', and '.join(said)}; give all files the same columns, or choose them by "
@@ -296,10 +292,10 @@ def with_moments(
     if choice.on_missing != "mean" and not choice.standardise:
         return encoding
     own = {
-        i: fold(_merge_columns, (_moments(encoding, frame) for frame in table))
+        i: fold(merge_moments, (_moments(encoding, frame) for frame in table))
         for i, table in tables.items()
     }
-    rows, counts, means, squares = reduce(own, _merge_columns)
+    rows, counts, means, squares = reduce(own, merge_moments)
     for k, name in enumerate(encoding.feature_names):
         if not counts[k]:
             raise ShardError(
@@ -333,15 +329,14 @@ def _moments(encoding: Encoding, frame: Frame) -> Matrix:
     return np.array([np.full(len(counts), float(len(X))), counts, means, squares])
 
 
-def _merge_columns(a: Matrix, b: Matrix) -> Matrix:
-    return np.vstack([a[:1] + b[:1], merge_moments(a[1:], b[1:])])
-
-
 def merge_moments(a: Matrix, b: Matrix) -> Matrix:
-    """Return the moments of two sets of numbers: weight, mean, squares about it."""
-    total = a[0] + b[0]
-    share = b[0] / np.where(total > 0.0, total, 1.0)
+    """Return the moments of two sets of numbers: weight, mean, squares about it.
+
+    Sums may stand before them, and are added.
+    """
+    *sums, total = a[:-2] + b[:-2]
+    share = b[-3] / np.where(total > 0.0, total, 1.0)
     with np.errstate(all="ignore"):
-        apart = b[1] - a[1]
-        squares = a[2] + b[2] + apart**2 * a[0] * share
-        return np.array([total, a[1] + share * apart, squares])
+        apart = b[-2] - a[-2]
+        squares = a[-1] + b[-1] + apart**2 * a[-3] * share
+        return np.array([*sums, total, a[-2] + share * apart, squares])

@@ -21,7 +21,7 @@ from dadmm.core.classes import require
 from dadmm.core.documents import reading
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array, Matrix
-from dadmm.data.frame import Frame, Sparse, check_names, is_plain
+from dadmm.data.frame import Frame, Sparse, as_column, check_names, is_plain
 from dadmm.data.text import Format, read_text
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
@@ -108,9 +108,24 @@ def read_frame(
     with _opened(path) as (reader, file, key):
         key = key or ("X" if beside else "")
         found = _read(reader, file, key, how, rows or ALL)
-        if not isinstance(found, Frame):
-            found = _as_frame(found, reader, file, key, beside)
-        return found if rows is None or reader.extent else found.take(rows)
+        if isinstance(found, np.ndarray):
+            names = _read_names(file) if file.suffix == ".npz" else None
+            found = Frame.of(np.array(found, dtype=np.float64, order="F"), names)
+            for name in beside:
+                values = np.asarray(reader.read(file, name, how, ALL))
+                if values.size != found.n_rows or values.dtype.kind not in "fiubU":
+                    raise ShardError(
+                        f"{name} has shape {values.shape} and type {values.dtype}, but "
+                        f"{key} has {found.n_rows} rows; give one number or text per "
+                        "row"
+                    )
+                if name in found.columns:
+                    raise ShardError(
+                        f"{name!r} is a column of {key} and an array; rename it"
+                    )
+                found.columns[name] = as_column(values.ravel())
+        frame = Frame.of(found)
+        return frame if rows is None or reader.extent else frame.take(rows)
 
 
 def extent(path: Place) -> Extent | None:
@@ -241,26 +256,6 @@ def _read(
     if 0 in shape:
         raise ShardError(f"it is empty, of shape {shape}; save some samples")
     return found
-
-
-def _as_frame(
-    X: Array | Sparse, reader: Reader, file: Path, key: str, beside: Sequence[str]
-) -> Frame:
-    if not isinstance(X, np.ndarray):
-        return Frame.of(X)
-    names = _read_names(file) if file.suffix == ".npz" else None
-    frame = Frame.of(np.array(X, dtype=np.float64, order="F"), names)
-    for name in beside:
-        values = np.asarray(reader.read(file, name, Format(), ALL))
-        if values.size != len(X) or values.dtype.kind not in "fiubU":
-            raise ShardError(
-                f"{name} has shape {values.shape} and type {values.dtype}, but {key} "
-                f"has {len(X)} rows; give one number or text per row"
-            )
-        if name in frame.columns:
-            raise ShardError(f"{name!r} is a column of {key} and an array; rename it")
-        frame.columns[name] = Frame.of({name: values.ravel()}).column(name)
-    return frame
 
 
 def _choose_array(key: str, names: Sequence[str]) -> str:

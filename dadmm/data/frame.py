@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.errors import ShardError, shown
+from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Array
 
 Sparse = Any  # a csr_array of scipy, and
 Arrow = Any  # a ChunkedArray of pyarrow: both are slow to import
-MOST_NAMES = 5  # in an error
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
 TEXTS = ("string", "large_string", "bool")  # of pyarrow
@@ -57,26 +56,36 @@ class Frame(NamedTuple):
             return table
         if hasattr(table, "tocsr"):
             return cls({}, False, table.tocsr().astype(np.float64))
+        named, pairs = True, list[tuple[str, Array]]()
         if hasattr(table, "column_names"):  # pyarrow
-            return cls(_by_name(table.column_names, map(from_arrow, table.columns)))
-        if hasattr(table, "items"):  # a dict, or of pandas
-            columns = [as_column(values) for _, values in table.items()]
-            return cls(_by_name([str(name) for name, _ in table.items()], columns))
-        matrix = np.asarray(table)
-        if matrix.dtype.names is not None:
-            return cls.of({name: matrix[name] for name in matrix.dtype.names})
-        if matrix.ndim != 2:
+            columns = map(from_arrow, table.columns)
+            pairs = [*zip(table.column_names, columns, strict=True)]
+        elif hasattr(table, "items"):  # a dict, or of pandas
+            pairs = [(str(name), as_column(values)) for name, values in table.items()]
+        elif (matrix := np.asarray(table)).dtype.names is not None:
+            pairs = [(name, as_column(matrix[name])) for name in matrix.dtype.names]
+        elif matrix.ndim != 2:
             raise ShardError(
                 f"a table of shape {matrix.shape} must have two dimensions"
             )
-        width = matrix.shape[1]
-        if names is not None and len(names) != width:
-            raise ShardError(
-                f"there are {len(names)} names for {width} columns; give one for each"
-            )
-        numbers = matrix * 1.0 if matrix.dtype.kind == "b" else matrix
-        called = positions(width) if names is None else names
-        return cls(_by_name(called, map(as_column, numbers.T)), names is not None)
+        else:
+            named, width = names is not None, matrix.shape[1]
+            called = positions(width) if names is None else names
+            if len(called) != width:
+                raise ShardError(
+                    f"there are {len(called)} names for {width} columns; give one for "
+                    "each"
+                )
+            numbers = matrix * 1.0 if matrix.dtype.kind == "b" else matrix
+            pairs = [*zip(called, map(as_column, numbers.T), strict=True)]
+        check_names([name for name, _ in pairs])
+        for name, values in pairs:
+            if len(values) != len(pairs[0][1]):
+                raise ShardError(
+                    f"columns {pairs[0][0]!r} and {name!r} differ in their number of "
+                    "rows"
+                )
+        return cls(dict(pairs), named)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,13 +143,12 @@ class Frame(NamedTuple):
 
     def check_gaps(self, names: Sequence[str]) -> None:
         """Raise if an entry of these columns is missing."""
-        if self.gaps(names).any():
-            name = next(name for name in names if self.gaps([name]).any())
-            row = self.first + int(self.gaps([name]).argmax())
-            raise ShardError(
-                f"column {name!r} has no entry in row {row}; fill it, or say with "
-                "--on-missing what is done to missing entries"
-            )
+        for name in names if self.gaps(names).any() else ():
+            for row in np.flatnonzero(self.gaps([name])):
+                raise ShardError(
+                    f"column {name!r} has no entry in row {self.first + row}; fill it, "
+                    "or say with --on-missing what is done to missing entries"
+                )
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""
@@ -158,18 +166,12 @@ class Frame(NamedTuple):
         except (ValueError, IndexError):
             raise ShardError(
                 f"the table has no column {word!r} for the {purpose}; it has "
-                f"{listed(names)}; name one of them, or the right --separator"
+                f"{listed(map(repr, names))}; name one, or the right --separator"
             ) from None
 
 
 def positions(width: int) -> tuple[str, ...]:
     return tuple(f"x{k}" for k in range(width))
-
-
-def listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    others = f" and {more} others" if more > 0 else ""
-    return f"{', '.join(map(repr, names[:MOST_NAMES]))}{others}"
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -179,17 +181,6 @@ def check_names(names: Sequence[str]) -> None:
             f"column {k} has the name {names[k]!r}; give each column a name of its "
             "own, or remove a column that only numbers the rows"
         )
-
-
-def _by_name(names: Sequence[str], columns: Iterable[Array]) -> dict[str, Array]:
-    check_names(names)
-    found = dict(zip(names, columns, strict=True))
-    for name, values in found.items():
-        if len(values) != len(found[names[0]]):
-            raise ShardError(
-                f"columns {names[0]!r} and {name!r} differ in their number of rows"
-            )
-    return found
 
 
 def as_column(values: object) -> Array:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
-from dadmm.data.encoding import Rows
+from dadmm.data.encoding import Rows, row_blocks
 from dadmm.data.files import extent, open_blocks, reader_of
 from dadmm.data.frame import Frame
 
@@ -138,12 +138,12 @@ def open_tables(
 
 def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
     """Raise if an entry of a node's rows is infinite, very large, or a gap."""
-    first = 0
-    for part in rows.blocks():
-        if not isinstance(part.X, np.ndarray):
-            return  # the problem checks sparse entries
-        targets = [] if part.y is None else [("the target", part.y)]
-        for what, values in [("column", part.X), *targets]:
+    targets = [] if rows.y is None else [("the target", rows.y)]
+    for what, whole in [("column", rows.X), *targets]:
+        first = 0
+        for values in row_blocks(whole):
+            if not isinstance(values, np.ndarray):
+                return  # the problem checks sparse entries
             good = (np.abs(values) <= LARGEST) | (gaps & np.isnan(values))
             for place in map(tuple, np.argwhere(~good)):
                 column = "".join(f" {k}" for k in place[1:])
@@ -153,9 +153,9 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
                     f"{LARGEST:g}{', or NaN where they are missing' * gaps}; fill, "
                     "drop or rescale it"
                 )
-        if np.isnan(part.X).all():
-            raise ShardError(
-                f"node {node}: all entries of its {len(part.X)} samples are missing; "
-                "give it at least one entry, or leave the node out"
-            )
-        first += part.X.shape[0]
+            if np.isnan(values).all():
+                raise ShardError(
+                    f"node {node}: all entries of its {len(values)} samples are "
+                    "missing; give it at least one entry, or leave the node out"
+                )
+            first += len(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from numbers import Integral
@@ -12,7 +12,6 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dadmm.core.documents import reading
 from dadmm.core.errors import TopologyError, shown
@@ -47,11 +46,15 @@ class Topology:
     indices: Integers  #: (n_edges,) second node of each directed edge
     names: tuple[str, ...] = ()  #: of each node, in reports and messages
     positions: Matrix | None = None  #: (n_nodes, 2) where pictures draw the nodes
+    n_nodes: int = field(init=False)  #: number of nodes, the paper's J
+    degrees: Integers = field(init=False)  #: (n_nodes,) numbers of neighbours
+    sources: Integers = field(init=False)  #: (n_edges,) first node of each edge
+    edges: Integers = field(init=False)  #: (n_edges, 2) both nodes of each edge
+    reverse: Integers = field(init=False)  #: (n_edges,) row of (j, i) for (i, j)
 
     def __post_init__(self) -> None:
-        for name in ("indptr", "indices"):
-            object.__setattr__(self, name, _frozen(getattr(self, name)))
-        n, indptr, j = len(self), self.indptr, self.indices
+        indptr, j = np.array(self.indptr, np.int64), np.array(self.indices, np.int64)
+        n, degrees = len(indptr) - 1, np.diff(indptr)
         _nodes(n)
         places = np.zeros((n, 2)) if self.positions is None else self.positions
         placed = places.shape == (n, 2) and np.isfinite(places).all()
@@ -60,26 +63,31 @@ class Topology:
                 f"each of the {n} nodes needs one name, and a position of two finite "
                 "numbers, if any are given"
             )
-        fit = indptr[0] == 0 and indptr[-1] == len(j) and (np.diff(indptr) >= 0).all()
-        if fit and len(j):
-            i, k = self.sources, self.reverse
-            fit = j.min() >= 0 and j.max() < n and (np.diff(i * n + j) > 0).all()
-            fit = fit and (i[k] == j).all() and (j[k] == i).all()
-        if not fit:
+        fit = indptr[0] == 0 and indptr[-1] == len(j) and (degrees >= 0).all()
+        i = np.repeat(np.arange(n), degrees if fit else 0)
+        reverse = np.argsort(j * n + i) if fit else j
+        fit = fit and ((j >= 0) & (j < n)).all() and (np.diff(i * n + j) > 0).all()
+        if not fit or (i[reverse] != j).any() or (j[reverse] != i).any():
             raise TopologyError(
                 "the neighbours of a node must be sorted and each edge be in both "
                 "directions; use Topology.from_edges"
             )
-        for node in self.sources[self.sources == j].tolist():
+        for node in i[i == j].tolist():
             raise TopologyError(
                 f"node {self.label(node)} is its own neighbour; remove the self loop"
             )
-        root = components(n, self.edges[self.sources < j])
+        edges = np.column_stack((i, j))
+        root = components(n, edges[i < j])
         for node in np.flatnonzero(root != root[0]).tolist():
             raise TopologyError(
                 f"the graph is not connected: no path leads from node {self.label(0)} "
                 f"to node {self.label(node)}; add an edge between the parts"
             )
+        arrays = {"indptr": indptr, "indices": j, "degrees": degrees}
+        arrays |= {"sources": i, "edges": edges, "reverse": reverse}
+        for array in arrays.values():  # they are shared
+            array.flags.writeable = False
+        vars(self).update(arrays, n_nodes=n)
 
     @classmethod
     def from_edges(
@@ -98,7 +106,10 @@ class Topology:
                 f"edge {tuple(outside[0].tolist())} leaves the nodes 0..{n_nodes - 1}; "
                 f"number the {n_nodes} nodes from 0 to {n_nodes - 1}"
             )
-        i, j = np.divmod(_keys(n_nodes, pairs), n_nodes)
+        directed = np.concatenate([pairs, pairs[:, ::-1]])
+        keys = np.sort(directed @ np.array([n_nodes, 1]))
+        keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
+        i, j = np.divmod(keys, n_nodes)
         indptr = np.searchsorted(i, np.arange(n_nodes + 1))
         return cls(indptr, j, tuple(names), positions)
 
@@ -106,7 +117,7 @@ class Topology:
     def complete(cls, n: int) -> Topology:
         """Return the graph in which every two nodes are neighbours."""
         _nodes(n, n * (n - 1) // 2)
-        return cls.from_edges(n, _all_pairs(n))
+        return cls.from_edges(n, np.transpose(np.triu_indices(n, 1)))
 
     @classmethod
     def ring(cls, n: int) -> Topology:
@@ -120,7 +131,8 @@ class Topology:
         half = n // 2
         _nodes(n, half * (half - 1) // 2 + (n - half) * (n - half - 1) // 2)
         bridge = np.array([[half - 1, half]][: n - 1]).reshape(-1, 2)
-        sides = [_all_pairs(half), half + _all_pairs(n - half)]
+        here, there = np.triu_indices(half, 1), np.triu_indices(n - half, 1)
+        sides = [np.transpose(here), half + np.transpose(there)]
         return cls.from_edges(n, np.concatenate([*sides, bridge]))
 
     @classmethod
@@ -159,16 +171,15 @@ class Topology:
 
         def within(reach: float) -> tuple[Integers, Vector]:
             if n <= FEW_POINTS:
-                pairs = _all_pairs(n)
+                i, j = np.triu_indices(n, 1)
             else:
                 from scipy.spatial import cKDTree
 
                 wider = max(0.0, min(reach, 2.0)) * (1 + 1e-9)  # `apart` is rounded
-                pairs = cKDTree(points.T).query_pairs(wider, output_type="ndarray")
-            i, j = pairs.T
+                i, j = cKDTree(points.T).query_pairs(wider, output_type="ndarray").T
             apart = np.hypot(*(points[:, i] - points[:, j]))
             near = apart <= reach
-            return np.asarray(pairs[near], dtype=np.int64), apart[near]
+            return np.column_stack((i, j))[near], apart[near]
 
         default = math.sqrt(2 * math.log(n) / (math.pi * n))
         pairs = connected_pairs(n, within, default, radius, f"{radius=}, {seed=}")
@@ -249,13 +260,10 @@ class Topology:
         return self.names[i] if self.names else str(i)
 
     def __len__(self) -> int:
-        return len(self.indptr) - 1
+        return self.n_nodes
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Topology):
-            return NotImplemented
-        same = np.array_equal(self.indptr, other.indptr)
-        return same and np.array_equal(self.indices, other.indices)
+        return isinstance(other, Topology) and np.array_equal(self.edges, other.edges)
 
     def __hash__(self) -> int:
         return hash((len(self), self.indices.tobytes()))
@@ -263,41 +271,22 @@ class Topology:
     def __repr__(self) -> str:
         return f"<Topology of {self.n_nodes} nodes, {len(self.indices) // 2} edges>"
 
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, the paper's J."""
-        return len(self)
-
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
         """Sorted neighbours of each node, the paper's B_i."""
         ends = self.indices.tolist()
         return tuple(tuple(ends[a:b]) for a, b in pairwise(self.indptr.tolist()))
 
-    @cached_property
-    def degrees(self) -> Integers:
-        """Number of neighbours of each node, shape (n_nodes,)."""
-        return _frozen(np.diff(self.indptr))
-
-    @cached_property
-    def sources(self) -> Integers:
-        """The first node of each directed edge, shape (n_edges,)."""
-        return _frozen(np.repeat(np.arange(len(self)), self.degrees))
-
-    @cached_property
-    def edges(self) -> Integers:
-        """Directed edges (i, j) in lexicographic order, shape (n_edges, 2)."""
-        return _frozen(np.column_stack((self.sources, self.indices)))
-
-    @cached_property
-    def reverse(self) -> Integers:
-        """Row of edge (j, i) for the row of each edge (i, j), shape (n_edges,)."""
-        return _frozen(np.argsort(self.indices * len(self) + self.sources))
-
     def rows(self, edges: Integers) -> Integers:
         """Return the sorted rows of these edges in both directions, each once."""
-        n = len(self)
-        return np.searchsorted(self.sources * n + self.indices, _keys(n, edges))
+        weights = np.array([self.n_nodes, 1])
+        found = np.searchsorted(self.edges @ weights, edges @ weights)
+        same = np.append(self.edges, [[-1, -1]], axis=0)[found] == edges
+        for edge in edges[~same.all(axis=1)].tolist():
+            raise TopologyError(f"edge {tuple(edge)} is not in the graph; add it")
+        up = np.zeros(len(self.edges), dtype=bool)
+        up[found] = True
+        return np.flatnonzero(up | up[self.reverse])
 
     @cached_property
     def diameter(self) -> int:
@@ -361,10 +350,6 @@ def _nodes(n_nodes: int, n_edges: int = 0) -> Integers:
     return np.arange(n_nodes)
 
 
-def _all_pairs(n: int) -> Integers:
-    return np.argwhere(np.triu(np.ones((n, n), dtype=bool), 1))
-
-
 def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
@@ -378,17 +363,3 @@ def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
             f"and type {pairs.dtype}"
         )
     return pairs.astype(np.int64)
-
-
-def _keys(n_nodes: int, pairs: Integers) -> Integers:
-    """Return ``i * n_nodes + j`` of edges in both directions, sorted, each once."""
-    directed = np.concatenate([pairs, pairs[:, ::-1]])
-    keys: Integers = np.sort(directed @ np.array([n_nodes, 1]))
-    return keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
-
-
-def _frozen(values: ArrayLike) -> Integers:
-    """Return a read-only array, because it is cached and shared."""
-    array = np.array(values, dtype=np.int64)
-    array.flags.writeable = False
-    return array

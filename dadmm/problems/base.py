@@ -45,9 +45,6 @@ class WithStart(Problem):
     def init(self, rng: np.random.Generator) -> Vector:
         return self._start.copy()
 
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
-
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, size), shape (k,); inf for NaN."""
         values = np.array([self._value(theta) for theta in thetas])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from dadmm.core import classes
 from dadmm.core.errors import ConfigError, ProblemError
@@ -17,7 +17,6 @@ from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
 from dadmm.data.encoding import Rows
 from dadmm.problems import PROBLEMS
-from dadmm.problems.base import Traits
 from dadmm.problems.linear import LinearProblem
 
 DATA = ("y", "sample_weight")  # arguments that are no settings
@@ -30,28 +29,14 @@ MEMBERS = {
 }
 
 
-class Arguments(NamedTuple):
-    defaults: dict[str, Any]  # of the optional arguments
-    required: tuple[str, ...]
-    accepts_any: bool  # whether it has **kwargs
-    annotations: dict[str, object]
-
-    def takes(self, name: str) -> bool:
-        return name in self.defaults or name in self.required
-
-
 @cache
-def arguments(kind: type[Any]) -> Arguments:
-    """Return the arguments of a class's constructor, without the rows."""
+def arguments(kind: type[Any]) -> dict[str, inspect.Parameter]:
+    """Return what a class's constructor takes by name, without the rows."""
     own = kind.__init__ is not object.__init__
     signature = inspect.signature(kind.__init__ if own else kind)
     found = list(signature.parameters.values())[1 + own :]  # after self and the rows
-    named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    defaults = {p.name: p.default for p in named if p.default is not p.empty}
-    required = tuple(p.name for p in named if p.default is p.empty)
-    accepts_any = any(p.kind == p.VAR_KEYWORD for p in found)
-    annotations = {p.name: p.annotation for p in named}
-    return Arguments(defaults, required, accepts_any, annotations)
+    not_named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    return {p.name: p for p in found if p.kind not in not_named}
 
 
 def check_name(name: str) -> None:
@@ -62,9 +47,9 @@ def check_name(name: str) -> None:
 
 def find(name: str) -> type:
     """Return the class of a problem; a class of yours is imported."""
-    check_name(name)
     if name in PROBLEMS:
         return PROBLEMS[name]
+    check_name(name)
     place = name if ":" in name else _from_packages()[name]
     found = classes.import_class("problem", place, installed=place != name)
     check_members(found, name)
@@ -78,55 +63,49 @@ def _from_packages() -> dict[str, str]:
     return {point.name: f"{point.module}:{point.attr}" for point in points}
 
 
-def traits(name: str) -> Traits:
-    """Return the traits of a problem; other packages' problems have the defaults."""
-    return PROBLEMS[name].traits if name in PROBLEMS else Traits()
-
-
 def n_classes(name: str) -> int:
     """Return 2 for a problem of two classes, 3 if it takes more, 0 for a regression."""
-    if arguments(find(name)).takes("n_classes"):
+    if "n_classes" in arguments(find(name)):
         return 3
-    return 2 if traits(name).predicts == "classification" else 0
+    known = name in PROBLEMS and PROBLEMS[name].traits.predicts == "classification"
+    return 2 if known else 0
 
 
-def build(
-    name: str, rows: Rows, flags: Mapping[str, object], settings: Mapping[str, object]
-) -> Any:
-    """Return the problem of a node with these rows.
+def build(name: str, rows: Rows, settings: Mapping[str, object]) -> Any:
+    """Return the problem of a node with these rows; only linear ones get sparse rows.
 
-    Flags are passed on if the class has such an argument; it must have those in
-    ``settings``. Only linear problems get sparse rows.
+    The constructor must accept all settings.
     """
     kind = find(name)
-    takes = arguments(kind)
+    takes = {k: p for k, p in arguments(kind).items() if p.kind is not p.VAR_KEYWORD}
+    takes_any = len(takes) < len(arguments(kind))
     for key, value in settings.items():
-        if key in DATA or not (takes.accepts_any or takes.takes(key)):
-            known = [n for n in (*takes.required, *takes.defaults) if n not in DATA]
+        if key in DATA or not (takes_any or key in takes):
+            known = [argument for argument in takes if argument not in DATA]
             raise ConfigError(
                 f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
             )
-        kind_of = annotated(takes.annotations.get(key, ""))
+        kind_of = annotated(takes[key].annotation if key in takes else "")
         if kind_of is not None:  # the class itself may check other types
             kind_of.check(f"{name}: {key}", value)
     data = {"y": rows.y, "sample_weight": rows.weight}
-    given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
-    given |= {**settings, **{k: v for k, v in data.items() if v is not None}}
-    weighted = takes.takes("sample_weight")
-    if rows.weight is not None and not weighted:
+    given = {**settings, **{k: v for k, v in data.items() if v is not None}}
+    if rows.weight is not None and "sample_weight" not in takes:
         raise ConfigError(
             f"weight cannot be used with {name}, whose constructor has no argument "
             "sample_weight"
         )
-    for argument in (a for a in takes.required if a not in given):
-        raise ConfigError(
-            f"{name} needs a setting {argument!r}; give it as --problem-settings "
-            f"'{{\"{argument}\": ...}}'"
-        )
-    sparse = issubclass(kind, LinearProblem) and weighted
+    for argument, parameter in takes.items():
+        if parameter.default is parameter.empty and argument not in given:
+            raise ConfigError(
+                f"{name} needs a setting {argument!r}; give it as --problem-settings "
+                f"'{{\"{argument}\": ...}}'"
+            )
+    sparse = issubclass(kind, LinearProblem) and "sample_weight" in takes
     dense = hasattr(rows.X, "tocsr") and not sparse
     problem = kind(rows.X.toarray() if dense else rows.X, **given)
-    check_members(problem, name)
+    if name not in PROBLEMS:
+        check_members(problem, name)
     return problem
 
 

@@ -67,12 +67,8 @@ class GeneralisedLinear(LinearProblem):
         # (m, r, p), and (p, k) theta without penalised entries
         self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
-        self._weigh(given)
-
-    def _weigh(self, given: Design) -> None:
         self._weights = given.weights[None, None]  # (m, 1, n)
         self._is_free = np.array([self.alpha == 0.0])  # (m,)
-        self._prepare()
 
     def _check_targets(self, what: str, y: Vector, bad: NDArray[np.bool_]) -> None:
         """Raise if a target is bad; its row is not known, as rows may be left out."""
@@ -168,10 +164,10 @@ class GeneralisedLinear(LinearProblem):
                 break
             hessian = self._hessian(model)
             hessian += self._penalty
-            # an amount below rounding makes a singular system solvable
+            # an amount below rounding, which mostly makes a singular system solvable
             least = 4.0 * EPS * model.trace + self._least
             hessian += (anchor.weight + least[..., None]) * self._eye
-            step = np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
+            step = -solve_systems(hessian, model.gradient)
             step *= moving[..., None]
             new = self._evaluate(here + step, anchor)
             enough = 1e-4 * np.vecdot(model.gradient, step) + 1e-14 * model.value
@@ -216,6 +212,23 @@ class GeneralisedLinear(LinearProblem):
         rounding = 4.0 * EPS * (bend * row_lengths(here)) + anchor.rounding
         far = row_lengths(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, fits, curvature, trace)
+
+
+def solve_systems(matrices: Matrix, rows: Matrix) -> Matrix:
+    """Return the solutions (m, 1, p) of symmetric systems, whose right sides are rows.
+
+    A singular system, which some processors solve and others do not, gets the solution
+    of least norm. The bits of a solution do not depend on the other systems.
+    """
+    try:
+        return np.asarray(np.linalg.solve(matrices, rows.mT).mT)
+    except np.linalg.LinAlgError:
+        if len(matrices) > 1:
+            pairs = zip(matrices[:, None], rows[:, None], strict=True)
+            return np.concatenate([solve_systems(*pair) for pair in pairs])
+        least = 8.0 * EPS * rows.shape[-1]  # smaller eigenvalues count as zero
+        inverse = np.linalg.pinv(matrices, rcond=least, hermitian=True)
+        return np.asarray(rows @ inverse.mT)
 
 
 def padded(rows: Matrix, count: int) -> Matrix:
@@ -394,7 +407,8 @@ class MultinomialLogistic(GeneralisedLinear):
         self._held = padded(held, K * p + len(factor))
         self._is_own = (np.arange(K)[:, None] == y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)
-        self._weigh(given)
+        self._weights = given.weights[None, None]  # (m, 1, n)
+        self._is_free = np.array([self.alpha == 0.0])  # (m,)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, p), where F'F is at most the Hessian within the radius.

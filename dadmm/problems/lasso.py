@@ -51,10 +51,13 @@ class ElasticNet(LeastSquares):
     def _adopt(self, given: Design) -> None:
         super()._adopt(given)
         l1 = self.alpha * self.l1_ratio
-        self._gram, self._moment = self._rows.T @ self._rows, self._target @ self._rows
-        self._eye = np.eye(len(self._gram))
         self.l1 = l1 * given.penalised  # (p,) weights of |theta|
         self.needs_inverse = l1 > 0.0
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._gram, self._moment = self._rows.T @ self._rows, self._target @ self._rows
+        self._eye = np.eye(len(self._gram))
 
     def within(self, T: Matrix) -> LinearProblem:
         if not self.needs_inverse:

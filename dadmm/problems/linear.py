@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, by_row, row_lengths, triangular
+from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
@@ -80,7 +80,6 @@ class LinearProblem(TransformableProblem):
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
     lightest = 1.0  # size of the least row over the largest row, if it is known
-    compressible: ClassVar[bool] = False  # whether only squared errors of rows matter
     mapped: ClassVar[tuple[str, ...]] = ()  # arrays (..., p), in z times T
     traits = Traits("regression")
     _adopt: ClassVar[Callable[[Any, Design], None]]
@@ -97,12 +96,10 @@ class LinearProblem(TransformableProblem):
         if self.fit_intercept:
             self.layout = Layout.of(**self.layout.shapes, intercept=())
         self._adopt(given)
+        self._prepare()
 
     def init(self, rng: np.random.Generator) -> Vector:
         return np.zeros(self.layout.size)
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
 
     @with_one_blas_thread
     def _mapped(self, kind: type[P], T: Matrix) -> P:
@@ -114,15 +111,12 @@ class LinearProblem(TransformableProblem):
         found._prepare()
         return found
 
-    def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        return by_row(z, T.T)
-
     def _design(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Design:
         """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
 
-        Rows of weight zero are left out. If they are `compressible`, rows are
-        multiplied by the roots of their weights, and rows of a sparse X or of a file
-        are compressed to at most p + 1, some at a time.
+        Rows of weight zero are left out. If X may come in blocks (`Traits`), only the
+        squared errors matter: rows are multiplied by the roots of their weights, and
+        those of a sparse X or a file compressed to at most p + 1. Else X becomes dense.
         """
         name = type(self).__name__
         if not isinstance(X, RowBlocks):
@@ -141,34 +135,33 @@ class LinearProblem(TransformableProblem):
         if not weights.all() and not isinstance(X, RowBlocks):
             kept = weights > 0.0
             X, y, weights = X[kept], y[kept], weights[kept]
+        if not isinstance(X, np.ndarray) and not self.traits.blocks:
+            X = X.toarray()
         penalised = np.append(np.ones(d), np.zeros(int(self.fit_intercept)))
-
-        def of_rows(given: Any, start: int = 0) -> Design:
-            rows = given.toarray() if hasattr(given, "toarray") else given
-            part = slice(start, start + len(rows))
-            if self.fit_intercept:
-                rows = np.hstack([rows, np.ones((len(rows), 1))])
-            return Design(rows, y[part], penalised, weights[part])
 
         def parts() -> Iterator[Design]:
             start = 0
             for block in row_blocks(X):
-                step = len(block) if isinstance(block, np.ndarray) else max(BLOCK, d)
+                dense = isinstance(block, np.ndarray)
+                step = len(block) if dense else max(BLOCK, d)
                 for k in range(0, block.shape[0], step):
-                    own = of_rows(block[k : k + step], start)
-                    start += len(own.rows)
-                    yield own.weighted()
+                    rows = block if dense else block[k : k + step].toarray()
+                    part = slice(start, start + len(rows))
+                    if self.fit_intercept:
+                        rows = np.hstack([rows, np.ones((len(rows), 1))])
+                    yield Design(rows, y[part], penalised, weights[part])
+                    start = part.stop
 
-        if isinstance(X, np.ndarray) or not self.compressible:
-            found = of_rows(X)
+        if isinstance(X, np.ndarray):
+            (found,) = parts()
             heavy = found.weighted()
             self.lightest = heavy.lightest(heavy.largest())
-            return heavy if self.compressible else found
+            return heavy if self.traits.blocks else found
         both, largest = np.empty((0, len(penalised) + 1)), np.zeros(len(penalised))
-        for own in parts():
+        for own in map(Design.weighted, parts()):
             both = triangular(np.vstack([both, np.column_stack([own.rows, own.y])]))
             largest = np.maximum(largest, own.largest())
-        self.lightest = min(own.lightest(largest) for own in parts())
+        self.lightest = min(own.weighted().lightest(largest) for own in parts())
         return Design(both[:, :-1], both[:, -1], penalised, weights)
 
 
@@ -204,7 +197,6 @@ class LeastSquares(LinearProblem):
     """
 
     quadratic = True
-    compressible = True
     mapped = ("_rows",)
     l1_ratio = 0.0  # share of the penalty that is not of squares
     traits = Traits("regression", has_errors=True, blocks=True)
@@ -213,7 +205,6 @@ class LeastSquares(LinearProblem):
         held = given.penalty_rows(self.alpha * (1.0 - self.l1_ratio))
         self._rows = np.vstack([given.rows, held])
         self._target = np.append(given.y, np.zeros(len(held)))
-        self._prepare()
 
     def _prepare(self) -> None:
         rows = triangular(np.column_stack([self._rows, self._target]))
@@ -366,7 +357,6 @@ class Huber(LinearProblem):
         self._reach = self.delta * np.sqrt(given.weights)  # (n,)
         self._X, self._y, *_ = given.weighted()
         self._held = given.penalty_rows(self.alpha)  # (r, p)
-        self._prepare()
 
     def _prepare(self) -> None:
         self._penalty = self._held.T @ self._held

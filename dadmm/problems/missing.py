@@ -90,6 +90,7 @@ class IncompletePPCA(PPCA):
         found = patterns.patterns(samples)
         self.mean = patterns.observed_means(samples, axis=0)[0]
         self._observed = found.mask.T @ found.counts[:, None]  # (D, 1)
+        self.observed_counts = self._observed[:, 0]
         self._unobserved = (self._observed == 0.0).astype(np.float64)
         self.count = float(len(samples))
         self._entry_count, self._most = float(self._observed.sum()), math.inf
@@ -101,10 +102,6 @@ class IncompletePPCA(PPCA):
         self._divisor = self._observed + self._unobserved
         self._unobserved_eye = self._unobserved[..., None] * np.eye(len(self._ridge))
         self._first_rows = (..., slice(None, None, data.height), slice(None))
-
-    @property
-    def observed_counts(self) -> Vector:
-        return np.asarray(self._observed[..., 0])
 
     @property
     def kind(self) -> tuple[object, ...]:

@@ -147,6 +147,7 @@ class PPCA(Problem):
                 parts = [pool(np.array(counts), np.array(means), np.vstack(factors))]
         _, self.mean, self.factor = parts[0]
         self.count: Scalars = float(self.n_samples)
+        self.observed_counts = np.full(self.dimension, self.count)  # by column
         self._entry_count: Scalars = self.count * self.dimension
         rounding = np.float64(EPS * largest)  # its square may underflow
         self._most: Scalars = rounding**-2 if rounding else math.inf
@@ -157,8 +158,7 @@ class PPCA(Problem):
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
-        names = ("mean", "factor", "count", "_entry_count", "_most")
-        return stacked(problems, names)
+        return stacked(problems, ("mean", "factor", "count", "_entry_count", "_most"))
 
     def standardised(self, mean: Vector | float, unit: float) -> Self:
         """Return the problem of ``(x - mean) / unit``, with the objectives of x."""
@@ -186,11 +186,6 @@ class PPCA(Problem):
     def raw_factor(self) -> Matrix:
         """At most D + 1 rows R with ``R' R = sum x x'``; missing entries are zero."""
         return np.vstack([self.factor, math.sqrt(self.n_samples) * self.mean])
-
-    @property
-    def observed_counts(self) -> Vector:
-        """Number of samples that observe each column, (D,)."""
-        return np.full(self.dimension, self.count)
 
     def completed_sum(self, theta: Vector) -> Vector:
         """Return the sum of the samples (D,), expected at ``theta`` where missing."""
@@ -276,9 +271,9 @@ class PPCA(Problem):
         """Return the new a of each problem, given the new W and mu."""
         misfit = self._misfit(W[..., None, :, :], mu[..., None, :], stats)
         known = (self._entry_count, misfit[..., 0], weight, centre, self._most)
-        cases = zip(*(np.atleast_1d(values).tolist() for values in known), strict=True)
+        columns = (np.atleast_1d(values).tolist() for values in known)
         found = []
-        for count, squares, w, c, most in cases:
+        for count, squares, w, c, most in zip(*columns, strict=True):
             b = 0.5 * squares - w * c
             root = math.sqrt(b * b + 2.0 * w * count)
             a = count / (b + root) if b > 0.0 else (root - b) / (2.0 * w)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, by_row
+from dadmm.core.linalg import EPS, TINY
 from dadmm.core.schema import FLAG, integer
 from dadmm.problems.base import WithStart, checked_array
 
@@ -80,9 +80,8 @@ class Smooth(WithStart):
         FLAG.check("convex", convex, ProblemError)
         self.layout, self.convex = Layout.of(theta=(int(size),)), convex
         self._function, self._hessian = value_and_gradient, hessian
-        self._start = np.zeros(size)
-        if start is not None:
-            self._start = checked_array("Smooth", "start", start, (size,))
+        first = np.zeros(size) if start is None else start
+        self._start = checked_array("Smooth", "start", first, (size,))
         found = np.hstack(self._evaluate(self._start))
         for k in np.flatnonzero(~np.isfinite(found)):
             what = f"entry {k - 1} of the gradient" if k else "the value"
@@ -212,9 +211,6 @@ class TwiceSmooth(Smooth, TransformableProblem):
         problem._hessian = lambda z: T.T @ self._hessian_at(T @ z) @ T
         problem._start = np.asarray(np.linalg.lstsq(T, self._start)[0])
         return problem
-
-    def theta_of(self, T: Matrix, z: Vector) -> Vector:
-        return by_row(z, T.T)
 
     def _hessian_at(self, theta: Vector) -> Matrix:
         assert self._hessian is not None

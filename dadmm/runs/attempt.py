@@ -13,7 +13,7 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig, flag
 from dadmm.runs.folder import FAILURE, LOCK, RunFolder
-from dadmm.runs.stored import StoredRun
+from dadmm.runs.stored import StoredRun, read_config
 from dadmm.solver.checkpoint import complete
 
 FAILED = "failed with code"  # the first words of `FAILURE`
@@ -56,15 +56,16 @@ class Progress(NamedTuple):
 
 def read_progress(folder: Path) -> Progress:
     """Return how far the run in a folder is; there may be none."""
-    failed = has_failed(folder)
-    if not failed and files.exists(folder / "summary.json"):
+    if has_failed(folder):
+        return Progress("failed", last_checkpoint(folder))
+    if files.exists(folder / "summary.json"):
         run = StoredRun.read(folder)
         reason = "converged" if run.summary.get("converged") else run.entry("reason")
         status = reason if reason in ENDED else "interrupted"
         return Progress(status, run.entry("iterations"), run.summary)
-    if not failed and not has_begun(folder):
-        return Progress("missing")
-    return Progress("failed" if failed else "unfinished", last_checkpoint(folder))
+    if has_begun(folder):
+        return Progress("unfinished", last_checkpoint(folder))
+    return Progress("missing")
 
 
 def has_begun(folder: Path) -> bool:
@@ -103,9 +104,8 @@ def write_failure(folder: Path, code: int, more: str) -> str:
 def check_same_settings(wanted: RunConfig, folder: Path, ranks: int) -> None:
     """Raise if the run in a folder, if any, has other settings."""
     if has_begun(folder):
-        begun = RunConfig(**RunConfig.from_toml(folder / "config.toml"))
         own = replace(wanted, nodes=wanted.nodes or ranks)
-        own.check_same(begun, folder, "choose another --out")
+        own.check_same(read_config(folder), folder, "choose another --out")
 
 
 def plan_attempt(

@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,8 @@ from dadmm.comm.sending import check_drop
 from dadmm.core import files
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
-from dadmm.core.documents import Table, read_toml, toml_value
-from dadmm.core.errors import ConfigError, shown
+from dadmm.core.documents import Table, read_toml, to_toml
+from dadmm.core.errors import ConfigError, closest, shown
 from dadmm.core.schema import check_fields, from_text, from_toml
 from dadmm.core.version import __version__
 from dadmm.data.shard import has_node
@@ -27,14 +28,13 @@ from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PROBLEMS, builder
 from dadmm.runs import settings
-from dadmm.runs.settings import PROBLEM, Settings, column_names, takes
+from dadmm.runs.settings import PROBLEM, Settings, takes
 from dadmm.solver.plan import Abilities, Plan, abilities_of, make_plan
 from dadmm.solver.solve import MOST_RECORDED, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
-PER_RANK = settings.names("per_rank")  # settings in which ranks may differ
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
 MOST_SHOWN = 50  # nodes up to which a demonstration records edges
 COMMON = "most used"  # the first topic of --help
@@ -60,18 +60,26 @@ class RunConfig(Settings):
         check_fields(self)
         builder.check_name(self.problem)
         check_name("scheme", self.scheme, penalty.SCHEMES)
+        super().__post_init__()
         self._check_suited()
-        self._set_defaults()
-        # the class of a scheme of one's own is imported when the run starts
-        known = self.scheme in penalty.SCHEMES
-        options = self.options if known else self._options("snap")
-        check_drop(options["sending"], self.scheme)
+        self.settle()
+        checked = self
+        if self.scheme not in penalty.SCHEMES:  # it is imported when the run starts
+            checked = copy(self)
+            checked.scheme = "snap"
+        check_drop(checked.options["sending"], self.scheme)
         _ = self.settings  # raises if they are not JSON
 
     @cached_property
-    def arguments(self) -> builder.Arguments:
+    def arguments(self) -> dict[str, Parameter]:
         """The arguments of the problem's class, which is imported if it is yours."""
-        return builder.arguments(builder.find(self.problem))
+        found = builder.arguments(builder.find(self.problem))
+        if self.target is not None and "y" not in found:
+            raise ConfigError(
+                f"target cannot be used with {self.problem}, whose constructor has no "
+                "argument y"
+            )
+        return found
 
     def _check_suited(self) -> None:
         """Raise for settings that this run does not have."""
@@ -90,7 +98,7 @@ class RunConfig(Settings):
         tracks, M = self.traits.tracks, self.traits.components
         sums, merged = self.coordinates in ("metric", "units"), self.init == "merged"
         for is_wrong, what in (
-            (self.on_missing == "keep" and not self._keeps_gaps,
+            (self.on_missing == "keep" and not self.may_have_subspace,
              f"on_missing keep cannot be used with {self.problem}, which needs all "
              "entries; choose error, drop or mean"),
             (self.labels and (tracks or has_node(str(self.data))),
@@ -107,61 +115,43 @@ class RunConfig(Settings):
             if is_wrong:
                 raise ConfigError(what)
 
-    @property
-    def _keeps_gaps(self) -> bool:
-        """Whether the problem can have missing entries; one of yours may."""
-        return self.is_plugin or self.has_subspace
+    def settle(self, n_nodes: int | None = None) -> None:
+        """Set the defaults that depend on other settings, and on the number of nodes.
 
-    def _set_defaults(self) -> None:
-        """Set defaults that depend on the problem, the data and the scheme."""
-        scheme, synthetic = self.scheme_class, self.data is None
-        drawn = synthetic and not self.traits.tracks
+        The latter stay None until the number is known.
+        """
+        synthetic = self.data is None
         usual: Table = {
-            "topology": "cluster" if drawn else "complete",
+            "topology": "cluster" if self.draws_rows else "complete",
             "bound_angle": not synthetic,
+            "compare_centralised": synthetic and self.may_have_subspace,
             # a node's file may exist only on the host of its rank
             "placement": "blocks" if has_node(self.data or "") else "hosts",
         }
         if not self.summaries:
             self.coordinates = "raw"
-        if drawn and self.has_subspace and not self.missing_fraction:
+        if self.draws_rows and self.has_subspace and not self.missing_fraction:
             usual["init"] = "independent"  # as in the paper's synthetic experiment
         if not synthetic and not self.traits.tracks:
-            usual["on_missing"] = "keep" if self._keeps_gaps else "error"
-        for name in set(penalty.schemes.BUDGET).intersection(scheme.uses):
-            usual[name] = getattr(scheme, name)
+            usual["on_missing"] = "keep" if self.may_have_subspace else "error"
+        for name in set(penalty.schemes.BUDGET).intersection(self.scheme_class.uses):
+            usual[name] = getattr(self.scheme_class, name)
         if not self.is_plugin and self.data != settings.IN_MEMORY:
             # the class of a plug-in is not imported yet
-            if self.arguments.takes("n_components"):
+            if "n_components" in self.arguments:
                 usual["n_components"] = self.traits.components
             for item in fields(self):
-                argument, defaults = item.metadata["argument"], self.arguments.defaults
-                if argument in defaults:
-                    usual[item.name] = defaults[argument]
-        self._set(usual)
-
-    def settle(self, n_nodes: int) -> None:
-        """Set the defaults that depend on the number of nodes."""
-        self._set({
-            "n_samples": max(USUAL_ROWS, ROWS_PER_NODE * n_nodes),
-            "record": n_nodes <= MOST_RECORDED,
-            "record_edges": self.data is None and n_nodes <= MOST_SHOWN,
-        })  # fmt: skip
-
-    def _set(self, defaults: Table) -> None:
+                found = self.arguments.get(item.metadata["argument"])
+                if found is not None and found.default is not found.empty:
+                    usual[item.name] = found.default
+        if n_nodes is not None:
+            usual |= {
+                "n_samples": max(USUAL_ROWS, ROWS_PER_NODE * n_nodes),
+                "record": n_nodes <= MOST_RECORDED,
+                "record_edges": synthetic and n_nodes <= MOST_SHOWN,
+            }
         chosen = {k: v for k, v in vars(self).items() if v is not None}
-        vars(self).update(defaults | chosen)
-
-    def columns(self, name: str) -> list[str] | None:
-        """Return the names of columns in a setting."""
-        text = getattr(self, name)
-        return None if text is None else column_names(text)
-
-    @property
-    def names_graphs(self) -> bool:
-        """Whether all graphs are known by name, and none is a file."""
-        no_file = topology.GRAPHS.keys() >= set(self.topology.split(","))
-        return no_file and not self.schedule.endswith(".csv")
+        vars(self).update(usual | chosen)
 
     def build_graph(
         self, n_nodes: int | None
@@ -194,12 +184,6 @@ class RunConfig(Settings):
         merges = not self.options["scheme"].is_constant
         return make_plan(able, self.init, self.coordinates, merges)
 
-    @property
-    def compares(self) -> bool:
-        """Whether to compare with the centralised solution, if there is one."""
-        wanted = self.compare_centralised
-        return self.data is None if wanted is None else wanted
-
     @cached_property
     def settings(self) -> Table:
         """The arguments of the problem's constructor from ``problem_settings``."""
@@ -214,26 +198,25 @@ class RunConfig(Settings):
             )
         return found
 
-    def problem_flags(self, n_nodes: int) -> Table:
+    def problem_arguments(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.
 
-        Each node has an equal share of the regularisation ``alpha``.
+        Each node has an equal share of the regularisation ``alpha``. A class of yours
+        must accept all that are given, others get those that they have.
         """
         names = ("n_components", "l1_ratio", "delta", "fit_intercept")
         chosen = {name: getattr(self, name) for name in names}
+        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         if not self.is_plugin:
             chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
-        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
-        return {name: value for name, value in chosen.items() if value is not None}
+            chosen = {k: v for k, v in chosen.items() if k in self.arguments}
+        return {k: v for k, v in chosen.items() if v is not None} | self.settings
 
     @cached_property
     def options(self) -> Table:
         """The arguments of `dadmm.solve` that are settings."""
-        return self._options(self.scheme)
-
-    def _options(self, scheme: str) -> Table:
-        given = {name: getattr(self, name) for name in settings.names("solver")}
-        return grouped(given | {"scheme": scheme})
+        chosen = (item.name for item in fields(self) if item.metadata["solver"])
+        return grouped({name: getattr(self, name) for name in chosen})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Table:
@@ -310,7 +293,7 @@ class RunConfig(Settings):
         """Return the settings that apply as TOML; some may be ``changed``."""
         told = copy(self)
         vars(told).update(changed)
-        return "".join(f"{k} = {toml_value(v)}\n" for k, v in told.applied().items())
+        return to_toml(told.applied())
 
 
 def check_harmless(table: Table, given: Table, file: str) -> None:
@@ -349,18 +332,11 @@ def typed(name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
     types = {item.name: str(item.type) for item in fields(Settings)}
     if name not in types:
-        hint = _closest(name, types, "TOML keys are the flags, with underscores")
+        hint = closest(name, types, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
     return from_toml(f"{source}: {name}", value, types[name])
-
-
-def _closest(word: str, known: Iterable[str], otherwise: str) -> str:
-    import difflib  # only where something is wrong
-
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]}?" if close else otherwise
 
 
 def flag(name: str) -> str:
@@ -378,7 +354,7 @@ def in_flags(error: object) -> str:
 
 def parse(argv: Sequence[str]) -> Table:
     """Return the values of a command line by name, ``config`` and others included."""
-    parser = _parser()
+    parser = make_parser()
     if {"-h", "--help"} & {*argv}:
         _shorten(parser, argv)
     given, unknown = parser.parse_known_args(argv)
@@ -388,12 +364,18 @@ def parse(argv: Sequence[str]) -> Table:
         otherwise = "--help lists what is allowed"
         if not first.startswith("-"):
             otherwise += "; quote a value that has * or spaces"
-        hint = _closest(first, known, otherwise)
+        hint = closest(first, known, otherwise)
         raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
-    return vars(given)
+    types = {item.name: str(item.type) for item in fields(Settings)}
+    return {
+        name: from_text(flag(name), value, types[name])
+        if isinstance(value, str) and name in types
+        else value
+        for name, value in vars(given).items()
+    }
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
     """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
         "run",
@@ -406,10 +388,17 @@ def _parser() -> Parser:
     )
     groups: Table = {}
     for item in sorted(fields(Settings), key=lambda item: not item.metadata["common"]):
-        topic = COMMON if item.metadata["common"] else item.metadata["group"]
+        facts, text = item.metadata, item.metadata["help"].replace("%", "%%")
+        if item.default not in (None, False, True) or item.name.endswith("seed"):
+            text += f" (default: {item.default})"
+        how: Table = {"action": argparse.BooleanOptionalAction}
+        if not str(item.type).startswith("bool"):
+            words = ",".join(facts["choices"])
+            how = {"metavar": f"{{{words}}}" if words else item.name.upper()}
+        topic = COMMON if facts["common"] else facts["group"]
         if topic not in groups:
             groups[topic] = parser.add_argument_group(topic)
-        _add(groups[topic], item)
+        groups[topic].add_argument(flag(item.name), help=text, **how)
     free = [flag(item.name) for item in fields(Settings) if item.name in FREE]
     known = ", ".join(PRESETS)
     groups[COMMON].add_argument(
@@ -429,26 +418,6 @@ def _parser() -> Parser:
         "given --problem and --data; then exit")  # fmt: skip
     add("--help-all", action="help", help="print all settings; then exit")
     return parser
-
-
-def _add(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
-    text, types = item.metadata["help"].replace("%", "%%"), str(item.type)
-    if item.default not in (None, False, True) or item.name.endswith("seed"):
-        text += f" (default: {item.default})"
-    if types.startswith("bool"):
-        action = argparse.BooleanOptionalAction
-        group.add_argument(flag(item.name), action=action, help=text)
-        return
-    choices = item.metadata["choices"]
-    metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
-
-    def read(text: str) -> int | float | str:
-        try:
-            return from_text(text, types)
-        except ConfigError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    group.add_argument(flag(item.name), type=read, metavar=metavar, help=text)
 
 
 def _shorten(parser: Parser, argv: Sequence[str]) -> None:

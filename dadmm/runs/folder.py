@@ -15,7 +15,6 @@ import weakref
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
@@ -30,12 +29,12 @@ from dadmm.core.layout import Array
 from dadmm.core.schema import COUNT, OBJECT, TEXT, check_entries, choice, list_of
 from dadmm.graphs.topology import Integers
 from dadmm.runs import row_files
-from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, thinned
+from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, write_rows
+from dadmm.solver import checkpoint
 from dadmm.solver.rows import Observe
 
-MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", "checkpoints"
+MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", checkpoint.FOLDER
 LARGEST = 1 << 16  # bytes of a manifest
-LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
 REPORT = "report.html"  # dadmm.report also writes it while the run goes on
 FAILURE = "failure.txt"  # a launcher writes it after the end of a run
 RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
@@ -56,7 +55,6 @@ ENTRIES = {  # of the manifest
     "checksums": OBJECT,  # of merged rows
 }
 NUMBER = re.compile(r"(?<=-)[0-9]{5,9}(?=\.)")
-ITERATION = re.compile(r"[0-9]{8,18}")
 COMPONENT = re.compile(r"part-[0-9]{5,9}")
 REWRITTEN = (f"{PARTS}/", "summary.json", "model.json", "imputed-")  # at a resume
 KEEP = "a run is resumed in its own folder, so make it writable"
@@ -65,11 +63,9 @@ NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
 def names_of_nodes(nodes: Sequence[int]) -> str:
     """Return node numbers, which ascend, as text, such as "0-3 5"."""
-    breaks = np.flatnonzero(np.diff(nodes) != 1) + 1
-    parts = np.split(np.asarray(nodes), breaks)
-    return " ".join(
-        "-".join(map(str, sorted({int(part[0]), int(part[-1])}))) for part in parts
-    )
+    parts = np.split(np.asarray(nodes), np.flatnonzero(np.diff(nodes) != 1) + 1)
+    ends = [(part[0], part[-1]) for part in parts]
+    return " ".join(f"{i}" if i == j else f"{i}-{j}" for i, j in ends)
 
 
 class Entry(NamedTuple):
@@ -107,8 +103,7 @@ class RunFolder:
         """
         with writing("runs" if out is None else out):
             if out is None:
-                time_stamp = time.strftime("%Y%m%d-%H%M%S")
-                path = _fresh(Path("runs", f"{name}-{time_stamp}"))
+                path = _fresh(Path("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"))
             else:
                 path = Path(out)
                 if path.exists():  # a folder that is refused does not get a lock
@@ -116,11 +111,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             new = cls(path, n_nodes, names=())
             new.lock(first=True)
-            try:
-                new.earlier = cls._find_earlier(path, overwrite, n_nodes)
-            except BaseException:
-                new.release()
-                raise
+            new.earlier = cls._find_earlier(path, overwrite, n_nodes)
         return new
 
     def begin(self) -> None:
@@ -139,8 +130,7 @@ class RunFolder:
         """Return an earlier run in a folder; raise if the folder may not be used."""
         if not path.is_dir():
             raise OutputError(f"{path} is not a folder; choose another --out")
-        there = set(os.listdir(path)) - {LOCK, files.draft_of(MANIFEST)}
-        if not there:
+        if not (there := {*os.listdir(path)} - {LOCK, files.draft_of(MANIFEST)}):
             return None
         drafts = {MANIFEST, files.draft_of("config.toml"), PARTS}
         is_bare = there <= drafts and not any((path / PARTS).glob("*"))
@@ -162,8 +152,8 @@ class RunFolder:
                 f"({error.strerror}); {instead}"
             ) from None
         try:
-            found = json.loads(text if len(text) <= LARGEST else "")
-            check_entries(found, ENTRIES)
+            content = json.loads(text if len(text) <= LARGEST else "")
+            found = check_entries(content, ENTRIES)
         except (ValueError, RecursionError) as error:
             raise OutputError(
                 f"{path / MANIFEST} is not the list of a run's files ({error}); "
@@ -207,7 +197,7 @@ class RunFolder:
         with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
             for entry in entries:
                 path, kind = place + entry.name, files.kind(entry.path)
-                is_state = in_states and ITERATION.fullmatch(entry.name)
+                is_state = in_states and checkpoint.NUMBER.fullmatch(entry.name)
                 if is_state or path in (PARTS, CHECKPOINTS):
                     yield Entry(path, place if in_states else f"{path}/", kind, True)
                     if kind == "folder":
@@ -260,7 +250,7 @@ class RunFolder:
         may be the last to exit. A file system without locks is not locked.
         """
         with writing(self.path):
-            handle = files.open_lock(self.path / LOCK, LOCKED)
+            handle = files.open_lock(self.path / LOCK)
         self.release = weakref.finalize(self, os.close, handle)
         try:
             if first and files.lock(handle):
@@ -328,22 +318,17 @@ class RunFolder:
     ) -> None:
         """Merge the rows up to an iteration; raise if that one does not have all."""
         whole = self.path / f"{kind}.csv"
-
-        def early(parts: Sequence[Path]) -> Iterator[bytes]:
-            rows = merged(parts, whole, start)
-            return takewhile(lambda row: iteration(row) <= start, rows)
-
         for parts in ([], self.parts(kind)):  # rows may be merged already
             try:
-                found = sum(iteration(row) == start for row in early(parts))
+                rows = merged(parts, whole, start)
+                found = sum(iteration(row) == start for row in rows)
             except OutputError:
                 raise
             except ValueError:  # a line is not a row
                 continue
             if found == n_rows:
-                with files.replacing(whole) as draft:
-                    kept = thinned(early(parts), header, step, {start})
-                    code = row_files.write_rows(draft, header, kept)
+                rows = merged(parts, whole, start)
+                code = write_rows(whole, header, rows, None, step, {start})
                 self.checksums[whole.name] = code
                 return
         raise OutputError(
@@ -351,14 +336,15 @@ class RunFolder:
             "its files, or start a new run"
         )
 
-    def parts(self, kind: str) -> list[Path]:
-        """Return the part files that exist, of those in the manifest."""
+    def parts(self, kind: str, ranks: Collection[int] | None = None) -> list[Path]:
+        """Return the part files, of all or some ranks, that the manifest lists."""
         if f"{PARTS}/{kind}-#.csv" not in self.names:
             return []
         place, name = self.path / PARTS, re.compile(rf"{kind}-([0-9]{{5,9}})\.csv")
+        ranks = range(self.n_nodes) if ranks is None else ranks
         with files.within(place / "any", self.path) as (handle, _):
             found = [name.fullmatch(own) for own in sorted(os.listdir(handle))]
-        return [place / own[0] for own in found if own and int(own[1]) < self.n_nodes]
+        return [place / own[0] for own in found if own and int(own[1]) in ranks]
 
     def write_ranks(
         self, processes: Sequence[tuple[str, int]], hosts: Integers | None
@@ -419,16 +405,12 @@ class RunFolder:
             done = {PARTS}
             for kind, header in rows.headers.items():
                 whole = home / f"{kind}.csv"
-                part = f"{PARTS}/{kind}-{{:05d}}.csv".format
-                parts = self.parts(kind)
-                if nodes is not None:
-                    parts = [self.path / part(i) for i in sorted(ranks)]
-                with files.replacing(whole) as draft:
-                    every = merged(parts, whole)
-                    lines = thinned(every, header, rows.step, {rows.last})
-                    sums[whole.name] = row_files.write_rows(draft, header, lines, nodes)
-                done |= {f"{PARTS}/{path.name}" for path in parts}
-                done |= set(map(part, lost if home == self.path else ()))
+                parts = self.parts(kind, None if nodes is None else ranks)
+                gone = self.parts(kind, lost if home == self.path else ())
+                sums[whole.name] = write_rows(
+                    whole, header, merged(parts, whole), nodes, rows.step, {rows.last}
+                )
+                done |= {f"{PARTS}/{path.name}" for path in (*parts, *gone)}
             old = CHECKPOINTS if is_over else None
             self.clear(lambda path: path in done or path.partition("/")[0] == old)
             there = {entry.name for entry in own._entries()} | {FAILURE}

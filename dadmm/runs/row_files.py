@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, compress, islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dadmm.admm.loop import Run
 from dadmm.core import files
@@ -84,10 +84,10 @@ def part_rows(part: Path, until: float = math.inf) -> Iterator[bytes]:
 def merged(
     parts: Sequence[Path], before: Path, until: float = math.inf
 ) -> Iterator[bytes]:
-    """Return the rows of all parts up to an iteration, by iteration and then by node.
+    """Return the rows up to an iteration, by iteration and then by node.
 
-    The rows of ``before``, a merged file that may not exist, come first, as far as
-    their iterations are before the parts.
+    Those of ``before``, a merged file that may not exist, come first, as far as their
+    iterations are before the parts.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # soft is often 1024
     if soft < (wanted := len(parts) + 64):
@@ -95,7 +95,7 @@ def merged(
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     rows = heapq.merge(*(part_rows(part, until) for part in parts), key=_place)
     first = [*islice(rows, 1)]
-    end = iteration(first[0]) if first else math.inf
+    end = iteration(first[0]) if first else until + 1
     if files.exists(before):
         earlier = islice(complete_lines(before), 1, None)  # without the header
         yield from takewhile(lambda line: iteration(line) < end, earlier)
@@ -109,14 +109,15 @@ class Stride(NamedTuple):
     the iterations before it that have none.
     """
 
-    every: int  # the first step
-    most: float  # steps after which it is doubled
+    every: int = 1  # the first step
+    n_nodes: int = 0  # rows of an iteration in history.csv
+    n_edges: int = 0  # and in edges.csv
 
-    @classmethod
-    def of(cls, every: int, n_nodes: int, n_edges: int) -> Stride:
-        """Return the stride of a run that has so many rows in an iteration."""
-        width = max(NODE_BYTES * n_nodes, EDGE_BYTES * n_edges)
-        return cls(every, max(2, MOST_BYTES // max(width, 1)))
+    @property
+    def most(self) -> int:
+        """How many steps have rows until the step is doubled."""
+        size = max(NODE_BYTES * self.n_nodes, EDGE_BYTES * self.n_edges, 1)
+        return max(2, MOST_BYTES // size)
 
     def step(self, t: int) -> int:
         """Return the step after ``t`` iterations."""
@@ -126,9 +127,6 @@ class Stride(NamedTuple):
         return step
 
 
-EVERY_ROW = Stride(1, math.inf)
-
-
 def thinned(
     rows: Iterable[bytes], header: Sequence[str], step: int, kept: Collection[int]
 ) -> Iterator[bytes]:
@@ -136,7 +134,7 @@ def thinned(
 
     What is added up in rows that are left out goes to the next row of their key.
     """
-    added = [k for k, name in enumerate(header) if name in ADDED]
+    added = _added(header)
     sums: dict[tuple[bytes, ...], list[float]] = {}
     for row in rows:
         if step == 1:
@@ -152,24 +150,33 @@ def thinned(
             yield b",".join(words) + b"\n"
 
 
+def _added(header: Sequence[str]) -> list[int]:
+    """Return the places of columns that are added up, counted from the last column."""
+    return [k - len(header) for k, name in enumerate(header) if name in ADDED]
+
+
 def _width(header: Sequence[str]) -> int:
     """Return how many columns have the iteration and the key of a row."""
     return 3 if header[1] == "i" else 2
 
 
 def write_rows(
-    target: BinaryIO,
+    path: Path,
     header: Sequence[str],
     rows: Iterable[bytes],
     nodes: Collection[int] | None = None,
+    step: int = 1,
+    kept: Collection[int] = (),
 ) -> str:
-    """Write a merged file, of all or some ``nodes``, and return its checksum."""
+    """Write a merged file, `thinned`, of all or some nodes; return its checksum."""
     code, names, width = 0, {b"%d" % i for i in nodes or ()}, _width(header)
+    rows = thinned(rows, header, step, kept)
     if nodes is not None:
         rows = (row for row in rows if names.issuperset(row.split(b",", 3)[1:width]))
-    for line in chain([(",".join(header) + "\n").encode()], rows):
-        code = zlib.crc32(line, code)
-        target.write(line)
+    with files.replacing(path) as draft:
+        for line in chain([(",".join(header) + "\n").encode()], rows):
+            code = zlib.crc32(line, code)
+            draft.write(line)
     return f"{code:08x}"
 
 
@@ -186,15 +193,13 @@ class PartFile:
         keys: Sequence[tuple[int, ...]],  # of an iteration's rows: (node,) or (i, j)
         header: Sequence[str],
         stride: Stride,
-        start: int = 0,
     ) -> None:
         self._path, self._keys, self._header = path, keys, header
-        self._stride, self._step = stride, stride.step(start)
-        columns = header[_width(header) :]
-        self._added = [k for k, name in enumerate(columns) if name in ADDED]
+        self._stride, self._step = stride, stride.every
+        self._added = _added(header)
         self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
         self._synced: deque[int] = deque(maxlen=2)
-        self._file = open(files.create(path, path.parents[1]), "r+b")  # noqa: SIM115
+        self._file = open(files.open_plain(path, path.parents[1], files.NEW), "r+b")  # noqa: SIM115
 
     def append(self, first: int, block: Array) -> None:
         for t, rows in enumerate(block, start=first):
@@ -274,8 +279,8 @@ class RowFiles:
         keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
-        start: int = 0,  # the iteration after which a resumed run continues
-        stride: Stride = EVERY_ROW,
+        start: int,  # the iteration after which a resumed run continues
+        stride: Stride,
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.home = folder.path  # of the results; after a failure, of a component
@@ -284,21 +289,18 @@ class RowFiles:
         self._folder, self.rank, self._nodes = folder, rank, nodes
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
+        place, end = folder.path / PARTS, f"-{rank:05d}.csv"
         with writing(folder.path):
-            if keys or (folder.path / PARTS).is_dir():
-                part = self._open("history", keys)
-            if keys:
-                self._rows.append(NodeRows(part, observe, start))
+            if keys or place.is_dir():
+                header = self.headers["history"]
+                part = PartFile(place / f"history{end}", keys, header, stride)
+                self._files.append(part)
+                self._rows += [NodeRows(part, observe, start)] if keys else []
             if edges is not None:
                 self.headers["edges"] = EDGES
-                part = self._open("edges", edges)
+                part = PartFile(place / f"edges{end}", edges, EDGES, stride)
+                self._files.append(part)
                 self._rows.append(EdgeRows(part, start))
-
-    def _open(self, kind: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        path = self._folder.path / PARTS / f"{kind}-{self.rank:05d}.csv"
-        header = self.headers[kind]
-        self._files.append(PartFile(path, keys, header, self._stride, self.last))
-        return self._files[-1]
 
     @property
     def step(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 from dadmm import penalty
@@ -56,7 +56,6 @@ def setting(
     common: bool = False,  # whether --help lists it first
     decides: bool = True,  # whether it can change what a run computes
     resume: bool = False,  # whether it may change when a run is resumed
-    per_rank: bool = False,  # whether ranks may have different values
     solver: bool = False,  # whether it is an option of `dadmm.solve`
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
@@ -81,14 +80,6 @@ def solver_setting(
     return setting(group, DEFAULTS[name], help, *choices, **facts)
 
 
-def _is_random(run: Settings) -> bool:
-    return run.data is None and not run.traits.tracks  # the data of sfm are computed
-
-
-def _has_table(run: Settings) -> bool:
-    return run.data not in (None, IN_MEMORY) and not run.traits.tracks
-
-
 def _draws_edges(run: Settings) -> bool:
     is_random = not RANDOM.isdisjoint(run.topology.split(","))
     return is_random or run.schedule.startswith(schedules.RANDOM)
@@ -97,17 +88,11 @@ def _draws_edges(run: Settings) -> bool:
 def takes(problem: str, argument: str) -> bool:
     """Return whether a problem may have this argument; one of yours may have any."""
     kind: type | None = PROBLEMS.get(problem)
-    return kind is None or builder.arguments(kind).takes(argument)
-
-
-def _of_problem(name: str) -> Callable[[Settings], bool]:
-    return lambda run: not run.is_plugin and takes(run.problem, name)
+    return kind is None or argument in builder.arguments(kind)
 
 
 def column_names(text: str) -> list[str]:
     """Return the names of columns in a text, between which there are commas."""
-    import csv  # of few runs
-
     words = next(csv.reader([text], skipinitialspace=True), [])
     return [word.strip() for word in words if word.strip()]
 
@@ -124,6 +109,7 @@ IN_MEMORY = "(in memory)"  # data of a result of `dadmm.solve` that was saved
 FORMAT = ("separator", "decimal", "encoding")  # of files of text
 OF_SOLVE = frozenset(("problem", "data", "n_components", "topology", "nodes"))
 TABLES = "tables of your own, given by --data, of another problem than sfm"
+TABLE: Table = {"applies": lambda run: run.has_table, "only": TABLES}
 SUBSPACES = "ppca and sfm"
 COLUMNS = TEXT.also("one name of a column or several", lambda x: bool(column_names(x)))
 ASCII = TEXT.also("one ASCII character", lambda x: len(x) == 1 and x.isascii())
@@ -147,47 +133,45 @@ class Settings:
         resume=True)
     features: str | None = setting(DATA, None, "columns of X, by names or numbers with "
         "commas between (default: all but target and weight)", kind=COLUMNS,
-        applies=_has_table, only=TABLES, common=True)
+        common=True, **TABLE)
     leave_out: str | None = setting(DATA, None, "columns that are not used, such as an "
-        "id, by names or numbers", kind=COLUMNS, applies=_has_table, only=TABLES)
+        "id, by names or numbers", kind=COLUMNS, **TABLE)
     target: str | None = setting(DATA, None, "column of the data that holds y, by "
         "number or name (default: the last), or its array in a .npz or .mat file "
         "(default: y, beside X)", argument="y", common=True)
     weight: str | None = setting(DATA, None, "column, or array, of sample weights "
-        "(default: all rows weigh 1)", argument="sample_weight", applies=_has_table,
-        only=TABLES)
+        "(default: all rows weigh 1)", argument="sample_weight", **TABLE)
     categories: str | None = setting(DATA, None, "columns to use as categories, by "
         "names or numbers; only columns of numbers, or of text that looks like "
-        "numbers, dates or identifiers, need it", kind=COLUMNS, applies=_has_table,
-        only=TABLES)
+        "numbers, dates or identifiers, need it", kind=COLUMNS, **TABLE)
     max_categories: int = setting(DATA, 50, "largest number of categories of a column, "
-        "and of classes", applies=_has_table, kind=integer(2))
+        "and of classes", applies=lambda run: run.has_table, kind=integer(2))
     on_missing: str | None = setting(DATA, None, "missing entries: refuse them, drop "
         "their rows, fill in the mean over all nodes, or keep them (default: error; "
-        "ppca and problems of your own: keep)", ON_MISSING, applies=_has_table,
-        only=TABLES)
+        "ppca and problems of your own: keep)", ON_MISSING, **TABLE)
     unknown: str = setting(DATA, "error", "what dadmm predict does with a category "
-        "that no node had: refuse or ignore it", UNKNOWN, applies=_has_table)
+        "that no node had: refuse or ignore it", UNKNOWN,
+        applies=lambda run: run.has_table)
     standardise: bool = setting(DATA, False, "divide each column of X by its standard "
         "deviation over all nodes, after subtracting its mean if there is an "
         "intercept; coefficients are reported in the units of the table",
-        applies=_has_table, only=TABLES)
+        **TABLE)
     separator: str | None = setting(DATA, None, "character between cells of .csv files "
         "(default: a tab, a semicolon or a comma, by the first line)", kind=ASCII,
-        applies=_has_table, only=TABLES)
+        **TABLE)
     decimal: str = setting(DATA, ".", "decimal mark of .csv files, a point or a comma",
-        (".", ","), applies=_has_table)
+        (".", ","), applies=lambda run: run.has_table)
     encoding: str = setting(DATA, "utf-8", "encoding of .csv and .txt files",
-        kind=ENCODING, applies=_has_table)
+        kind=ENCODING, applies=lambda run: run.has_table)
     labels: str | None = setting(DATA, None, "node of each sample: a file of integers, "
         "or the name or number of a column", resume=True)
     n_samples: int | None = setting(DATA, None, "synthetic data: number of samples "
-        "(default: 500, or 25 per node if that is more)", applies=_is_random,
-        kind=integer(1))
+        "(default: 500, or 25 per node if that is more)",
+        applies=lambda run: run.draws_rows, kind=integer(1))
     dimension: int = setting(DATA, 20, "synthetic data: dimension of a sample",
-        applies=_is_random, kind=integer(2))
+        applies=lambda run: run.draws_rows, kind=integer(2))
     noise_variance: float = setting(DATA, 0.2, "synthetic data: variance of the noise",
-        applies=_is_random, kind=FINITE)
+        applies=lambda run: run.draws_rows, kind=FINITE)
     missing_fraction: float = setting(DATA, 0.0, "synthetic data: fraction of the "
         "entries to remove", applies=lambda run: run.data is None and run.has_subspace,
         kind=SHARE, only=f"synthetic data of {SUBSPACES}; in yours, NaN is a missing "
@@ -195,13 +179,13 @@ class Settings:
     data_seed: int = setting(DATA, 0, "synthetic data: seed",
         applies=lambda run: run.data is None, kind=SEED)
     n_components: int = setting(PROBLEM, None, "dimension of the subspace (default: 5; "
-        "sfm: always 3)", applies=lambda run: takes(run.problem, "n_components"),
+        "sfm: always 3)", applies=lambda run: run.may_have_subspace,
         kind=integer(1), only=SUBSPACES)
     zero_mean: bool = setting(PROBLEM, False, "fix the mean at zero (sfm: always)",
-        applies=_of_problem("zero_mean"))
+        applies=lambda run: run.has_subspace and not run.traits.tracks)
     sfm_start: str = setting(PROBLEM, "frame", "sfm: start from each camera's first "
         "frame, or from random parameters (not with --init merged)", STARTS,
-        applies=_of_problem("start"))
+        applies=lambda run: run.traits.tracks)
     alpha: float | None = setting(PROBLEM, None, "regularisation of the whole problem; "
         "each node has an equal share (default: 1.0; huber: 0.0)", argument="alpha",
         kind=FINITE)
@@ -344,31 +328,26 @@ class Settings:
     compare_centralised: bool | None = setting(RESULTS, None, "ppca, sfm: compare with "
         "the centralised solution; rank 0 gathers a summary of each node's rows for it "
         "(default: only without --data, where each rank generates all rows)",
-        applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
+        applies=lambda run: run.may_have_subspace, only=SUBSPACES, decides=False)
     report: bool = setting(RESULTS, False, "at the end write report.html, a page for a "
         "browser (needs plotly)", common=True, decides=False, resume=True)
     quiet: bool = setting(RESULTS, False, "print only errors", decides=False,
-        resume=True, per_rank=True)
+        resume=True)
     # fmt: on
 
-    @property
-    def is_plugin(self) -> bool:
-        """Whether the problem is not one of this package."""
-        return self.problem not in PROBLEMS
-
-    @property
-    def scheme_class(self) -> type[penalty.Scheme]:
-        """The class of the scheme; the base of one of yours, which is not imported."""
-        return penalty.SCHEMES.get(self.scheme, penalty.Scheme)
-
-    @cached_property
-    def traits(self) -> Traits:
-        return builder.traits(self.problem)
-
-    @property
-    def has_subspace(self) -> bool:
-        """Whether the problem has a subspace, and so a centralised solution."""
-        return issubclass(PROBLEMS.get(self.problem, object), PPCA)
+    def __post_init__(self) -> None:
+        """Set the facts that follow from the problem, the data and the scheme."""
+        kind: type = PROBLEMS.get(self.problem, object)
+        self.is_plugin: bool = kind is object  # whether it is not of this package
+        self.has_subspace: bool = issubclass(kind, PPCA)  # and a centralised solution
+        self.may_have_subspace: bool = self.is_plugin or self.has_subspace
+        self.traits: Traits = getattr(kind, "traits", Traits())
+        tracks = self.traits.tracks  # without a file they are computed, not drawn
+        self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
+        self.draws_rows: bool = self.data is None and not tracks
+        # the base of a scheme of yours, which is not imported
+        self.scheme_class: type[penalty.Scheme]
+        self.scheme_class = penalty.SCHEMES.get(self.scheme, penalty.Scheme)
 
     def applied(self) -> Table:
         """Return the settings that this run uses, without those that are None."""

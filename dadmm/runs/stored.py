@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import documents, files, schema
-from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError, OutputError, TopologyError
 from dadmm.core.layout import Array, Matrix
 from dadmm.core.schema import COUNT, FLAG, NULL, NUMBER, OBJECT, TEXT, any_of, list_of
@@ -29,13 +28,11 @@ from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EDGES, KEYS, history_header, iteration, merged
 from dadmm.runs.summary import ANGLES, SCORES, Summary
 
-# allowed numbers of a column
-ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
-ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
-    ANY: lambda x: np.ones(x.shape, dtype=bool),
-    NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
-    POSITIVE: lambda x: np.isfinite(x) & (x > 0),
-}
+# the numbers that a column may have, in words and as a test
+Rule = tuple[str, Callable[[Matrix], NDArray[np.bool_]]]
+ANY: Rule = ("a number", lambda x: np.ones(x.shape, dtype=bool))
+NOT_NEGATIVE: Rule = ("from 0 to 1e18", lambda x: (x >= 0) & (x <= 1e18))
+POSITIVE: Rule = ("finite and positive", lambda x: np.isfinite(x) & (x > 0))
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 CUT_SHORT = "it was cut short or belongs to another run"
 
@@ -90,9 +87,9 @@ NULLABLE = ("certificate", "subspace")
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
 
 
-def read_summary(file: Path) -> Table:
+def read_summary(file: Path) -> Summary:
     """Return the contents of a summary.json, after a check of its entries."""
-    found: Table = documents.parse(file, json.loads, "JSON")
+    found = documents.parse(file, json.loads, "JSON")
     OBJECT.check(f"{file} is not the summary of a run: it", found)
     for kind, names in ENTRIES:
         for name in names.split():
@@ -103,7 +100,7 @@ def read_summary(file: Path) -> Table:
             OBJECT.check(f"{file} is damaged: {top}", place)
             if (inner or top) in place:
                 kind.check(f"{file} is damaged: {name}", place[inner or top])
-    return found
+    return Summary(found)
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -120,7 +117,7 @@ class StoredRun:
     """The folder of a finished run; each file is read when it is needed."""
 
     folder: Path
-    summary: Table
+    summary: Summary
     is_going: bool = False  # it has no summary.json
     as_of: str = ""  # when it was read, if it is going
 
@@ -162,7 +159,9 @@ class StoredRun:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        return documents.read_arrays(self.folder / "result.npz")
+        file = self.folder / "result.npz"
+        with documents.reading(file), np.load(file, allow_pickle=False) as found:
+            return dict(found)
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
         """Return an array of finite numbers; None stands for any length above 0."""
@@ -211,8 +210,7 @@ class StoredRun:
             with suppress(OSError, OutputError):  # it has no manifest, or no parts
                 parts = RunFolder.open(self.folder).parts(kind)
             if files.exists(file) or not (parts or self.is_going):
-                documents.check_regular(file)
-                with open(file, encoding="utf-8") as whole:
+                with open(files.open_plain(file), encoding="utf-8") as whole:
                     header = whole.readline().strip().split(",")
             rows = [*merged([], file)]  # a run may have died while it removed its parts
             end = self.summary.get("iterations", math.inf)
@@ -296,7 +294,7 @@ class StoredRun:
         there = files.exists(self.folder / "edges.csv")
         return there and len(self.topology.edges) > 0 and self.has_rows
 
-    def column(self, name: str, allowed: str = ANY, by_edge: bool = False) -> Matrix:
+    def column(self, name: str, allowed: Rule = ANY, by_edge: bool = False) -> Matrix:
         """Return a column of history.csv, (iterations, n_nodes), or of edges.csv."""
         file, rows = "history.csv", self.history
         if by_edge:
@@ -305,13 +303,14 @@ class StoredRun:
             why = f"has no column {name!r}; it has {', '.join(rows):.300}; if another "
             why += "version made it, run it again"
             raise self._error(file, why)
-        wrong = rows[name][~ALLOWED[allowed](rows[name])]
+        words, holds = allowed
+        wrong = rows[name][~holds(rows[name])]
         if len(wrong):
-            why = f"is damaged: {name} must be {allowed}, got {wrong[0]:g}"
+            why = f"is damaged: {name} must be {words}, got {wrong[0]:g}"
             raise self._error(file, why)
         return rows[name]
 
-    def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
+    def edge_column(self, name: str, allowed: Rule = ANY) -> Matrix:
         """Return a column of edges.csv, (iterations, E)."""
         return self.column(name, allowed, by_edge=True)
 
@@ -332,21 +331,20 @@ class StoredRun:
         with documents.reading(name), open(files.open_plain(name), "rb") as file:
             return len(file.readlines(2000)) > 1
 
-    @property
-    def over_mpi(self) -> bool:
-        """Whether each node was a process."""
-        return Summary(self.summary).over_mpi
-
     @cached_property
     def pairs(self) -> np.ndarray:
         """The rows of the edges (i, j) with i < j, by which an edge is drawn once."""
         edges = self.topology.edges
         return np.flatnonzero(edges[:, 0] < edges[:, 1])
 
-    @property
+    @cached_property
     def spans(self) -> NDArray[np.int64]:
         """How many iterations each row stands for; more than one in a long run."""
         return np.diff(self.iterations, prepend=0)
+
+    def by_iteration(self, rows: Matrix) -> Matrix:
+        """Return a row for each iteration, an equal share of the row it belongs to."""
+        return np.repeat(rows / self.spans[:, None], self.spans, axis=0)
 
     @cached_property
     def has_payload(self) -> np.ndarray:
@@ -434,11 +432,11 @@ def read_run(folder: Path) -> StoredRun:
     if config.nodes is None:
         raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
     over_mpi = files.exists(folder / "ranks.csv")
-    summary: Table = {
-        "status": GOING[RunFolder.is_live(folder)],
-        "n_nodes": config.nodes,
-        "mpi_library": "" if over_mpi else "none (one process)",
-    }
+    summary = Summary(
+        status=GOING[RunFolder.is_live(folder)],
+        n_nodes=config.nodes,
+        mpi_library="" if over_mpi else "none (one process)",
+    )
     as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     run = GoingRun(folder, summary, is_going=True, as_of=as_of)
     summary["iterations"] = int(run.iterations[-1]) if run.has_rows else 0

@@ -15,7 +15,7 @@ import numpy as np
 from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.documents import Table
-from dadmm.core.errors import printable
+from dadmm.core.errors import listed, printable
 from dadmm.core.version import __version__
 from dadmm.runs.config import RunConfig
 from dadmm.solver.ending import advise
@@ -23,6 +23,7 @@ from dadmm.solver.result import Result, Seconds
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
 LEAST_PERCENT = 1e-3  # a smaller error is printed as this
+ROUNDING = 1e-12  # a smaller disagreement says nothing about a part of theta
 LITTLE = 0.1  # difference of two components that determines the subspace hardly
 WIDEST = 60  # characters of a name
 SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
@@ -50,13 +51,6 @@ SCORES = {
 }
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 Lines = Iterator[tuple[str, str]]  # of the printed text: a name and words each
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of dadmm, Python, and the packages that are loaded."""
-    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
-    packages = {name: str(module.__version__) for name, module in loaded.items()}
-    return {"dadmm": __version__, "python": sys.version.split()[0]} | packages
 
 
 class Named(NamedTuple):
@@ -88,6 +82,9 @@ class Summary(dict[str, Any]):
         if bound is not None:
             subspace = {"within_degrees": known(bound.angle), "why_not": bound.why}
         consensus, coefficients = _consensus(result, named), dict(named.coefficients)
+        loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
+        versions = {"dadmm": __version__, "python": sys.version.split()[0]}
+        versions |= {name: str(package.__version__) for name, package in loaded.items()}
         return cls(
             ({"coefficients": coefficients} if coefficients else {})
             | {name: getattr(result, name) for name in OWN}
@@ -102,7 +99,7 @@ class Summary(dict[str, Any]):
             consensus=consensus,
             metrics={"consensus_error": consensus["error"]},
             advice=advise(result, X),
-            versions=_versions(),
+            versions=versions,
             record_every=1,  # iterations from a row to the next
             outside_calls=0,  # of set-up and end
             outside_bytes=0,
@@ -152,8 +149,7 @@ class Summary(dict[str, Any]):
         """Yield what coefficients of categories, or of classes, compare with."""
         if baseline := self.get("baseline"):
             words = [printable(f"{k}={word}", WIDEST) for k, word in baseline.items()]
-            more = f" and {len(words) - LARGEST} others" if len(words) > LARGEST else ""
-            yield f"categories compare with {', '.join(words[:LARGEST])}{more}"
+            yield f"categories compare with {listed(words, LARGEST)}"
         positive = self.get("positive_class")
         if isinstance(positive, str):
             word = printable(positive, WIDEST)
@@ -162,9 +158,9 @@ class Summary(dict[str, Any]):
     def _ending(self, config: RunConfig) -> Iterator[str]:
         """Yield the outcome, and why it is not a better one."""
         status, why, reason = self["status"], self["why"], self["reason"]
-        start = self["resumed_after"]
-        since = f" since it was resumed after iteration {start}" if start else ""
-        seconds = f"{self['seconds']['total']:.2f} s{since}"
+        seconds = f"{self['seconds']['total']:.2f} s"
+        if start := self["resumed_after"]:
+            seconds += f" since it was resumed after iteration {start}"
         time = f"after {self['iterations']} iterations, {seconds}"
         rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
         if status == "certified":
@@ -287,16 +283,18 @@ class Summary(dict[str, Any]):
             if self["status"] == "certified":
                 what += ", or of its bound if that is larger"
         text = f"nodes differ by at most {at_most(agreement['error'])} of {what}"
-        yield "agreement", f"{text} (worst: {agreement['where']})"
+        if agreement["error"] > ROUNDING:
+            text += f" (worst: {agreement['where']})"
+        yield "agreement", text
 
     def _coefficients(self, config: RunConfig) -> Lines:
         """Yield a line per coefficient; of many, only the largest and the intercept.
 
         Lines on the errors of the computation, and on the penalty, follow.
         """
-        values = shown = self.get("coefficients", {})
-        if not shown:
+        if not (values := self.get("coefficients", {})):
             return
+        shown, title = values, f"{len(values)}"
         found, errors = self["certificate"] or {}, self.get("standard_errors", {})
         bounds = found["coefficients"] if found.get("radius") is not None else {}
         is_certified = self["status"] == "certified"
@@ -304,10 +302,9 @@ class Summary(dict[str, Any]):
         if not bounds:
             notes.append("mean over the nodes")
             notes += ["only the objective has a bound"] * is_certified
-        title = f"{len(shown)}"
-        if len(shown) > SHOWN:
-            nonzero = [name for name in shown if shown[name]] or list(shown)
-            largest = sorted(nonzero, key=lambda name: -abs(shown[name]))[:LARGEST]
+        if len(values) > SHOWN:
+            nonzero = [name for name in values if values[name]] or list(values)
+            largest = sorted(nonzero, key=lambda name: -abs(values[name]))[:LARGEST]
             kept = {*largest, "intercept"}
             shown = {name: value for name, value in values.items() if name in kept}
             title = f"the largest of {len(values)}"

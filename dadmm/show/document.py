@@ -226,8 +226,8 @@ def command(run: StoredRun) -> str:
     """Return the command that repeats a run, in the folder where it was started."""
     if run.config.data == IN_MEMORY:
         return "dadmm.solve, with the problems of the Python program that saved it"
-    left_out = (*LEFT_OUT, "nodes") if run.over_mpi else LEFT_OUT
-    words = [f"mpiexec -n {run.config.nodes} " * run.over_mpi + program("run")]
+    left_out = (*LEFT_OUT, "nodes") if run.summary.over_mpi else LEFT_OUT
+    words = [f"mpiexec -n {run.config.nodes} " * run.summary.over_mpi + program("run")]
     for name, value in run.config.chosen().items():
         if name not in left_out and isinstance(value, bool):
             words.append(flag(name if value else f"no_{name}"))

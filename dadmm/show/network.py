@@ -121,7 +121,7 @@ def _data(page: Page, own: Drawn) -> Json:
         "nodes": {},
     }
     names = {"disagreement": "disagreement", "objective": "objective"}
-    if run.over_mpi:  # else no node waits
+    if run.summary.over_mpi:  # else no node waits
         names["exchange_seconds"] = "seconds of exchange and waiting"
     if run.topology.n_nodes * len(rows) <= 10 * MOST_NUMBERS:
         for name, words in names.items():
@@ -138,20 +138,12 @@ def _data(page: Page, own: Drawn) -> Json:
 
 
 def _picture(page: Page, own: Drawn, scale: tuple[float, float]) -> str:
+    """Return the drawing of a graph: edges, and nodes with their numbers and names."""
     ending = f"penalties at the end. {NO_ROWS}"
     if own.run.by_edge:
         ending = f"iteration {own.run.iterations[-1]:,}"
     elif np.isnan(own.eta).any():
         ending = "the graph; penalties are not known yet"
-    words = page.name(own.run) if page.is_comparison else ""
-    return (
-        f'<figure class="network">{paragraph(words)}{_graph(own, scale)}'
-        f"{paragraph(ending)}</figure>"
-    )
-
-
-def _graph(own: Drawn, scale: tuple[float, float]) -> str:
-    """Return the drawing of a graph: edges, and nodes with their numbers and names."""
     topology, places, n_pairs = own.run.topology, positions(own.run), len(own.pairs)
     low, span = places.min(axis=0), np.ptp(places, axis=0)
     unit = (WIDE - 2 * MARGIN) / max(float(span[0]), float(span[1]) / 0.85, 1e-9)
@@ -176,13 +168,15 @@ def _graph(own: Drawn, scale: tuple[float, float]) -> str:
             f'<g data-node="{i}" data-name="{name or i}"><circle cx="{x[i]:.1f}" '
             f'cy="{y[i]:.1f}" r="{r}"/>{words if is_numbered else ""}</g>'
         )
+    label = paragraph(page.name(own.run) if page.is_comparison else "")
     return (
+        f'<figure class="network">{label}'
         f'<svg class="graph" id="{own.name}" viewBox="0 0 {WIDE:.0f} {high:.0f}" '
         f'tabindex="0" role="img" aria-label="Graph of {n} nodes and '
         f'{len(own.run.pairs)} edges" data-thick="{thick:.2f}">'
         '<line class="halo" visibility="hidden"/>'
         f'<g class="edges">{"".join(lines)}</g><g class="hits">{"".join(hits)}</g>'
-        f'<g class="nodes">{"".join(nodes)}</g></svg>'
+        f'<g class="nodes">{"".join(nodes)}</g></svg>{paragraph(ending)}</figure>'
     )
 
 

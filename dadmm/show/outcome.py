@@ -16,7 +16,7 @@ from dadmm.core.linalg import principal_axes
 from dadmm.models.model import NAME, load_model
 from dadmm.runs import summary
 from dadmm.runs.stored import StoredRun
-from dadmm.runs.summary import ANGLES, Summary, at_most
+from dadmm.runs.summary import ANGLES, at_most
 from dadmm.show import panels
 from dadmm.show.figure import said
 from dadmm.show.page import (
@@ -64,7 +64,7 @@ def top(page: Page) -> str:
             if run.is_going:
                 values[1:3] = NONE, NONE
             status, objective = (run.summary.get(k) for k in ("status", "objective"))
-            scores = [*Summary(run.summary).scores().values(), NONE]
+            scores = [*run.summary.scores().values(), NONE]
             rows.append([page.sample(run), status or NONE, number(objective, 6),
                          *values[:5], scores[0]])  # fmt: skip
             printed += f"<h3>{text(page.name(run))}</h3>{_printed(run)}"
@@ -95,7 +95,7 @@ def _tiles(run: StoredRun) -> list[Tile]:
     took = f"{seconds['total']:.2f}" if "total" in seconds else NONE
     loop = sum(seconds.get(name, 0) for name in PHASES)
     last = ("objective", number(found.get("objective"), 6), "at the solution")
-    for name, value in [*Summary(found).scores().items()][:1]:
+    for name, value in [*found.scores().items()][:1]:
         score, _, bound = value.partition(" (")
         last = (name, score, f"on these rows{f' ({bound}' if bound else ''}")
     return [
@@ -152,7 +152,7 @@ def _printed(run: StoredRun) -> str:
         words = f"The run is {found['status']} (as of {run.as_of}): {done} of at most "
         return paragraph(f"{words}{most} have been written.", "going")
     try:
-        words = Summary(found).text(run.config, run.folder)
+        words = found.text(run.config, run.folder)
     except (KeyError, TypeError, ValueError, AttributeError):
         words = "summary.json lacks entries; it is damaged, or of another version."
     lines = "\n".join(map(text, words.split("\n")))
@@ -170,7 +170,7 @@ def results(page: Page) -> str:
     linear = [run for run in ended if run.summary.get("coefficients")]
     solid = [run for run in ended if "structure" in run.arrays]
     flat = [run for run in ended if "W" in run.arrays and run not in solid]
-    scores = [Summary(run.summary).scores() for run in ended]
+    scores = [run.summary.scores() for run in ended]
     names, found = list(dict.fromkeys(name for own in scores for name in own)), ""
     if names:
         cells = [[own.get(name, NONE) for name in names] for own in scores]
@@ -199,7 +199,7 @@ def _coefficients(page: Page, runs: Sequence[StoredRun]) -> str:
     rows = side_by_side([*columns.values(), _intervals(page, runs, shown)], shown)
     few = said(len(shown), len(names), "coefficients")
     caption = f"Coefficients, in the units of the table. {few}"
-    return table(head, rows, caption) + facts(Summary(runs[0].summary).comparison())
+    return table(head, rows, caption) + facts(runs[0].summary.comparison())
 
 
 def _columns(run: StoredRun) -> dict[str, dict[str, str]]:

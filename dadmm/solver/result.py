@@ -13,6 +13,7 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.state import PHASES
 from dadmm.comm.traffic import Traffic
+from dadmm.comm.world import World
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Array, Layout, Matrix, Vector
@@ -311,7 +312,7 @@ def _gathered(
     They have a row per node (two), per edge (two), and per pair of ranks.
     """
     flat = np.concatenate([table.ravel() for table in tables])
-    received = run.exchange.collect(flat, everywhere)
+    received, _ = World(run.exchange.private_comm).joined(flat, everywhere)
     if not len(received):
         return False, tables
     hosts, shapes = run.exchange.hosts, [table.shape[1:] for table in tables]

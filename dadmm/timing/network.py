@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import documents, schema
-from dadmm.core.documents import Table, toml_value
+from dadmm.core.documents import Table, to_toml
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.schema import as_float
 from dadmm.graphs.topology import Integers
 
 PRESETS = Path(__file__).with_name("networks")
@@ -160,7 +159,7 @@ class Network:
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
         found: Table = {"name": path.stem, "links": {}, "override": []}
-        found |= documents.read_toml(path)
+        found |= {"overhead": {}, "stragglers": {}} | documents.read_toml(path)
         links, rules = found["links"], found["override"]
         try:
             TABLE.check("links", links)
@@ -169,9 +168,8 @@ class Network:
             found["override"] = tuple(
                 build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
             )
-            for table, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
-                if table in found:
-                    found[table] = build(kind, found[table], table)
+            found["overhead"] = build(Overhead, found["overhead"], "overhead")
+            found["stragglers"] = build(Stragglers, found["stragglers"], "stragglers")
             return build(cls, found, "a network")
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
@@ -180,11 +178,11 @@ class Network:
         """Return the network as a TOML file for `read`."""
         rates = ("egress", "burst", "broadcast", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
-        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
+        text = to_toml({name: getattr(self, name) for name in plain})
         for head, part in self._tables():
             told = {k: v for k, v in vars(part).items() if v not in (None, ())}
-            lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
-        return "\n".join(lines) + "\n"
+            text += f"\n{head}\n{to_toml(told)}"
+        return text
 
     def _tables(self) -> list[tuple[str, Link | Overhead | Override | Stragglers]]:
         """Return the tables of a TOML file with their heads."""
@@ -269,7 +267,7 @@ def build(kind: type[T], given: Mapping[str, object], where: str) -> T:
 def quantity(value: object, units: Mapping[str, float], name: str) -> float:
     """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return as_float(value)
+        return value
     match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
     try:
         return float(match[1]) * units[match[2]]  # type: ignore[index]

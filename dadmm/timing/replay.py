@@ -95,20 +95,18 @@ class Trace:
 
     @classmethod
     def of(cls, run: StoredRun) -> Trace:
-        hosts, graph = run.summary.get("node_hosts", []), run.topology
+        summary, graph = run.summary, run.topology
+        hosts = summary.get("node_hosts", [])
         if len(hosts) not in (0, graph.n_nodes):
             raise ConfigError(
                 f"{run.folder / 'summary.json'} is damaged: it names {len(hosts)} "
                 f"hosts for {graph.n_nodes} nodes"
             )
-
-        def spread(rows: Matrix) -> Matrix:
-            """Return a row per iteration, of rows that add up those before them."""
-            return np.repeat(rows / run.spans[:, None], run.spans, axis=0)
-
-        names = ("solve", "exchange", "update", "observe")
-        spent = {k: spread(run.column(f"{k}_seconds", NOT_NEGATIVE)) for k in names}
-        payload = spread(_payload(run))
+        spent = {
+            name: run.by_iteration(run.column(f"{name}_seconds", NOT_NEGATIVE))
+            for name in ("solve", "exchange", "update", "observe")
+        }
+        payload = run.by_iteration(_payload(run))
         edges, sums = graph.indices.shape, None
         missing = max(run.entry("bytes") - payload.sum(), 0.0)  # has no row
         prime = np.full(edges, missing / max(*edges, 1))
@@ -117,8 +115,8 @@ class Trace:
             sums = np.array(tree, dtype=float).T
         return cls(
             graph, **spent, bytes=payload, prime=prime, hosts=tuple(hosts), sums=sums,
-            collectives=run.summary.get("collectives", 0), alone=not run.over_mpi,
-            is_broadcast=run.summary.get("is_broadcast", False),
+            collectives=summary.get("collectives", 0), alone=not summary.over_mpi,
+            is_broadcast=summary.get("is_broadcast", False),
         )  # fmt: skip
 
 
@@ -216,10 +214,10 @@ class Replay:
     @cached_property
     def sum_seconds(self) -> float:
         """Time of sums over a tree, in set-up and at the end."""
-        sums, graph = self.trace.sums, self.trace.topology
-        if sums is None:
+        trace = self.trace
+        if trace.sums is None:
             return 0.0
-        return tree_seconds(graph, self.network, sums, self.trace.hosts)
+        return tree_seconds(trace.topology, self.network, trace.sums, trace.hosts)
 
     @property
     def loop_seconds(self) -> float:
@@ -380,11 +378,11 @@ def table(replays: Sequence[Replay]) -> str:
             share = by_edge[e] / max(found.seconds, 1e-300)
             link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
         rows.append((found.network.name, *numbers, f"{found.wire_bytes:,}", link))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = []
     for name, *cells, link in rows:
-        middle = [c.rjust(w) for c, w in zip(cells, widths[1:-1], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *middle, link]))
+        middle = map(str.rjust, cells, widths)
+        lines.append("  ".join([name.ljust(first), *middle, link]))
     return "\n".join(lines)
 
 

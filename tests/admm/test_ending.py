@@ -12,9 +12,8 @@ from dadmm.comm.wire import HEADER
 from dadmm.data.patterns import remove_entries
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA, metrics
-from dadmm.run import main
 from tests.support.problems import distance, optimum, quadratics
-from tests.support.runs import arrays_of, summary_of
+from tests.support.runs import arrays_of, run_job, summary_of
 from tests.support.solving import solve
 
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -66,6 +65,7 @@ class Heavier(PPCA):
 
 @pytest.mark.parametrize(("kind", "gaps"), [(PPCA, 0), (PPCA, 1), (Heavier, 0)])
 def test_the_rule_objective_judges_equation_14_where_a_problem_knows_it(kind, gaps):
+    """Of the sum over all nodes, if they agree by a collective."""
     shards = dadmm.shard.split(dadmm.datasets.synthetic(72, 7, 2, seed=5)[0], 6)
     if gaps:
         shards[0][0, 1] = shards[2][3, 2] = np.nan
@@ -82,9 +82,12 @@ def test_the_rule_objective_judges_equation_14_where_a_problem_knows_it(kind, ga
     )  # fmt: skip
 
     values = np.array(judged if kind is PPCA else np.sum(objectives, axis=1))
-    small = np.abs(np.diff(values)) < 1e-2 * np.abs(values[1:])
-    in_a_row = np.lib.stride_tricks.sliding_window_view(small, PATIENCE).all(axis=1)
-    assert result.iterations == np.argmax(in_a_row) + PATIENCE + 2
+    changes, ending = np.abs(np.diff(values) / values[1:]) / 1e-2, result.ending
+    assert changes[ending.iteration - 2] == pytest.approx(ending.factor)
+    small = np.lib.stride_tricks.sliding_window_view(changes < 1, PATIENCE).all(axis=1)
+    assert ending.iteration == np.argmax(small) + 1
+    assert result.iterations == ending.iteration + PATIENCE + 1
+    assert (ending.node, ending.part, ending.delay) == (None, None, 1)
     assert_array_equal(result.history["objective"], objectives)  # those stay f_i
 
 
@@ -114,11 +117,9 @@ def test_penalties_of_its_own_lead_each_scheme_to_a_wrong_point(scheme):
         assert distance(theta, optimum(problems)) > 1e-4
 
 
-SMALL = ("--nodes", "4", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
-
-
 def test_a_run_fills_in_what_is_missing(tmp_path):
-    assert main([*SMALL, "--missing-fraction", "0.2", "--out", str(tmp_path)]) == 0
+    words = "--nodes 4 --n-samples 60 --dimension 6 --n-components 2"
+    run_job(*words.split(), "--missing-fraction", 0.2, out=tmp_path)
 
     found, arrays = summary_of(tmp_path)["metrics"], arrays_of(tmp_path)
     holed = remove_entries(dadmm.datasets.synthetic(60, 6, 2)[0], 0.2, seed=0)

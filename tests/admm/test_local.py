@@ -1,4 +1,4 @@
-"""What a node does by itself: steps that are stacked, private parts, its curvature."""
+"""What a node does by itself, and what it measures at its edges."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,13 @@ from dadmm import Layout, ProblemError, Topology
 from dadmm.admm.local import curvature, curvatures, make_blocks
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA
-from tests.support.problems import Quadratic, Varying, quadratics, samples
+from tests.support.problems import (
+    Quadratic,
+    Varying,
+    quadratics,
+    random_graph,
+    samples,
+)
 from tests.support.runs import run_of
 from tests.support.solving import solve
 
@@ -38,7 +44,7 @@ def test_a_run_does_not_show_which_problems_were_stacked(scheme):
 
 
 class Returning(Quadratic):
-    """A quadratic whose step depends on theta, and which returns what it is told to."""
+    """A quadratic whose step depends on theta, and which changes what it returns."""
 
     def __init__(self, returned):
         super().__init__(np.diag([1.0, 3.0]), np.array([1.0, -2.0]))
@@ -121,9 +127,8 @@ def test_private_parts_are_never_sent_and_become_optimal(scheme):
         shared = np.repeat(run.theta[:, :D], 2, 0)
         assert_array_equal(run.exchange.outbox.numbers, shared)
 
-    problems = list(map(Varying, X, Y))
     settings = {"tolerance": 0, "max_iter": 300, "callbacks": [watch]}
-    result = solve(problems, ROUND, scheme=scheme, **settings)
+    result = solve(list(map(Varying, X, Y)), ROUND, scheme=scheme, **settings)
 
     assert_allclose(result.theta[:, :D], np.tile(best[:D], (N, 1)), atol=1e-7)
     assert_allclose(result.theta[:, D], best[D:], atol=1e-7)
@@ -140,8 +145,22 @@ def test_bad_layouts_are_refused(private, scales):
         Layout({"a": (2,), "b": ()}, tuple(private), scales)
 
 
-def counted(problem, steps, after=9, error=None):
-    """Return the problem; its proximal steps are noted, and those after some fail."""
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(-18, 19, 6))
+def test_a_ball_has_its_own_curvature(scale):
+    """1/2 h |x - b|^2 bends by h everywhere, in any units; at its optimum unknown."""
+    for size in (1, 3, 40):
+        rng = np.random.default_rng(size)
+        h, (b, theta) = scale * rng.uniform(0.4, 2.5), rng.standard_normal((2, size))
+        ball = Quadratic(h * np.eye(size), b)
+        assert_allclose(curvature(ball, theta), h, rtol=1e-3)
+        assert_allclose(curvature(ball, b), np.nan)
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError, ZeroDivisionError])
+@pytest.mark.parametrize("after", [0, 1, 4, 5])
+def test_a_problem_that_breaks_down_has_no_curvature(error, after):
+    """It takes five proximal steps."""
+    (problem,), steps = quadratics(1), []
     prox = problem.prox
 
     def step(*given):
@@ -151,30 +170,8 @@ def counted(problem, steps, after=9, error=None):
         return prox(*given)
 
     problem.prox = step
-    return problem
-
-
-@pytest.mark.parametrize("scale", 10.0 ** np.arange(-18, 19, 6))
-def test_a_ball_has_its_own_curvature(scale):
-    """1/2 h |x - b|^2 bends by h everywhere, in any units; at its optimum unknown."""
-    for size in (1, 3, 40):
-        rng = np.random.default_rng(size)
-        h, (b, theta) = scale * rng.uniform(0.4, 2.5), rng.standard_normal((2, size))
-        for at, bend in ((theta, h), (b, np.nan)):
-            steps = []
-            problem = counted(Quadratic(h * np.eye(size), b), steps)
-            assert_allclose(curvature(problem, at), bend, rtol=1e-3)
-            assert len(steps) == 5
-
-
-@pytest.mark.parametrize("error", [np.linalg.LinAlgError, ZeroDivisionError])
-@pytest.mark.parametrize("after", [0, 1, 4])
-def test_a_problem_that_breaks_down_has_no_curvature(error, after):
-    steps = []
-    problem = counted(quadratics(1)[0], steps, after, error)
-
-    assert np.isnan(curvature(problem, np.ones(2)))
-    assert len(steps) == after + 1
+    assert np.isnan(curvature(problem, np.ones(2))) == (after < 5)
+    assert len(steps) == min(after + 1, 5)
 
 
 def test_a_problem_that_breaks_down_in_a_stack_leaves_the_others_their_curvature():
@@ -200,3 +197,43 @@ def test_a_neighbour_that_sends_nan_is_named_and_not_who_breaks_down(monkeypatch
 
     with pytest.raises(ProblemError, match="node 1 has sent"):
         run.local.solve()
+
+
+# what nodes measure at their edges
+
+GRAPHS = {
+    "pair": Topology.chain(2), "star": Topology.star(6),
+    "random": random_graph(np.random.default_rng(3), 9),
+}  # fmt: skip
+
+
+def lengths(rows):
+    return np.sqrt((rows**2).sum(axis=-1))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("payload", ["float64", "float32"])
+def test_what_a_node_can_know_of_its_edges(graph, payload):
+    """After iterations with unlike penalties; neighbours may have rounded numbers."""
+    topology = GRAPHS[graph]
+    problems = quadratics(len(topology), 3)
+    run = run_of(problems, topology, payload=payload, tolerance=0, max_iter=4)
+    state, work, influence = run.state, run.work, run.edges.influence()
+
+    both = run.by_edge(influence)
+    assert_array_equal(both, both[topology.reverse])
+    for row, theta in enumerate(state.theta):
+        own = run.incidence.edges_of(row)
+        sent, received, drift = state.sent[own], state.received[own], work.drift[own]
+        behind, eta = theta - sent, state.eta[own]
+        slope = 2 * (eta[:, None] * (drift + behind)).sum(axis=0)
+        assert_allclose(work.stationarity[row], slope, rtol=1e-11, atol=1e-12)
+        assert_allclose(work.residual[row], lengths(slope), rtol=1e-11)
+        apart = np.sqrt(((theta - received) ** 2).mean(axis=0))
+        lag = np.sqrt((behind**2).mean(axis=0))
+        assert_allclose(work.disagreement[row], lengths(apart), rtol=1e-13)
+        assert_allclose(work.lag[row], lengths(lag), rtol=1e-13)
+        assert_allclose(work.difference[row], apart + lag, rtol=1e-13)
+        assert (work.lag[row] > 0.0) == (payload == "float32")
+        between = lengths(sent - received) / 2
+        assert_allclose(influence[own], eta * (lengths(drift) + between), rtol=1e-13)

@@ -6,11 +6,9 @@ import shutil
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
 from benchmarks import bench_scaling, draw_dynamic, paper_synthetic, paper_tracks
 from benchmarks.peers import authors, compare, dadmm_ring, problem, rows, tuning
 from benchmarks.shared import experiment
@@ -19,6 +17,7 @@ from dadmm.runs.stored import StoredRun
 from dadmm.timing.network import Network
 from tests.benchmarks.test_stored_rows import PEERS, stored
 from tests.support.processes import ROOT, find_mpiexec, mpiexec, python
+from tests.support.runs import run_job
 
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
 CHECKOUT = os.environ.get("DADMM_AUTHORS", "")
@@ -99,17 +98,15 @@ def test_a_case_of_a_large_network_can_be_measured():
 def test_the_picture_of_a_network_whose_penalties_change(tmp_path, monkeypatch):
     """NAP's penalty is eta0 exactly if the budget is spent, or if tau is zero."""
     pytest.importorskip("matplotlib")
-    folder = str(tmp_path / "run")
     words = "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40"
-    dadmm.run.main([*words.split(), "--quiet", "--out", folder])
+    folder = run_job(*words.split(), out=tmp_path / "run")
     told = draw_dynamic.story(StoredRun.read(folder))
-    monkeypatch.setattr("sys.argv", ["x", "--run", folder, "--out", str(tmp_path)])
+    words = ["x", "--run", str(folder), "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
     draw_dynamic.main()
 
     assert told.used_up.any()
-    assert not told.used_up[0].any()
     assert_array_equal(told.eta == 10.0, told.used_up)
-    assert (np.diff(told.spent, axis=0) >= 0).all()
     for name in ("network.gif", "network.png"):
         assert (tmp_path / name).stat().st_size > 10_000
 
@@ -126,18 +123,6 @@ def test_dadmm_solves_the_ring_as_the_page_says(scheme, column):
     assert row["bytes"] > row["messages"] * 8 * problem.UNKNOWNS
     block = {"seconds": 1.0, "iterations": 150, "others_share": 0.0}
     assert rows.row_of("here", [block], row, None).keys() == stored("peers")[0].keys()
-
-
-@pytest.mark.mpi
-def test_ranks_and_one_process_print_the_same_errors():
-    words = ("-m", "benchmarks.peers.turns", "--count", "dadmm:snap::12")
-    ended = mpiexec(3, "-m", "mpi4py", *words, cwd=ROOT, timeout=60)
-
-    assert ended.code == 0, ended.err
-    row = json.loads(ended.out)
-    alone = dadmm_ring.run("snap", iterations=12, nodes=3, count=True)
-    for name in ("errors", "messages", "bytes", "iterations"):
-        assert row[name] == alone[name], name
 
 
 @pytest.mark.parametrize(

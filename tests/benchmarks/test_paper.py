@@ -15,7 +15,6 @@ import dadmm
 from benchmarks.shared.rejected import VPTau
 from dadmm import run
 from dadmm.graphs.incidence import Incidence
-from dadmm.runs.config import RunConfig
 from tests.support.processes import ROOT
 from tests.support.runs import arrays_of
 
@@ -31,8 +30,6 @@ SOURCES = {
     if not BUILT & {*path.relative_to(ROOT).parts}
 }
 PAGES = {path: text for path, text in SOURCES.items() if path.suffix == ".md"}
-# Labels of the paper's LaTeX source, which no reader can look up.
-LABELS = ("he2000", "eta_update_ap", "eta_update_nap", "T_update", "posterior_zx")
 
 
 def test_the_preset_is_the_library_with_the_papers_settings(tmp_path):
@@ -57,18 +54,6 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path):
     for part, values in library.layout.views(library.theta)._asdict().items():
         assert_array_equal(arrays[part], values)
     assert_array_equal(arrays["eta"], library.eta)
-
-
-def test_flags_override_the_preset_and_so_does_a_file_of_its_name(
-    tmp_path, monkeypatch
-):
-    given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
-    config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
-    assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
-    assert config.coupling == "own"
-    monkeypatch.chdir(tmp_path)
-    Path("as-printed").write_text("eta0 = 2.0\n")
-    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
 
 
 def test_the_page_of_the_paper_names_what_exists():
@@ -97,7 +82,6 @@ def test_what_sources_cite_exists():
     cited = re.compile(r"[Ee]quations? \((\w+)\)(?:(?:, | and )\((\w+)\))*")
     here = {path.name for path in PAGES} | {"table.md"}  # which `dadmm compare` writes
     for path, text in SOURCES.items():
-        assert not [name for name in LABELS if f"({name})" in text], path
         for match in cited.finditer(text):
             numbers = re.findall(r"\((\w+)\)", match[0])
             assert all(n.isdecimal() and int(n) <= 15 for n in numbers), (path, match)

@@ -9,9 +9,10 @@ import pytest
 
 from launch.mpi import version_text
 from tests.campaigns.faults import cases, fuzz, jobs, judge
-from tests.campaigns.faults.__main__ import SKIPPED, read
+from tests.campaigns.faults.__main__ import SKIPPED
 from tests.support.processes import ROOT, find_mpiexec, find_openmpi, python
 from tests.support.programs import faulty_rank
+from tests.support.runs import rows_of
 
 # cases only for `./launch/test --all`
 SLOW = ["full_disk:11", "signal:1", "corrupt:5", "loss:7", "slow_disk:4"]
@@ -31,7 +32,7 @@ def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, case):
         more["DADMM_OPENMPI"] = str(Path(find_openmpi()).parents[1])
     words = ("--only", case, "--pace", 0.005, "--mpi", found[0], "--out", tmp_path)
     done = python("-m", "tests.campaigns.faults", *words, cwd=ROOT, **more).end()
-    (row,) = read(tmp_path / "results.csv")
+    (row,) = rows_of(tmp_path / "results.csv")
 
     if row["outcome"] in (SKIPPED, judge.MISSED):
         pytest.skip(row["story"])
@@ -46,7 +47,7 @@ def test_bad_inputs_get_one_sentence_and_touch_nothing(tmp_path):
     done = python("-m", "tests.campaigns.faults", *words, cwd=ROOT).end()
 
     assert done.code == 0, done.out + done.err
-    assert len(read(tmp_path / "results.csv")) == len(fuzz.KINDS)
+    assert len(rows_of(tmp_path / "results.csv")) == len(fuzz.KINDS)
 
 
 def test_faults_are_put_into_functions_that_exist():

@@ -1,6 +1,5 @@
 """``dadmm compare``: what it counts, that it goes on, and that ranks find the same."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import dadmm
 from dadmm.__main__ import main
 from dadmm.cli.trials import STAY, Arrival, find_best
 from tests.support.processes import mpiexec
-from tests.support.runs import refused
+from tests.support.runs import refused, rows_of
 
 SMALL = (
     "compare", "--problem", "least_squares", "--dimension", "4", "--n-samples", "80",
@@ -29,13 +28,9 @@ class Descent(dadmm.baselines.Algorithm):
 """
 
 
-def read(path: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(Path(path).read_text().splitlines()))
-
-
 def compare(words: str) -> list[dict[str, str]]:
     assert main([*SMALL, "--nodes", "4", *words.split(), "--out", "found"]) == 0
-    return read("found/runs.csv")
+    return rows_of("found/runs.csv")
 
 
 def test_what_is_counted_is_what_a_run_sends(capsys):
@@ -64,7 +59,7 @@ def test_what_is_counted_is_what_a_run_sends(capsys):
     median = np.median([int(row["for_good"]) for row in rows[::2]])
     line = next(line for line in shown.splitlines() if "quantised:4" in line)
     assert line.split("|")[5].split()[0] == f"{median:.0f}"
-    assert {row["seed"] for row in read("found/curves.csv")} == {"1", "2"}
+    assert {row["seed"] for row in rows_of("found/curves.csv")} == {"1", "2"}
     assert Path("found/error-bytes.png").exists()
 
 
@@ -121,16 +116,14 @@ def test_ranks_find_the_same(home):
         assert Path("ranks", name).read_text() == Path("found", name).read_text()
 
 
-def test_a_goal_that_is_too_near_is_refused_and_leaves_nothing(capsys):
-    assert "1e-15" in refused(capsys, *SMALL, "--nodes", 4, "--to=1e-15", main=main)
+def test_what_is_refused_leaves_everything_as_it_was(capsys):
+    """A goal that is too near, and a folder of other files."""
+    words = (*SMALL, "--nodes", 4, "--method", "one_sum")
+    assert "1e-15" in refused(capsys, *words, "--to=1e-15", main=main)
     assert not Path("compare").exists()
-
-
-def test_a_folder_of_other_files_is_left_alone(capsys):
     Path("mine").mkdir()
     Path("mine/runs.csv").write_text("mine")
-    words = (*SMALL, "--nodes", 4, "--method", "one_sum", "--out", "mine")
-    assert "mine" in refused(capsys, *words, main=main)
+    assert "mine" in refused(capsys, *words, "--out", "mine", main=main)
     assert {path.name for path in Path("mine").iterdir()} == {"runs.csv"}
 
 

@@ -101,12 +101,7 @@ def package(home, monkeypatch):
     monkeypatch.chdir(home / "work")
     monkeypatch.syspath_prepend(home / "site")
     yield home / "site"
-    forget()
-
-
-def forget():
-    """Forget the module; return whether it was there."""
-    return bool(sys.modules.pop("mine", None))
+    sys.modules.pop("mine", None)
 
 
 def test_a_class_is_named_by_its_module_and_gets_its_settings():
@@ -145,13 +140,13 @@ def test_an_installed_package_may_offer_a_problem_by_a_name(package):
 
 def test_a_plugin_keeps_its_own_defaults():
     rows = Rows(np.ones((4, 2)))
-    plain = RunConfig(problem=MEAN[1]).problem_flags(3)
-    told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7).problem_flags(3)
+    plain = RunConfig(problem=MEAN[1]).problem_arguments(3)
+    told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7).problem_arguments(3)
 
     assert plain == {}
-    problem = builder.build(MEAN[1], rows, told, {})
+    problem = builder.build(MEAN[1], rows, told)
     assert (problem.alpha, problem.n_components) == (1.0, 7)
-    assert builder.build(MEAN[1], rows, plain, {}).n_components == 2
+    assert builder.build(MEAN[1], rows, plain).n_components == 2
 
 
 def test_only_a_module_that_is_named_may_lie_in_the_current_folder(monkeypatch):
@@ -183,14 +178,14 @@ def test_a_file_does_not_name_code(capsys):
         assert f"--problem {MEAN[1]}" in said
         assert "--trust" in said
     assert [path.name for path in Path().iterdir()] == ["theirs.toml"]
-    assert not forget()
+    assert "mine" not in sys.modules
     given = ("--config", "theirs.toml", "--nodes", 3, "--tolerance", 0)
     named, trusted = run_job(*given, *MEAN), run_job(*given, "--trust", out="trusted")
     assert_array_equal(arrays_of(trusted)["mean"], arrays_of(named)["mean"])
     assert "trust" not in (trusted / "config.toml").read_text()
-    assert forget()
+    del sys.modules["mine"]
     resume = ("--resume", "run", "--max-iter")
     assert MEAN[1] in refused(capsys, *resume, 6)
-    assert not forget()
+    assert "mine" not in sys.modules
     for words in ((6, *MEAN), (7, "--trust")):
         assert main([*map(str, (*resume, *words)), "--quiet"]) == 0

@@ -23,7 +23,6 @@ from dadmm.core.errors import ConfigError
 from dadmm.run import main
 from dadmm.runs import folder as run_folder
 from dadmm.runs.stored import ENTRIES, StoredRun
-from dadmm.solver import checkpoint
 from tests.support import runs
 from tests.support.processes import Job, mpiexec, program, variables
 from tests.support.runs import arrays_of, history_of, refused, run_job, summary_of
@@ -121,6 +120,25 @@ def test_files_of_a_run_are_as_documented():
     assert 0.0 < summary["seconds"]["set_up"] < summary["seconds"]["total"]
     without = run_job(*SHORT, "--no-record-edges", out="without")
     assert not (without / "edges.csv").exists()
+
+
+def test_a_summary_states_what_the_result_of_the_library_states():
+    """Columns differ in scale, so that a bound fits one coefficient only."""
+    X, y, _ = dadmm.datasets.regression(80, 3)
+    X *= [1.0, 10.0, 100.0]
+    np.savez("rows.npz", X=X, y=y)
+    words = "--problem ridge --alpha 4 --data rows.npz --nodes 4 --topology ring"
+    told = summary_of(run_job(*words.split()))
+    parts = zip(dadmm.shard.split(X, 4), dadmm.shard.split(y, 4), strict=True)
+    own = [dadmm.problems.Ridge(*part, alpha=1.0) for part in parts]
+    result = dadmm.solve(own, dadmm.Topology.ring(4))
+
+    names = ("status", "converged", "objective", "iterations")
+    assert told | {name: getattr(result, name) for name in names} == told
+    assert [*told["coefficients"].values()] == result.solution.tolist()
+    stated, known = told["certificate"], result.certificate
+    assert [*stated["coefficients"].values()] == known.coefficients.tolist()
+    assert (stated["gap"], stated["radius"]) == (known.gap, known.radius)
 
 
 @pytest.mark.parametrize("words", ["--help", "--max-iter 3"])
@@ -315,11 +333,3 @@ def test_results_of_a_run_whose_folder_is_gone_are_rescued(how, monkeypatch, cap
     (place,) = re.findall(r"the results are in (\S+)", said)
     assert np.load(Path(place, "result.npz"))["W"].shape == (4, 6, 2)
     assert StoredRun.read(place).entry("n_nodes") == 4
-
-
-def test_a_checkpoint_with_a_file_of_another_run_is_refused(capsys):
-    for name in "ab":
-        run_job(*SHORT, out=name)
-    shutil.copy(*(checkpoint.path_of(Path(name), 12, 2) for name in "ba"))
-
-    assert "node-00002" in refused(capsys, "--resume", "a", "--max-iter", 20)

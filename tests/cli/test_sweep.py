@@ -1,6 +1,5 @@
 """``dadmm sweep``: grids, runs on this machine, job arrays, and the table."""
 
-import csv
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ from dadmm.cli import sweep
 from dadmm.runs.attempt import read_progress
 from dadmm.runs.folder import FAILURE, RunFolder
 from dadmm.sweep import main
-from tests.support.runs import contents, refused, write_program
+from tests.support.runs import contents, refused, rows_of, write_program
 
 GRID = """
 ranks = 2
@@ -94,7 +93,7 @@ def test_a_sweep_runs_on_this_machine(grid, capsys):
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
     assert main(["out"]) == 0
     assert "1 failed, 2 not converged, 1 missing" in capsys.readouterr().err
-    rows = list(csv.DictReader((OUT / "table.csv").read_text().splitlines()))
+    rows = rows_of(OUT / "table.csv")
     assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
     assert not [x for row in rows for x in row.values() if x.startswith("{")]
     assert main(RUN) == 0

@@ -6,22 +6,12 @@ import subprocess
 
 import pytest
 
-from tests.support.processes import (
-    FAULTY,
-    fault,
-    find_mpiexec,
-    mpi_python,
-    mpiexec,
-    planned,
-    program,
-    python,
-    settings_of,
-)
+from tests.support import processes
+from tests.support.processes import FAULTY, fault, mpiexec, planned, program
 from tests.support.runs import history_of, summary_of
 
 pytestmark = pytest.mark.mpi
 
-RANKS = 4
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 
 
@@ -81,7 +71,8 @@ def test_a_signal_stops_all_in_good_order(tmp_path, who):
     if who == "a rank":
         ended = misfortune("SIGTERM", tmp_path)
     else:
-        job = mpi_python(4, "-m", "dadmm.run", "--out", "run", *FOREVER, cwd=tmp_path)
+        words = ("-m", "dadmm.run", "--out", "run", *FOREVER)
+        job = processes.mpi_python(4, *words, cwd=tmp_path)
         parts = [folder / "parts" / f"history-0000{k}.csv" for k in range(4)]
         job.wait_until(lambda: all(part.exists() for part in parts))
         job.signal(signal.SIGUSR1)
@@ -99,12 +90,14 @@ def test_a_signal_stops_all_in_good_order(tmp_path, who):
 
 def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
     """A launcher of another MPI than the library's: one sentence from all, code 2."""
-    if find_mpiexec() is None:
+    usual = processes.find_mpiexec()
+    if usual is None:
         pytest.skip("no MPI library to mismatch")
-    is_open = "OMPI_ALLOW_RUN_AS_ROOT" in settings_of(find_mpiexec())
+    is_open = "OMPI_ALLOW_RUN_AS_ROOT" in processes.settings_of(usual)
     prefix = "PMI" if is_open else "OMPI_COMM_WORLD"
     given = [{f"{prefix}_RANK": k, f"{prefix}_SIZE": "3"} for k in "012"]
-    jobs = [python("-m", "dadmm.run", cwd=tmp_path, **each) for each in given]
+    run = "-m", "dadmm.run"
+    jobs = [processes.python(*run, cwd=tmp_path, **each) for each in given]
     ended = [job.end() for job in jobs]
 
     assert [(each.code, len(each.said)) for each in ended] == [(2, 1), (2, 0), (2, 0)]
@@ -127,7 +120,7 @@ def test_a_full_disk_is_one_sentence_and_results_are_rescued(tmp_path, size):
         pytest.skip("needs root, and a system that lets it mount a tmpfs")
     words = ("-m", "dadmm.run", *DISKS[size], "--out", disk / "run")
     try:
-        ended = mpiexec(RANKS, *words, cwd=tmp_path, TMPDIR=str(tmp_path))
+        ended = mpiexec(4, *words, cwd=tmp_path, TMPDIR=str(tmp_path))
         names = [path.name for path in (disk / "run").rglob("*")]
     finally:
         subprocess.run(["umount", "--lazy", disk], check=False, timeout=30)

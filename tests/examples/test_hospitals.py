@@ -1,6 +1,5 @@
 """examples/hospitals: its commands find what scikit-learn finds in the pooled table."""
 
-import csv
 import re
 import shlex
 import shutil
@@ -13,7 +12,7 @@ from numpy.testing import assert_allclose
 from dadmm.predict import main as predict
 from dadmm.run import main
 from tests.support.processes import ROOT
-from tests.support.runs import summary_of
+from tests.support.runs import rows_of, summary_of
 
 FOLDER = Path("examples", "hospitals")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -37,20 +36,15 @@ def command(start: str, word: str) -> list[str]:
     return found
 
 
-def read(file: Path) -> list[dict[str, str]]:
-    with open(file, newline="", encoding="utf-8") as lines:
-        return [*csv.DictReader(lines)]
-
-
 def pooled() -> tuple[np.ndarray, list[dict[str, str]], list[str]]:
     """Return X of the pooled and the new rows, the pooled rows, and names of columns.
 
     Gaps are filled with means. A category has a column, except the first of its kind.
     """
-    rows = [row for i in range(3) for row in read(FOLDER / f"site-{i}.csv")]
+    rows = [row for i in range(3) for row in rows_of(FOLDER / f"site-{i}.csv")]
     columns = {}
     for name in ("age", "sex", "ward", "pressure", "smoker"):
-        cells = [row[name] for row in (*rows, *read(FOLDER / "new.csv"))]
+        cells = [row[name] for row in (*rows, *rows_of(FOLDER / "new.csv"))]
         if name in ("age", "pressure"):
             columns[name] = [float(cell or "nan") for cell in cells]
             continue
@@ -81,7 +75,7 @@ def test_the_fits_equal_scikit_learn(problem, tmp_path, monkeypatch):
         intercept = intercept - intercept.mean()
         names = [f"{k}: {name}" for k in model.classes_ for name in names]
     expected = np.column_stack([np.atleast_2d(model.coef_), intercept]).ravel()
-    found, told = summary_of("run"), read(Path("predictions.csv"))
+    found, told = summary_of("run"), rows_of("predictions.csv")
     assert found["status"] == "certified"
     assert [*found["coefficients"]] == names
     assert_allclose([*found["coefficients"].values()], expected, rtol=1e-6, atol=1e-6)

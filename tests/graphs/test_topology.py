@@ -122,19 +122,12 @@ def test_a_topology_is_a_value(kind):
 
 
 EDGES = [
-    (3, [(0, 1), (1, 2), (2, 2)], "node 2"),
-    (3, [(0, 1)], "node 2"),
-    (2, [], "node 1"),
-    (4, [(0, 1), (2, 3)], "node 2"),
-    (3, [(1, 2), (2, 3)], r"\(2, 3\)"),
-    (2, [(0, -1)], r"\(0, -1\)"),
-    (0, [], "0"),
-    (2.5, [], "2.5"),
-    (2, [(0.0, 1.0)], "float64"),
-    (2, [("a", "b")], "U1"),
-    (2, [(0, 1, 5)], r"\(1, 3\)"),
-    (3, [(0, 1), (1, 2, 3)], "unequal"),
-]
+    (3, [(0, 1), (1, 2), (2, 2)], "node 2"), (3, [(0, 1)], "node 2"), (2, [], "node 1"),
+    (4, [(0, 1), (2, 3)], "node 2"), (3, [(1, 2), (2, 3)], r"\(2, 3\)"),
+    (2, [(0, -1)], r"\(0, -1\)"), (0, [], "0"), (2.5, [], "2.5"),
+    (2, [(0.0, 1.0)], "float64"), (2, [("a", "b")], "U1"),
+    (2, [(0, 1, 5)], r"\(1, 3\)"), (3, [(0, 1), (1, 2, 3)], "unequal"),
+]  # fmt: skip
 ARRAYS = [  # not sorted, out of range, or not in both directions
     ([0, 1, 1], [1]), ([0, 2, 4], [1, 1, 0, 0]), ([0, 2, 3, 4], [2, 1, 0, 0]),
     ([0, 1, 2], [1, 2]), ([0, 1, 2], [1, -2]), ([0, 1, 3], [1, 0]),
@@ -367,6 +360,7 @@ REFUSED += [
     (partial(Schedule, 4, [[(0, 1)], [(1, 2)]]), "node 3"),
     (partial(Schedule, 4, []), "none"),
     (partial(Schedule, 4, [[(0, 4)]]), r"\(0, 4\)"),
+    (partial(Schedule, 4, [[(0, 1)], [(0, 2)]], RING), r"\(0, 2\)"),
     (partial(Schedule.build, ["ring", "no.edges"], 4), r"no\.edges"),
     (partial(Schedule.build, ["named.edges", "bridge.edges"]), r"bridge\.edges"),
     (partial(Schedule.matchings(RING).active_edges, Topology.chain(5)), "union"),

@@ -117,6 +117,39 @@ def test_a_rank_that_never_came_is_named(watched, clock, capsys):
     assert len(lines) == 2
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_rank_that_ended_before_it_connected_ends_the_job(
+    clock, capsys, monkeypatch, runs
+):
+    """A signal may end it while Python starts, and mpiexec may wait for it."""
+    monkeypatch.setattr(monitor, "POLL", 0.01)
+    ends = []
+
+    def end(reason):
+        ends.append((reason, capsys.readouterr().err))
+        late.kill()
+
+    def tick():
+        clock.now += 1
+        if clock.now > 200 and not ends:
+            end("")
+        return clock.now
+
+    with monitor.Monitor() as found:
+        line = Line(found, rank=0, size=2)
+        environment = os.environ | found.variables | {"PMI_RANK": "0"}
+        environment |= {"OMPI_COMM_WORLD_RANK": "1"} if runs else {}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        clock.monotonic = tick
+        with subprocess.Popen(["sleep", "60"], env=environment, **pipes) as late:
+            found.watch(late, end)
+    line.socket.close()
+    reason, said = ends[0]
+
+    assert "rank 1" in said
+    assert ("has ended" in said) is (reason > "") is (found.first == 1) is not runs
+
+
 @pytest.mark.parametrize("t", [7, 0])
 def test_a_rank_that_works_while_others_wait_is_named_with_its_place(
     t, watched, clock, capsys

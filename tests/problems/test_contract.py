@@ -72,10 +72,10 @@ class Plane(Bowl):
 
 def of_command_line(name):
     rows = Rows(TRACKS if name == "sfm" else SAMPLES)
-    if builder.arguments(PROBLEMS[name]).takes("y"):
+    if "y" in builder.arguments(PROBLEMS[name]):
         rows = Rows(*datasets.classification(40, 4)[:2])
-    settings = {"n_classes": 3} if name == "multinomial" else {}
-    return builder.build(name, rows, {"n_components": 2}, settings)
+    settings = {"multinomial": {"n_classes": 3}, "ppca": {"n_components": 2}}
+    return builder.build(name, rows, settings.get(name, {}))
 
 
 def smooth(**more):
@@ -294,12 +294,10 @@ SMOOTH = [
     ("hessian", bent(2 * np.eye(2))),
 ]
 BAD_SAMPLES = [
-    ("n_components", np.ones((9, 1))),
-    ("samples", np.ones((0, 4))),
-    ("missing", np.full((3, 4), NAN)),
-    ("row 1, column 1", np.diag([NAN, np.inf])),
+    ("n_components", np.ones((9, 1))), ("samples", np.ones((0, 4))),
+    ("missing", np.full((3, 4), NAN)), ("row 1, column 1", np.diag([NAN, np.inf])),
     ("samples", np.full(4, NAN)),
-]
+]  # fmt: skip
 CALLS = [
     *((word, partial(getattr(problems, kind), *given, **dict(*named)))
       for kind, word, given, *named in LINEAR),

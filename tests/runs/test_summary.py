@@ -1,12 +1,11 @@
 """What a report says about errors is never too little."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dadmm.runs.summary import at_most, least_angle, with_bound, worst_error
 
-ALIKE = settings(deadline=None, derandomize=True, database=None)
 VALUES = {"u": 2.0, "v": -0.5}
 
 
@@ -27,13 +26,11 @@ def test_the_error_of_the_computation_is_never_understated(
     assert worst_error(values, bounds, errors)[0] == said
 
 
-@ALIKE
 @given(st.floats(1e-9, 90.0))
 def test_the_bound_on_an_angle_is_never_understated(degrees):
     assert degrees <= float(least_angle(degrees)) <= max(1.1 * degrees + 0.1, 1e-4)
 
 
-@ALIKE
 @given(st.floats(-1e20, 1e20), st.floats(1e-30, 1e20))
 def test_numbers_are_rounded_up(value, bound):
     """And the bound of a rounded value contains its rounding."""

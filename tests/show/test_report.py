@@ -1,6 +1,5 @@
 """The report page: what is in it, where it goes, and what it never lets through."""
 
-import csv
 import json
 import re
 import shlex
@@ -28,7 +27,7 @@ from dadmm.show import network, panels
 from dadmm.show.document import command, embedded
 from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unfinish, unpacked
-from tests.support.runs import refused
+from tests.support.runs import refused, rows_of
 
 sentence = partial(refused, main=report.main)
 EVIL = "</script><script>alert(1)</script>"
@@ -249,7 +248,7 @@ def test_compared_methods_have_a_page(tmp_path, capsys):
     assert compare.main(words.split()) == 0
     assert capsys.readouterr().out.endswith(f"{(out / 'report.html').as_uri()}\n")
     page = Parsed((out / "report.html").read_text("utf-8"))
-    rows = list(csv.DictReader((out / "curves.csv").open()))
+    rows = rows_of(out / "curves.csv")
 
     for line in named(page.data["figures"][0]):
         method = line["name"].removesuffix(" float64")

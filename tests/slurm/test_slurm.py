@@ -6,7 +6,6 @@ try to install it.
 """
 
 import contextlib
-import csv
 import ctypes
 import os
 import pwd
@@ -33,7 +32,7 @@ from tests.support.processes import (
     python,
     variables,
 )
-from tests.support.runs import SINCE_RESUME, assert_same_arrays
+from tests.support.runs import SINCE_RESUME, assert_same_arrays, rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -274,8 +273,7 @@ def test_a_sweep_is_an_array(slurm):
     done = slurm.call(*sweep, "runs/grid", **more)
     assert "4 runs: 4 not converged" in done.stderr, done
 
-    with open(slurm.folder / "runs/grid/table.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(slurm.folder / "runs/grid/table.csv")
     tasks = [row["scheme"] + row["seed"] for row in rows]
     assert tasks == ["snap0", "snap1", "vp0", "vp1"]
     assert {row["iterations"] for row in rows} == {"5"}

@@ -17,8 +17,8 @@ RING = Topology.ring(5)
 
 @pytest.mark.parametrize("stopping", ["optimality", "residuals", "objective"])
 def test_the_ending_is_that_of_the_recorded_criteria(stopping):
-    topology = Topology.chain(5)
-    result = solve(quadratics(5), topology, stopping=stopping, tolerance=1e-6)
+    chain = Topology.chain(5)
+    result = solve(quadratics(5), chain, stopping=stopping, tolerance=1e-6)
     columns = [result.history[f"{name}_over_limit"] for name in CRITERIA]
     ending, over = result.ending, np.stack(columns, axis=-1)
     unmet = (over >= 1).any(axis=(1, 2))  # by iteration, from 1
@@ -26,25 +26,13 @@ def test_the_ending_is_that_of_the_recorded_criteria(stopping):
     assert unmet[ending.iteration - 1]
     assert not unmet[ending.iteration : until].any()
     assert result.iterations == until + ending.delay
-    assert ending.delay == 2 * topology.diameter
+    assert ending.delay == 2 * chain.diameter
     last = over[ending.iteration - 1, ending.node]
     assert last[CRITERIA.index(ending.criterion)] == ending.factor == np.nanmax(last)
     assert ending.summary()["last_unmet"] == ending.iteration
     said = ending.words(converged=True)
     assert f"node {ending.node}" in said
     assert str(ending.iteration + 1) in said
-
-
-def test_the_sum_of_objectives_is_what_a_council_judges():
-    settings = {"stopping": "objective", "agreement": "global", "tolerance": 1e-6}
-    result = solve(quadratics(5), RING, **settings)
-    total = result.history["objective"].sum(axis=1)
-    change = np.abs(np.diff(total)) / np.maximum(np.abs(total[1:]), 1) / 1e-6
-    ending = result.ending
-    assert (ending.node, ending.part, ending.delay) == (None, None, 1)
-    assert change[ending.iteration - 2] == pytest.approx(ending.factor)
-    assert (change[ending.iteration - 1 : ending.iteration + 3] < 1).all()
-    assert result.iterations == ending.iteration + 4 + 1
 
 
 def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
@@ -61,7 +49,6 @@ def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
 
 
 LOSSY = {"scheme": "fixed", "sending": Sending(drop_probability=0.2), "max_iter": 60}
-TIGHT = {"tolerance": 1e-18, "absolute_tolerance": 0.0, "max_iter": 600}
 FAR = {"scheme": "fixed", "max_iter": 300}
 
 
@@ -70,7 +57,6 @@ FAR = {"scheme": "fixed", "max_iter": 300}
     [
         (5, LOSSY | {"stopping": "residuals"}, 'stopping = "optimality"'),
         (5, {"max_iter": 4}, "raise max_iter"),
-        (5, TIGHT, "raise tolerance"),
         (5, {"eta0": 1e-6} | FAR, "raise eta0"),
         (5, {"eta0": 1e6} | FAR, "lower eta0"),
         (40, {"tolerance": 1e-9, "max_iter": 60}, "up to 39 iterations"),
@@ -82,6 +68,22 @@ def test_advice_names_the_remedy(n, settings, remedy):
     said = advise(solve(quadratics(n), graph, **settings))
     assert remedy in said
     assert bool(said) == bool(remedy)
+
+
+class Noisy(Quadratic):
+    """A problem whose solutions have an error that stays."""
+
+    rng = np.random.default_rng(0)
+
+    def prox(self, theta, stats, centre, weight):
+        exact = super().prox(theta, stats, centre, weight)
+        return exact + 1e-6 * self.rng.standard_normal(exact.shape)
+
+
+def test_advice_for_a_criterion_that_no_longer_decreases_is_the_tolerance():
+    own = [Noisy(np.diag([5.0, 20.0]), np.array([k, 1.0])) for k in range(5)]
+    result = solve(own, RING, tolerance=1e-9, absolute_tolerance=0.0, max_iter=300)
+    assert "raise tolerance" in advise(result)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-import dadmm.run
+import dadmm
 from dadmm import Schedule, Sending, Topology
 from dadmm.core.errors import CheckpointError
 from dadmm.data import datasets, shard
@@ -17,7 +17,13 @@ from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder
 from dadmm.solver import checkpoint
 from dadmm.solver.checkpoint import Checkpoints
-from tests.support.runs import assert_same_arrays, history_of, refused, summary_of
+from tests.support.runs import (
+    assert_same_arrays,
+    history_of,
+    refused,
+    run_job,
+    summary_of,
+)
 from tests.support.shards import GRAPH, PPCAS, built
 from tests.support.solving import solve
 from tests.support.tables import table
@@ -116,19 +122,20 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, settings, cut
 
 
 def test_saving_changes_nothing_and_the_last_whole_one_of_two_is_used(tmp_path):
-    whole, clock = run_of("endless"), tmp_path / "clock"
-    run_of("endless", checkpoints=Checkpoints(tmp_path, every=7, saves=False))
+    clock, brief = tmp_path / "clock", {"sending": Sending("quantised:4")}
+    whole = run_of("endless", **brief)
+    run_of("endless", checkpoints=Checkpoints(tmp_path, every=7, saves=False), **brief)
     assert list(tmp_path.iterdir()) == []
-    by_count = run_of("endless", checkpoints=Checkpoints(tmp_path, every=7))
-    by_clock = run_of("endless", checkpoints=Checkpoints(clock, seconds=1e-9))
+    by_count = run_of("endless", checkpoints=Checkpoints(tmp_path, every=7), **brief)
+    by_clock = run_of("endless", checkpoints=Checkpoints(clock, seconds=1e-9), **brief)
 
     assert_same(by_count, whole, 0)
     assert_same(by_clock, whole, 0)
     assert checkpoint.kept(tmp_path) == [35, 40]
     assert checkpoint.kept(clock) == [36, 40]
     checkpoint.path_of(tmp_path, 40, 4).unlink()
-    again = run_of("endless", checkpoints=Checkpoints(tmp_path, resume=True))
-    assert_same(again, whole, 35)
+    keep = Checkpoints(tmp_path, resume=True)
+    assert_same(run_of("endless", checkpoints=keep, **brief), whole, 35)
 
 
 @pytest.fixture(scope="module")
@@ -194,12 +201,8 @@ def test_a_damaged_file_or_one_that_is_not_there_is_named(saved, tmp_path):
             run_of("endless", checkpoints=Checkpoints(folder, resume=True))
 
 
-def main(*words):
-    return dadmm.run.main([str(word) for word in words])
-
-
 SMALL = ("--topology", "ring", "--nodes", 5, "--n-samples", 60, "--dimension", 6)
-SMALL += ("--init", "shared", "--tolerance", 0, "--quiet", "--record-edges")
+SMALL += ("--init", "shared", "--tolerance", 0, "--record-edges")
 SMALL += ("--record-angle", "--max-iter")
 
 
@@ -207,7 +210,7 @@ SMALL += ("--record-angle", "--max-iter")
 def whole(tmp_path, monkeypatch):
     """A folder whose run/ is to become like whole/, of 30 iterations with edges."""
     monkeypatch.chdir(tmp_path)
-    main(*SMALL, 30, "--out", "whole")
+    run_job(*SMALL, 30, out="whole")
 
 
 def assert_same_files():
@@ -233,7 +236,7 @@ def killed_after(t, *words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_files.RowFiles, "__call__", kill)
         with pytest.raises(KeyboardInterrupt):
-            main(*words)
+            run_job(*words)
 
 
 def divide(name):
@@ -247,7 +250,7 @@ def divide(name):
 
 def test_rows_of_several_sessions_add_up(whole, capsys):
     """Killed as over MPI, with a part for each node, then in one process."""
-    killed_after(18, *SMALL, 30, "--checkpoint-every", 8, "--out", "run")
+    killed_after(18, *SMALL, 30, "--checkpoint-every", 8)
     divide("history")
     divide("edges")
     RunFolder(Path("run"), 5, run=RunFolder.open(Path("run")).run).save()
@@ -257,8 +260,7 @@ def test_rows_of_several_sessions_add_up(whole, capsys):
     assert "rows" in refused(capsys, "--resume", "run")
     part.write_bytes(rows)
     killed_after(26, "--resume", "run")
-
-    assert main("--resume", "run") == 0
+    run_job("--resume", "run")
 
     assert summary_of("run")["resumed_after"] == 24
     assert_same_files()
@@ -267,12 +269,9 @@ def test_rows_of_several_sessions_add_up(whole, capsys):
 def test_a_command_line_goes_on_in_the_same_folder(whole, monkeypatch):
     clock = itertools.count()  # every phase takes one second
     monkeypatch.setattr(dadmm.admm.state, "perf_counter", lambda: next(clock))
-    main(*SMALL, 10, "--out", "run")
-    first = summary_of("run")["seconds"]
-
-    assert main("--resume", "run", "--max-iter", 15) == 0
-    last = summary_of("run")["seconds"]
-    assert main("--resume", "run", "--max-iter", 30) == 0
+    first = summary_of(run_job(*SMALL, 10))["seconds"]
+    last = summary_of(run_job("--resume", "run", "--max-iter", 15))["seconds"]
+    run_job("--resume", "run", "--max-iter", 30)
 
     assert_same_files()
     assert checkpoint.kept(Path("run")) == [15, 30]

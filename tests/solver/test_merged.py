@@ -50,11 +50,12 @@ def test_impossible_starts_are_refused():
     with_gaps = rng.standard_normal((NODES, 12, 4)) * [3.0, 2.0, 1.0, 0.0]
     with_gaps[rng.random(with_gaps.shape) < 0.25] = np.nan
     equal = np.full((NODES, 3, D), 3.0)
-    for rows, m, culprit in (
-        (equal, 2, "rows"), (with_copy, 4, "noise"), (with_gaps, 3, "noise")
+    for rows, m, culprit, init in (
+        (equal, 2, "rows", None), (equal, 2, "rows", "shared"),
+        (with_copy, 4, "noise", None), (with_gaps, 3, "noise", None),
     ):  # fmt: skip
         with pytest.raises(ProblemError, match=culprit):
-            solve(built(rows, m), GRAPH)
+            solve(built(rows, m), GRAPH, init=init)
 
 
 def test_equal_components_are_told_by_a_small_gap():

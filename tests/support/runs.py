@@ -1,5 +1,6 @@
 """Runs, folders of runs and projects, and what a refused command line says."""
 
+import csv
 import json
 import os
 import shutil
@@ -33,6 +34,11 @@ def summary_of(folder: str | Path) -> dict:
 def arrays_of(folder: str | Path) -> dict[str, np.ndarray]:
     with np.load(Path(folder, "result.npz"), allow_pickle=False) as arrays:
         return dict(arrays)
+
+
+def rows_of(file: str | Path) -> list[dict[str, str]]:
+    with open(file, newline="", encoding="utf-8") as lines:
+        return [*csv.DictReader(lines)]
 
 
 def history_of(folder: str | Path, name: str = "history.csv") -> list[list[str]]:

@@ -26,40 +26,25 @@ def write(folder, trace, by_edge=True, step=1, **summary):
     edges, n_nodes = trace.edges, trace.n_nodes
     sent = [np.bincount(edges[:, 0], row > 0, n_nodes) for row in trace.bytes]
     size = [np.bincount(edges[:, 0], row, n_nodes) for row in trace.bytes]
-    times = (trace.solve, trace.exchange, trace.update, trace.observe)
+    times = np.stack([trace.solve, trace.exchange, trace.update, trace.observe], -1)
     head = "iteration,node,objective,messages,bytes,solve_seconds,exchange_seconds,"
-    rows = [
-        (
-            step * (t + 1),
-            i,
-            0.5,
-            sent[t][i],
-            size[t][i],
-            *(float(k[t, i]) for k in times),
-            0.1,
-        )
-        for t, i in np.ndindex(trace.solve.shape)
-    ]
-    _save(folder / "history.csv", head + "update_seconds,observe_seconds,angle", rows)
+    files = {"history": [head + "update_seconds,observe_seconds,angle"]}
+    for t, i in np.ndindex(trace.solve.shape):
+        row = (step * (t + 1), i, 0.5, sent[t][i], size[t][i], *times[t, i], 0.1)
+        files["history"].append(",".join(map(str, row)))
     if by_edge:
-        rows = [
-            (step * (t + 1), *edges[e], 10.0, 0.0, 0.0, trace.bytes[t, e])
-            for t, e in np.ndindex(trace.bytes.shape)
-        ]
-        _save(folder / "edges.csv", "iteration,i,j,eta,spent,budget,bytes", rows)
+        files["edges"] = ["iteration,i,j,eta,spent,budget,bytes"]
+        for t, e in np.ndindex(trace.bytes.shape):
+            row = (step * (t + 1), *edges[e], 10.0, 0.0, 0.0, trace.bytes[t, e])
+            files["edges"].append(",".join(map(str, row)))
+    for name, lines in files.items():
+        (folder / f"{name}.csv").write_text("\n".join([*lines, ""]))
     np.savez(folder / "result.npz", edges=edges)
     told = {
-        "n_nodes": n_nodes,
-        "messages": int(np.sum(sent)) + len(edges),
+        "n_nodes": n_nodes, "messages": int(np.sum(sent)) + len(edges),
         "bytes": int(trace.bytes.sum() + trace.prime.sum()),
-        "collectives": trace.collectives,
-        "mpi_library": "MPICH 5.0.2",
+        "collectives": trace.collectives, "mpi_library": "MPICH 5.0.2",
         "node_hosts": list(trace.hosts),
-    }
+    }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(told | summary))
     return folder
-
-
-def _save(path, head, rows):
-    lines = [",".join(map(str, row)) for row in rows]
-    path.write_text("\n".join([head, *lines, ""]))

@@ -4,10 +4,10 @@
     python -m tests.campaigns.faults --only kill:17 --keep --out /tmp/again
     python -m tests.campaigns.faults --inputs --cases 3000 --jobs 2
     python -m tests.campaigns.faults --statements --cases 4000 --jobs 2
-    python -m tests.campaigns.faults --table /tmp/faults/results.csv
 
 Cases that are already in OUT/results.csv are passed over, so that a campaign that was
-ended goes on. Exit code 0: no case broke the rule; 1: some did; 2: bad arguments.
+ended goes on; ``--cases 0`` only prints the table of a folder. Exit code 0: no case
+broke the rule; 1: some did; 2: bad arguments.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pathlib import Path
 from tests.campaigns import statements
 from tests.campaigns.faults import cases, fuzz, judge
 from tests.campaigns.faults.jobs import BANNERS, MOUNTS, PRIVATE, Play, find_mpi, sweep
+from tests.support.runs import rows_of
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 COLUMNS = (
@@ -46,7 +47,6 @@ def parse_arguments() -> argparse.Namespace:
         add(f"--{name}", dest="family", action="store_const", const=family)
     add("--cases", type=int, default=200, help="how many, of all kinds in turn")
     add("--seed", type=int, default=0, help="of the whole campaign")
-    add("--kinds", help="which of the family, in turn")
     add("--only", help="these cases, as kind:seed, with commas")
     add("--mpi", choices=tuple(BANNERS), default="mpich")
     add("--jobs", type=int, default=1, help="cases at a time")
@@ -54,19 +54,15 @@ def parse_arguments() -> argparse.Namespace:
     add("--pace", type=float, default=0.0, help="seconds added to each exchange")
     add("--per-rank", type=int, default=1, help="nodes of each rank")
     add("--keep", action="store_true", help="keep the folders of all cases")
-    add("--table", type=Path, help="print the table of this results.csv, and end")
     parser.set_defaults(family=judge)
     chosen = parser.parse_args()
-    known = [*KINDS[chosen.family]]
-    kinds = chosen.kinds.split(",") if chosen.kinds else known
-    seeds = [chosen.seed * 100_000 + k for k in range(chosen.cases)]
-    if chosen.family is not judge:
-        seeds = [chosen.seed + k // len(kinds) for k in range(chosen.cases)]
-    names = [f"{kinds[k % len(kinds)]}:{seed}" for k, seed in enumerate(seeds)]
-    names = chosen.only.split(",") if chosen.only else names
-    chosen.pairs = [tuple(name.split(":")) for name in names]
+    kinds, faults = [*KINDS[chosen.family]], chosen.family is judge
+    chosen.pairs = [name.split(":") for name in (chosen.only or "").split(",") if name]
+    for k in range(0 if chosen.only else chosen.cases):
+        own = chosen.seed * 100_000 + k if faults else chosen.seed + k // len(kinds)
+        chosen.pairs.append([kinds[k % len(kinds)], str(own)])
     if unknown := {kind for kind, _ in chosen.pairs}.difference(*KINDS.values()):
-        parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(known)}")
+        parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(kinds)}")
     return chosen
 
 
@@ -113,14 +109,6 @@ def obey_the_pool() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
 
 
-def read(path: Path) -> list[dict]:
-    """Return the rows of a results file; none if there is no such file."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def report(row: dict, chosen: argparse.Namespace) -> str:
     """Return what is printed of a case; of faults always, of others if it is bad."""
     line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
@@ -138,7 +126,8 @@ def table(rows: list[dict]) -> str:
     for row in rows:
         counts.setdefault((row["mpi"], row["kind"]), Counter())[row["outcome"]] += 1
     total: Counter[str] = sum(counts.values(), Counter())
-    family = next(f for f, kinds in KINDS.items() if {*kinds} & {k for _, k in counts})
+    seen = {kind for _, kind in counts}
+    family = next((f for f, kinds in KINDS.items() if seen & {*kinds}), judge)
     shown = family.OUTCOMES
     right = ["---:"] * (1 + len(shown))
     first = "status" if family is statements else "MPI"
@@ -154,14 +143,12 @@ def table(rows: list[dict]) -> str:
 
 def main() -> int:
     chosen = parse_arguments()
-    if chosen.table:
-        print(table(read(chosen.table)))
-        return 0
     chosen.out = Path(chosen.out or tempfile.mkdtemp(prefix="dadmm-faults-")).resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)
     results, broken = chosen.out / "results.csv", 0
-    known = {(row["kind"], row["seed"]) for row in read(results)}
-    pairs = [pair for pair in chosen.pairs if pair not in known]
+    results.touch()
+    known = {(row["kind"], row["seed"]) for row in rows_of(results)}
+    pairs = [pair for pair in chosen.pairs if tuple(pair) not in known]
     chosen.family = None  # a module cannot be sent to the workers
     due = [(kind, int(seed), chosen) for kind, seed in pairs]
     if any(kind in fuzz.KINDS for kind, _ in pairs):
@@ -186,7 +173,7 @@ def main() -> int:
         return 130
     finally:
         sweep(NAME)
-    print(f"\n{table(read(results))}\n\nall cases: {results}")
+    print(f"\n{table(rows_of(results))}\n\nall cases: {results}")
     return int(broken > 0)
 
 
