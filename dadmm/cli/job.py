@@ -228,7 +228,7 @@ class Job:
     def _warn(self) -> None:
         """Print what summaries reveal."""
         kind, few, what = self.plan.kind, 0, "the principal axes that are merged"
-        if kind in SUMMARIES and (kind is not Kind.UNITS or self.plan.bound_angle):
+        if kind in SUMMARIES and (kind is not Kind.UNITS or self.config.bound_angle):
             what = "parameters" if kind is Kind.METRIC else what
             for i, own in self.problems.items():
                 size = own.layout.size if kind is Kind.METRIC else n_axes(own)

@@ -36,9 +36,7 @@ FIELDS: dict[str, schema.Kind] = {  # of a model file
     ),
     "dadmm": schema.TEXT,
     "problem": schema.choice(KINDS),
-    "settings": schema.object_of(
-        PLAIN, "an object of numbers, texts, true, false and null"
-    ),
+    "settings": schema.object_of(PLAIN, "an object without lists or objects"),
     "status": schema.choice(STATUSES),
     "why": schema.TEXT,
     "iterations": schema.COUNT,

@@ -181,8 +181,7 @@ class RunConfig(Settings):
                 kind = getattr(kind, "with_gaps", kind)
             able = abilities_of(kind)
         merges = not self.options["scheme"].is_constant
-        plan = make_plan(able, self.init, self.coordinates, merges)
-        return plan._replace(bound_angle=bool(self.bound_angle))
+        return make_plan(able, self.init, self.coordinates, merges)
 
     def problem_arguments(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.

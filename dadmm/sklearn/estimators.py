@@ -60,7 +60,6 @@ class LinearModel(Consensus):
     _: KW_ONLY
     fit_intercept: bool = True
     warm_start: bool = False
-    _averages = False  # whether the objective has the mean loss, not the sum
 
     def _problem(self, data: FitData) -> tuple[FitData, Local, float]:
         """Return the rows of each node, its problem, and the alpha of all nodes."""
@@ -93,18 +92,17 @@ class LinearModel(Consensus):
             return rows[kept], targets[kept], weights[kept]
 
         data, problem, alpha = self._problem(self._assemble(check))
-        free, share = bool(self.fit_intercept), alpha / len(data.graph)
-        if self._averages:
-            share *= float(data.total([[w.sum()] for _, _, w in data.shards])[0])
-        given = {"alpha": share, "fit_intercept": free}
+        free = bool(self.fit_intercept)
+        given = {"alpha": alpha / len(data.graph), "fit_intercept": free}
         nodes = data.problems(lambda X, y, w: problem(X, y, sample_weight=w, **given))
         last = getattr(self, "result_", None) if self.warm_start else None
         self.result_ = self._solve(data, nodes, warm_start=last)
         found = self.result_.layout.views(self.result_.solution)
-        self.coef_: Any = found.coef
-        rest = found.intercept if free else np.zeros(self.coef_.shape[:-1])
-        self.intercept_: Any = rest if labelled else float(rest)
-        self.n_iter_: Any = self.result_.iterations
+        rest = found.intercept if free else np.zeros(found.coef.shape[:-1])
+        self.coef_ = np.atleast_2d(found.coef) if labelled else found.coef
+        self.intercept_ = np.atleast_1d(rest) if labelled else float(rest)
+        n_iter = self.result_.iterations
+        self.n_iter_ = np.array([n_iter]) if labelled else n_iter
         self._conclude(X, y)
         return self
 
@@ -142,11 +140,15 @@ class LinearRegressor(RegressorMixin, LinearModel):
     alpha: float = 1.0
     _kind: ClassVar[Local]  # the class of the problem of a node
     _settings: ClassVar[tuple[str, ...]] = ()  # passed to the problem, beside alpha
+    _averages: ClassVar[bool] = False  # whether it minimises the mean loss, not the sum
 
     def _problem(self, data: FitData) -> tuple[FitData, Local, float]:
         AT_LEAST_0.check("alpha", self.alpha)
         settings = {name: getattr(self, name) for name in self._settings}
-        return data, partial(self._kind, **settings), self.alpha
+        alpha = float(self.alpha)
+        if self._averages:
+            alpha *= float(data.total([[w.sum()] for _, _, w in data.shards])[0])
+        return data, partial(self._kind, **settings), alpha
 
     def predict(self, X: ArrayLike) -> Vector:
         """Return a prediction for each row of X (n, d)."""
@@ -338,11 +340,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         if len(classes) > 2:
             problem = partial(problems.MultinomialLogistic, n_classes=len(classes))
         return data._replace(shards=numbered), problem, 1.0 / self.C
-
-    def _conclude(self, X: ArrayLike, y: ArrayLike) -> None:
-        self.coef_ = np.atleast_2d(self.coef_)
-        self.intercept_ = np.atleast_1d(self.intercept_)
-        self.n_iter_ = np.array([self.result_.iterations])
 
     def decision_function(self, X: ArrayLike) -> Matrix:
         """Return ``x' w + b`` of each row, (n, n_classes), or (n,) of the second."""

@@ -387,8 +387,8 @@ def _without_failed(
         return Part(part, topology, ranks, row_order(topology, own))
 
     exchange, alive, t = before.exchange.shrink(max(buffer), plan)
-    parts = components(graph, hosts, alive)
-    part, topology, *_ = plan(alive)
+    parts, part = components(graph, hosts, alive), plan(alive).nodes
+    topology, schedule = restrict(graph, before.schedule, part)
 
     def named(nodes: Iterable[int]) -> tuple[int, ...]:  # by original numbers
         return tuple(before.names_of_all[[*nodes]].tolist())
@@ -397,10 +397,8 @@ def _without_failed(
     ends = before.by_edge(graph.edges[before.arcs])
     kept_nodes = np.isin(before.by_node(before.nodes), part)
     kept = np.asarray(np.isin(ends, part).all(axis=1))
-    failure = NodeFailure(
-        t, named(dead), tuple(map(named, parts)), named(part), kept_nodes, kept
-    )
-    _, schedule = restrict(graph, before.schedule, part)
+    who = named(dead), tuple(map(named, parts)), named(part)
+    failure = NodeFailure(t, *who, kept_nodes, kept)
     run = Run(before.setup, exchange, topology, schedule, named(part))
 
     def places(rows: Integers, wanted: Integers) -> Integers:

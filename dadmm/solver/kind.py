@@ -71,6 +71,7 @@ class SolveKind(RunKind):
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
     plan: Plan  # set by `solve`
+    bound_angle = True  # set by `solve`: whether to bound the angle of a subspace
     record: Any
     all_exact = complete = False  # set by `mean`
 

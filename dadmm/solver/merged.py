@@ -238,8 +238,7 @@ class MergedKind(InUnits):
         why, start, bound = super().doubt(run, said), said.start, said.subspace_bound
         if why or start is None or (bound is not None and not bound.why):
             return why
-        is_constant = getattr(run.penalties.scheme, "is_constant", False)
-        if is_constant and start.gap < SMALL_GAP:
+        if run.penalties.scheme.is_constant and start.gap < SMALL_GAP:
             return (
                 "two components hardly differ, and constant penalties may then leave "
                 "the solution"

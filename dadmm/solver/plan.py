@@ -50,7 +50,6 @@ class Plan(NamedTuple):
     why: str = ""  # why the run is raw; "" unless it is
     judge: Judge = Judge.RULE  # of a raw run
     asked: bool = False  # whether raw coordinates were asked for: then no sums are sent
-    bound_angle: bool = True  # whether to bound the angle of a subspace, if possible
 
     @property
     def name(self) -> str:

@@ -347,7 +347,6 @@ def solve(
     all_able = common_abilities(own["able"] for own in everyone)
     merges = not (given["scheme"].is_constant or is_warm)
     plan = make_plan(all_able, init, coordinates, merges)
-    plan = plan._replace(bound_angle=bound_angle)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
         most = given["stopping"].max_iter
@@ -407,7 +406,7 @@ def run_plan(
     with one_blas_thread(), np.errstate(all="ignore"):
         first = starts or draw_starts(hosted, plan, given["seed"])
         kind = KINDS[plan.kind](hosted, stop.criteria, *first)
-        kind.plan = plan
+        kind.plan, kind.bound_angle = plan, bool(given["bound_angle"])
         with restoring(checkpoints):
             kind.prepare(topology, world, checkpoints.coordinates)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)

@@ -271,7 +271,7 @@ class InUnits(SolveKind):
         return np.array(found)
 
     def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
-        if not self.complete or not self.plan.bound_angle:
+        if not self.complete or not self.bound_angle:
             return said
         W, whole = (self.layout.views(at).W for at in (run.points, said.solution))
         n_nodes = run.topology.n_nodes
