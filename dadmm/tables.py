@@ -96,10 +96,9 @@ def encode(
     )  # fmt: skip
     world, given = World(comm), tables if comm is None else [tables]
     frames = {i: [Frame.of(table)] for i, table in enumerate(given, world.rank)}
-    n_given, n_nodes = len(frames) if comm is None else world.size, topology.n_nodes
-    if n_given != n_nodes:
+    if (count := len(frames) * world.size) != len(topology):
         raise ConfigError(
-            f"there are {n_given} tables for {n_nodes} nodes; give one for each node"
+            f"there are {count} tables for {len(topology)} nodes; give one for each"
         )
     with world.tree(topology) as tree:
         encoding = agree(tree.reduce, frames, choice)

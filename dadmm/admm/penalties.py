@@ -30,8 +30,6 @@ class Penalties:
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
         self.exchange, self._proposed = nodes.exchange, proposed
         self._couples = scheme.couples
-        state.penalty = scheme.init(incidence, proposed)
-        self.check("init")
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
         self._find_most = incidence.reducer(np.maximum, work.probes, self._most)
@@ -43,6 +41,7 @@ class Penalties:
             received=state.received, anchors=state.anchors, drift=work.drift,
             multipliers=state.multipliers, eta=state.eta,
         )  # fmt: skip
+        self.propose(0)
 
     def start(self) -> None:
         """Set the penalties of the next iteration, given the neighbours' proposals."""

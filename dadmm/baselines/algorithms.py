@@ -103,16 +103,13 @@ class EXTRA(Algorithm):
 
     def start(self, run: BaselineRun) -> None:
         super().start(run)
-        self._last: tuple[Matrix, Matrix] | None = None  # x + W x, gradient
+        self._z = self._both = self._slope = np.zeros_like(self.x)
 
     def update(self, mixed: Matrix) -> None:
-        slope = self.run.gradient(self.x)
-        if self._last is None:
-            self._z = mixed - self.length * slope
-        else:
-            both, before = self._last
-            self._z = self._z + mixed - 0.5 * both - self.length * (slope - before)
-        self._last = self.x + mixed, slope
+        slope, both = self.run.gradient(self.x), self.x + mixed  # x + W x
+        change = self.length * (slope - self._slope)
+        self._z = self._z + mixed - 0.5 * self._both - change
+        self._both, self._slope = both, slope
         self.x = self.run.prox(self._z, self.length)
 
 

@@ -8,7 +8,7 @@ no finished run. Exit codes: 0 success, 1 if a rank raised an error, 2 invalid i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import product
@@ -105,10 +105,9 @@ class Method(NamedTuple):
 
     def build(self, best: float | None = None) -> Scheme | Algorithm:
         """Return the scheme or algorithm; ``best`` is the setting that was found."""
-        own = dict(self.settings)
-        if self.tuned:
-            own.pop(self.tuned)
-            own |= {} if best is None else {self.tuned: best}
+        own = {name: value for name, value in self.settings.items() if value != BEST}
+        if best is not None:
+            own[self.tuned] = best
         made: Scheme | Algorithm = self.make(**own)
         return made
 
@@ -184,11 +183,7 @@ class Comparison(job.Job):
             collectively(self.world, self._append, "\n")  # a job may leave half a line
         rows, bar = [], Bar(len(cells), "runs")
         for k, cell in enumerate(cells):
-            facts = self._facts(cell)
-            key = _digest(facts)
-            if key not in self.done:
-                self._keep(key, facts | self._cell(cell))
-            rows.append(self.done[key])
+            rows.append(self._noted(self._facts(cell), self._cell, cell))
             if self.world.rank == 0 and bar.due():
                 bar.show(k + 1)
         print_out(from_rank_0(self.world, lambda: self._write(rows)))
@@ -239,19 +234,19 @@ class Comparison(job.Job):
         }  # fmt: skip
 
     def _cell(self, cell: Cell) -> Table:
-        """Run one cell; return what it took, on rank 0."""
-        best, tuned = None, ""
+        """Run one cell; return its row of the table, on rank 0."""
+        facts, best, tuned = self._facts(cell), None, ""
         if cell.method.tuned:
-            best = self._tune(cell)
+            best = self._noted(facts | {"seed": "tuning"}, self._tune, cell)
             if best is None:
-                return {"ended": f"no {cell.method.tuned} found", "tuned": ""}
+                return facts | {"ended": f"no {cell.method.tuned} found", "tuned": ""}
             tuned = f"{cell.method.tuned}={best:.4g}"
         watch = self._run(cell, best, self.config.max_iter)
         over_tree = getattr(cell.method.make, "width", 1) == 0
         found = watch.measure(self.graph, self.networks, self.given.work, over_tree)
         about = {"coordinates": self.plan.name, "known": self._known}
         about["nodes"] = self.graph.n_nodes  # a file may decide it
-        return {"tuned": tuned, **about, **found}
+        return {**facts, "tuned": tuned, **about, **found}
 
     def _check(self, cell: Cell) -> None:
         """Raise if a method cannot be used with the problem, graph and payload."""
@@ -296,31 +291,27 @@ class Comparison(job.Job):
 
     def _tune(self, cell: Cell) -> float | None:
         """Return the best value of a setting, found on other seeds than those shown."""
-        key = _digest(self._facts(cell) | {"seed": "tuning"})
-        if key not in self.done:
 
-            def latest(value: float, cap: int) -> int | None:
-                last = 0
-                for seed in TUNING:
-                    arrival = self._run(cell._replace(seed=seed), value, cap).arrival
-                    if arrival.for_good is None:
-                        return None
-                    last = max(last, arrival.for_good)
-                return last
+        def latest(value: float, cap: int) -> int | None:
+            last = 0
+            for seed in TUNING:
+                arrival = self._run(cell._replace(seed=seed), value, cap).arrival
+                if arrival.for_good is None:
+                    return None
+                last = max(last, arrival.for_good)
+            return last
 
-            start = 1.0
-            if issubclass(cell.method.make, Scheme):
-                self._prepare(cell._replace(seed=TUNING[0]))
-                result = solve(
-                    self.problems, self.graph, scheme=Fixed(eta0="auto"), record=False,
-                    stopping=Stopping(tolerance=0.0, max_iter=1), gather="none",
-                    comm=self.world.comm, **self._options,
-                )  # fmt: skip
-                usual = np.sort(self.world.joined(result.penalties.eta0, True)[0])
-                start = float(np.exp(np.log(usual).mean()))
-            self._keep(key, find_best(latest, start, self.config.max_iter))
-        found: float | None = self.done[key]
-        return found
+        start = 1.0
+        if issubclass(cell.method.make, Scheme):
+            self._prepare(cell._replace(seed=TUNING[0]))
+            result = solve(
+                self.problems, self.graph, scheme=Fixed(eta0="auto"), record=False,
+                stopping=Stopping(tolerance=0.0, max_iter=1), gather="none",
+                comm=self.world.comm, **self._options,
+            )  # fmt: skip
+            usual = np.sort(self.world.joined(result.penalties.eta0, True)[0])
+            start = float(np.exp(np.log(usual).mean()))
+        return find_best(latest, start, self.config.max_iter)
 
     def _prepare(self, cell: Cell) -> None:
         """Load or draw the data of a seed, and build the graph, unless it was done."""
@@ -375,10 +366,13 @@ class Comparison(job.Job):
                 key, done[key] = json.loads(line)
         return done
 
-    def _keep(self, key: str, found: object) -> None:
-        """Note a finished run, and append it to the folder, on rank 0."""
-        self.done[key] = found
-        collectively(self.world, self._append, f"{json.dumps([key, found])}\n")
+    def _noted(self, facts: Table, find: Callable[[Cell], Any], cell: Cell) -> Any:
+        """Return what is known under some facts; if nothing is, find and note it."""
+        key = _digest(facts)
+        if key not in self.done:
+            self.done[key] = found = find(cell)
+            collectively(self.world, self._append, f"{json.dumps([key, found])}\n")
+        return self.done[key]
 
     def _append(self, line: str) -> None:
         if self.world.rank == 0:

@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -32,9 +31,7 @@ from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.threads import one_blas_thread
-from dadmm.data.encoding import Rows, row_blocks
-from dadmm.problems import IncompletePPCA
-from dadmm.runs.config import PER_RANK, CommandLine, RunConfig, in_flags
+from dadmm.runs.config import CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
@@ -174,6 +171,8 @@ class Job:
         """Return the command line; None after --help or --version has printed."""
         checks = Checks(self.world)
 
+        facts: Table = {"--help or --version": True}  # the same on all ranks
+
         def read() -> CommandLine | None:
             try:
                 given = RunConfig.from_argv(argv)
@@ -182,18 +181,13 @@ class Job:
             _ = given.config.options  # imports a scheme of one's own
             if given.config.on_failure == "continue" and not given.dry_run:
                 self.world.check_fault_tolerance()
+            facts.update(asdict(given.config), resume=str(given.resume))
+            facts.update({"--help or --version": False, "--dry-run": given.dry_run})
+            del facts["quiet"]  # in which ranks may differ
             return given
 
-        def facts() -> identity.Facts:
-            found: Table = {"--help or --version": given is None}
-            if given is not None:
-                settings = asdict(given.config).items()
-                found |= {name: v for name, v in settings if name not in PER_RANK}
-                found |= {"--dry-run": given.dry_run, "--resume": str(given.resume)}
-            return identity.versions() | identity.settings(found)
-
         given = checks.run(read)
-        checks.compare(facts)
+        checks.compare(lambda: identity.versions() | identity.settings(facts))
         self.machines = [own["host"] for own in checks.gather(host=host())]
         return given
 
@@ -209,27 +203,27 @@ class Job:
     def load_data(self) -> None:
         """Load or draw the rows, make the problems, and compare them between ranks."""
         world, config, graph = self.world, self.config, self.graph
-        checks = Checks(world)
+        checks, about = Checks(world), Table(process=[host(), os.getpid()])
         self.data = data = setup.shards(world, config, graph, checks)
-        self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
-        self.features = checks.run(lambda: setup.features(config, data, self.problems))
-        able = checks.run(lambda: abilities(self.problems))
+
+        def make_problems() -> None:
+            self.problems = setup.problems(config, data, graph.n_nodes)
+            self.features = setup.features(config, data, self.problems)
+            about["able"] = abilities(self.problems)
+            about["gaps"] = [[i, *counts] for i, counts in data.gaps.items()]
+            about["gappy"] = setup.have_gaps(self.problems)
+
+        checks.run(make_problems)
         checks.compare(
             lambda: {"layout": repr(next(iter(self.problems.values())).layout)}
         )
-        gappy = checks.run(self._is_gappy)
-        lost = [[i, *counts] for i, counts in data.gaps.items()] if data else []
-        process = [host(), os.getpid()]
-        everyone = checks.gather(gappy=gappy, able=able, gaps=lost, process=process)
+        everyone = checks.gather(**about)
         self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
             self._warn()
         self.targets = setup.find_targets(self, everyone)
-
-    def _is_gappy(self) -> bool:
-        return any(isinstance(own, IncompletePPCA) for own in self.problems.values())
 
     def _warn(self) -> None:
         """Print what summaries reveal."""
@@ -278,13 +272,13 @@ class Job:
             saves=config.checkpoint,
             resume=self.resume is not None,
             identity=facts,
-            data={i: _checksum(own) for i, own in self.data.rows.items()},
+            data={i: identity.of_data(p.arrays()) for i, p in self.data.rows.items()},
         )
         self.checkpoints.open(
             world, tuple(self.data.rows), graph.n_nodes, config.max_iter
         )
         self._n_edges = len(graph.edges) if config.record_edges else None
-        self._stride = Stride.of(config.record_every, graph.n_nodes, self._n_edges or 0)
+        self._stride = Stride(config.record_every, graph.n_nodes, self._n_edges or 0)
         self._observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
             collectively(world, self._reopen)
@@ -393,7 +387,8 @@ class Job:
         nodes = np.array([*self.problems])
         left = np.sort(world.joined(nodes, True)[0])  # of all ranks
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
-        everyone = Checks(world).gather(gappy=self._is_gappy(), host=host())
+        gappy = setup.have_gaps(self.problems)
+        everyone = Checks(world).gather(host=host(), gappy=gappy)
         self.machines = [their["host"] for their in everyone]
         self.targets = setup.find_targets(self, everyone)
 
@@ -437,12 +432,6 @@ class Job:
         collectively(world, write_all)
         if world.rank == 0 and not config.quiet:
             print_out(f"{laid_out(summary.text(config, home))}\n")
-
-
-def _checksum(rows: Rows) -> str:
-    X, y, weight = rows[:3]
-    arrays = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else row_blocks(X)
-    return identity.of_data(chain(arrays, (a for a in (y, weight) if a is not None)))
 
 
 def check_unseen(config: RunConfig, folder: Path) -> None:

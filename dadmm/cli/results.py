@@ -44,16 +44,10 @@ def describe(job: Job) -> Fit:
     """Return the model of a run, by sums over all nodes; all ranks call it."""
     world, config, result, data = job.world, job.config, job.result, job.data
     n_nodes, model, encoding = result.topology.n_nodes, None, data.encoding
-    flags = config.problem_flags(1) | config.settings
-    flags = {k: value for k, value in flags.items() if k in config.arguments}
     if config.traits.predicts and encoding is not None:
-        if config.has_subspace and config.data is None:
-            encoding = replace(encoding, on_missing="keep")
+        given = Table(settings=config.problem_arguments(1), tolerance=config.tolerance)
         with suppress(ProblemError):  # the solution is not finite
-            tolerance = config.tolerance
-            model = Model.of(
-                result, config.problem, encoding, settings=flags, tolerance=tolerance
-            )
+            model = Model.of(result, config.problem, encoding, **given)
     if config.coordinates == "raw":
         return Fit(model)
     own = list(data.rows.values())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dadmm.cli import tables
-from dadmm.cli.tables import Shards, has_target
+from dadmm.cli.tables import Shards
 from dadmm.comm import identity
 from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -26,7 +26,7 @@ from dadmm.graphs.placement import assign, hosts_of
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import GRAPHS, Integers, Topology
 from dadmm.models.scores import check_score_names
-from dadmm.problems import PPCA, PROBLEMS, builder, metrics
+from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
@@ -110,25 +110,25 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 
 def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    flags, settings = config.problem_flags(n_nodes), config.settings
-    if config.is_plugin:  # must accept all settings, and may accept any rows
-        flags, settings = {}, flags | settings
-    else:
+    settings = config.problem_arguments(n_nodes)
+    if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
             shard.check(rows, i, gaps=gaps)
-    if data.encoding is not None and data.encoding.classes is not None:
-        count = len(data.encoding.classes)
-        if settings.get("n_classes", count) != count:
+    classes = None if data.encoding is None else data.encoding.classes
+    if classes is not None and "n_classes" in config.arguments:
+        given = settings.setdefault("n_classes", len(classes))
+        if given != len(classes):
             raise ConfigError(
-                f"n_classes is {shown(settings['n_classes'])}, but the target has "
-                f"{count} classes; leave it out of the settings"
+                f"n_classes is {shown(given)}, but the target has {len(classes)} "
+                "classes; leave it out of the settings"
             )
-        flags = flags | {"n_classes": count}
-    return {
-        i: builder.build(config.problem, rows, flags, settings)
-        for i, rows in data.rows.items()
-    }
+    build = partial(builder.build, config.problem, settings=settings)
+    return {i: build(rows) for i, rows in data.rows.items()}
+
+
+def have_gaps(problems: dict[int, Problem]) -> bool:
+    return any(isinstance(own, IncompletePPCA) for own in problems.values())
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
@@ -139,7 +139,7 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> N
     shapes = next(iter(problems.values())).layout.shapes
     if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if not has_target(config) or shapes.get("coef", ())[-1:] != (len(names),):
+    if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
         return names if data.encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
@@ -170,7 +170,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         rows = {i: Rows(blocks[i]) for i in hosted}
         return Shards(rows, W - W.mean(axis=0), whole=whole)
     truth = whole = y = target = classes = None
-    if has_target(config):
+    if "y" in config.arguments:
         X, y, _ = traits.draw(n_samples, dimension, noise, seed)
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
@@ -181,7 +181,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         # in C order, since the bits of results depend on the order
         own = np.array(X[part], float, order="C")
         rows[i] = Rows(own, None if y is None else np.array(y[part], float))
-    encoding = Encoding.plain(X.shape[1], target, classes=classes)
+    gaps = "keep" if target is None else "error"
+    encoding = Encoding.plain(X.shape[1], target, classes=classes, on_missing=gaps)
     return Shards(rows, truth, encoding, whole=whole)
 
 

@@ -10,14 +10,12 @@ from glob import escape, glob
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, printable
-from dadmm.core.layout import Array, Matrix
+from dadmm.core.layout import Matrix
 from dadmm.data import agreement, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
@@ -44,19 +42,9 @@ class Shards(NamedTuple):
     whole: Matrix | None = None  # X of all nodes, if each rank generates it
 
 
-def has_target(config: RunConfig) -> bool:
-    takes_y = "y" in config.arguments
-    if config.target is not None and not takes_y:
-        raise ConfigError(
-            f"target cannot be used with {config.problem}, whose constructor has no "
-            "argument y"
-        )
-    return takes_y
-
-
 def _asked(config: RunConfig) -> tuple[Choice, Table]:
     """Return which columns a run uses, and the arguments of `read_frame`."""
-    intercept, supervised = config.fit_intercept, has_target(config)
+    intercept, supervised = config.fit_intercept, "y" in config.arguments
     if intercept is None:
         argument = config.arguments.get("fit_intercept")
         intercept = bool(argument and argument.default)
@@ -115,27 +103,25 @@ def _load_all(config: RunConfig, graph: Topology, rank: int) -> Shards:
     """Return the rows of all nodes on rank 0, and nothing elsewhere."""
     if rank:
         return Shards({})
-    choice, how = _asked(config)
-    frame = read_frame(str(config.data), **how)
-    choice, labels = _with_labels(frame, choice, config.labels, how["beside"])
+    frame, choice, labels = _read(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
     found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
     return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
 
 
-def _with_labels(
-    frame: Frame, choice: Choice, labels: str | None, beside: Sequence[str]
-) -> tuple[Choice, Any]:
-    """Return the choice without the column of labels, and the label of each row."""
+def _read(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
+    """Return a table, the choice of its columns, and the label of each row, if any."""
+    choice, how = _asked(config)
+    frame, labels = read_frame(file, **how), config.labels
     if labels is None:
-        return choice, None
-    if beside and frame.sparse is None:
-        choice = choice._replace(target=beside[-1])  # even if labels are its column
+        return frame, choice, None
+    if how["beside"] and frame.sparse is None:
+        choice = choice._replace(target=how["beside"][-1])  # even if labels are its
     if labels not in frame.names and reader_of(labels) is not None:
-        return choice, load_array(labels).ravel()
+        return frame, choice, load_array(labels).ravel()
     column = frame.find(labels, "labels")
-    return choice._replace(labels=column), frame.column(column)
+    return frame, choice._replace(labels=column), frame.column(column)
 
 
 def _encode(encoding: Encoding, given: Tables) -> Shards:
@@ -161,12 +147,8 @@ def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
     given = whole.encoding
     encoding = Encoding.from_json(world.share(given and given.to_json()))
 
-    def flat(rows: Rows) -> list[Array]:
-        X = rows.X
-        parts = [X] if isinstance(X, np.ndarray) else [X.data, X.indices, X.indptr]
-        return [*parts, *(own for own in (rows.y, rows.weight) if own is not None)]
-
-    blocks, found = world.scatter([*map(flat, whole.rows.values())]), {}
+    blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
+    found = {}
     for i, parts in zip(world.hosted(n_nodes), blocks, strict=True):
         weight = None if encoding.weight is None else parts.pop()
         y = None if encoding.target is None else parts.pop()
@@ -185,11 +167,9 @@ def shared_names(config: RunConfig) -> list[str]:
     files = _visible(str(config.data))
     if not files:
         return [f"names: unknown, since {config.data} is not here"]
-    asked, how = _asked(config)
     lines = []
     for i, file in files.items():
-        frame = read_frame(file, **how)
-        choice, _ = _with_labels(frame, asked, config.labels, how["beside"])
+        frame, choice, _ = _read(config, file)
         found = agreement.describe(frame, choice, i)
         if found["error"]:
             raise ShardError(f"{file}: {found['error'][1]}")

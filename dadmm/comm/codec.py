@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from dadmm.comm.wire import Bytes
 from dadmm.core import schema
-from dadmm.core.errors import ConfigError, shown
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Layout, Matrix
 
 KNOWN = "float64, float32, float16, quantised:4 (bits per entry), topk:0.05 (share)"
@@ -227,20 +226,3 @@ CODECS: dict[str, Codec] = {
     "float64": Exact(), "float32": Rounded(32), "float16": Rounded(16),
     "quantised": Quantised(), "topk": TopK(),
 }  # fmt: skip
-
-
-def codec_of(payload: str | Codec) -> Codec:
-    """Return the codec of a text such as "float32" or "quantised:4", or the object."""
-    if isinstance(payload, Codec):
-        return payload
-    name, colon, value = str(payload).partition(":")
-    with contextlib.suppress(KeyError, ValueError, ConfigError):
-        if name == "quantised" and colon:
-            return Quantised(int(value))
-        if name == "topk" and colon:
-            return TopK(float(value))
-        return CODECS[str(payload)]
-    raise ConfigError(
-        f"unknown payload {shown(payload)}; choose one of {KNOWN}, or pass an object "
-        "of a class derived from dadmm.comm.codec.Codec"
-    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from dadmm.comm.codec import Codec, Exact, codec_of
+from dadmm.comm.codec import CODECS, KNOWN, Codec, Exact, Quantised, TopK
 from dadmm.comm.exchange import Hosted
 from dadmm.comm.wire import SLEEPY, Box
 from dadmm.core import schema
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers
@@ -77,7 +78,20 @@ class Sending:
 
     @property
     def codec(self) -> Codec:
-        return codec_of(self.payload)
+        """The codec of the payload; raise a ConfigError if there is none."""
+        if isinstance(self.payload, Codec):
+            return self.payload
+        name, colon, value = str(self.payload).partition(":")
+        with suppress(KeyError, ValueError, ConfigError):
+            if name == "quantised" and colon:
+                return Quantised(int(value))
+            if name == "topk" and colon:
+                return TopK(float(value))
+            return CODECS[str(self.payload)]
+        raise ConfigError(
+            f"unknown payload {shown(self.payload)}; choose one of {KNOWN}, or pass an "
+            "object of a class derived from dadmm.comm.codec.Codec"
+        )
 
     @property
     def always(self) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -88,29 +88,29 @@ class TreeReduction:
         up = np.full(n_nodes, -1)
         up[child] = topology.reverse[down]
         self._up = up[own[own > 0]]
-        here, there = hosts[parent] == rank, hosts[child] == rank
-        arriving, leaving = here & ~there, there & ~here
+        here = hosts[parent] == rank
+        arriving = here & (hosts[child] != rank)
         row = np.full(n_nodes, -1)  # of values: own nodes, then children of others
         row[own] = np.arange(len(own))
         row[child[arriving]] = len(own) + np.arange(int(arriving.sum()))
         self._n_rows = len(own) + int(arriving.sum())
         self._down, self._rows_down = down[here], row[child[here]]
-        parts = [
-            (depth[parent], RECEIVE, hosts[child], arriving),
-            (depth[parent], JOIN, turn, here),
-            (depth[child], SEND, hosts[parent], leaving),
-        ]
-        events = np.hstack([
-            np.array([-level, np.full(len(down), what), key, child, parent])[:, chosen]
-            for level, what, key, chosen in parts
-        ])  # fmt: skip
-        events = events[:, np.lexsort(events[::-1])]
-        changes = np.diff(events[:3], prepend=-1, axis=1).any(axis=0)
-        ends = [*np.flatnonzero(changes).tolist(), events.shape[1]]
+        # steps by level from below, by what is done, and by the other rank or sibling
+        groups = defaultdict[tuple[int, int, int], list[int]](list)
+        ends = depth[parent], turn, hosts[parent], hosts[child]
+        for edge, (level, sibling, above, below) in enumerate(
+            np.array(ends).T.tolist()
+        ):
+            if above == rank:
+                groups[-level, JOIN, sibling].append(edge)
+                if below != rank:
+                    groups[-level, RECEIVE, below].append(edge)
+            elif below == rank:
+                groups[-level - 1, SEND, above].append(edge)
         #: what is done, the other rank, and the rows of children and of their parents
         self._steps = [
-            (*events[1:3, a].tolist(), row[events[3, a:b]], row[events[4, a:b]])
-            for a, b in pairwise(ends)
+            (what, other, row[child[edges]], row[parent[edges]])
+            for (_, what, other), edges in sorted(groups.items())
         ]
 
     def reduce(
@@ -158,7 +158,7 @@ class TreeReduction:
     ) -> Sequence[Value]:
         """Return the values of the subtrees of own nodes and their children, by row."""
         own = [_as_array(values[i]) for i in self._nodes]
-        kinds = {(v.shape, v.dtype) if _is_numeric(v) else None for v in own}
+        kinds = {(v.shape, v.dtype) if isinstance(v, np.ndarray) else None for v in own}
         stacks = isinstance(merge, np.ufunc | Stacked) and len(kinds) == 1
         stacks = stacks and None not in kinds and own[0].size > 0
         join = merge.merge if isinstance(merge, Stacked) else merge
@@ -172,7 +172,7 @@ class TreeReduction:
             elif what == JOIN:
                 for i, j in zip(parents.tolist(), children.tolist(), strict=True):
                     other = rows[j]
-                    if not _is_numeric(other):
+                    if not isinstance(other, np.ndarray):
                         other = json.loads(json.dumps(other))  # as others receive it
                     rows[i] = _as_array(join(rows[i], other))
             elif what == RECEIVE:
@@ -223,10 +223,6 @@ def _as_array(value: Value) -> Value:
     return value
 
 
-def _is_numeric(value: Value) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-
-
 def pack(value: Value) -> bytes:
     """Return the bytes of a value.
 
@@ -234,9 +230,9 @@ def pack(value: Value) -> bytes:
     value has the length of its JSON (7 bytes), `_JSON`, and the JSON.
     """
     value = _as_array(value)
-    if _is_numeric(value):
+    if isinstance(value, np.ndarray):
         kind = value.dtype.str.encode().ljust(7, b"\0") + bytes([value.ndim])
-        return b"".join([kind, np.array(value.shape, np.int64).tobytes(), value])
+        return b"".join([kind, np.array(value.shape, np.int64).tobytes(), value.data])
     text = json.dumps(value).encode()
     return len(text).to_bytes(7, "little") + bytes([_JSON]) + text
 

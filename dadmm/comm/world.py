@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,7 +65,10 @@ class World:
         comm = self.comm
         if comm is None:
             return own, np.array([len(own)])
-        first = _first_row(own) if everywhere else _first_row(own)[:8]
+        first = np.zeros(8 + SHORT if everywhere else 8, dtype=np.uint8)
+        first[:8].view(np.int64)[0] = len(own)
+        if everywhere and own.nbytes <= SHORT:
+            first[8 : 8 + own.nbytes] = own.view(np.uint8)
         rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
         equal = comm.Iallgather if everywhere else comm.Igather
         wait_sleeping(equal(first, rows), first.nbytes)
@@ -79,18 +83,7 @@ class World:
 
     def share(self, value: Any) -> Any:
         """Return what rank 0 passes, as JSON can hold it, on every rank."""
-        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        if self.comm is not None:
-            is_mine, row = self.rank == 0, _first_row(data)
-            wait_sleeping(self.comm.Ibcast(row), row.nbytes * is_mine)
-            n_bytes = int(row[:8].view(np.int64)[0])
-            if n_bytes <= SHORT:
-                data = row[8 : 8 + n_bytes]
-            elif not is_mine:
-                data = np.empty(n_bytes, np.uint8)
-            for part in parts(data) if n_bytes > SHORT else ():
-                wait_sleeping(self.comm.Ibcast(part), part.nbytes * is_mine)
-        return json.loads(data.tobytes())
+        return self.told(None if self.rank else value)[0]
 
     def told(self, value: Any, everywhere: bool = True) -> list[Any]:
         """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
@@ -98,8 +91,8 @@ class World:
         data, lengths = self.joined(own, everywhere)
         if self.rank and not everywhere:
             return []
-        parts = np.split(data, lengths.cumsum()[:-1])
-        return [json.loads(part.tobytes()) for part in parts]
+        texts = np.split(data, lengths.cumsum()[:-1])
+        return [json.loads(text.tobytes()) for text in texts]
 
     def gather(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
@@ -246,15 +239,6 @@ def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
             yield data[begin : begin + MOST_BYTES]
 
 
-def _first_row(array: np.ndarray) -> np.ndarray:
-    """Return the length of an array in 8 bytes, and its bytes if they are few."""
-    row = np.zeros(8 + SHORT, dtype=np.uint8)
-    row[:8].view(np.int64)[0] = len(array)
-    if array.nbytes <= SHORT:
-        row[8 : 8 + array.nbytes] = array.view(np.uint8)
-    return row
-
-
 def connect() -> World:
     """Return the processes of this run; start MPI only if a launcher started it."""
     launched = rank_and_size()
@@ -302,40 +286,44 @@ def collectively(world: World, step: Callable[..., T], *args: object) -> T:
 
 def from_rank_0(world: World, step: Callable[[], Any]) -> Any:
     """Return what ``step()`` returns on rank 0, as JSON; if it fails, raise on all."""
-    return world.share(collectively(world, str if world.rank else step))
+    checks = Checks(world)
+    value = checks.run(str if world.rank else step)
+    return checks.gather(value=value)[0]["value"]
 
 
+@dataclass
 class Checks:
     """Steps that each rank does by itself, and one collective that checks them all."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self._step = world, 0
-        self._failure: tuple[int, DadmmError] | None = None  # and its step
-        self._facts: dict[int, identity.Facts] = {}  # by step
+    world: World
+    step: int = 0
+    failure: DadmmError | None = None
+    failed_at: int = 0  # the step
+    facts: dict[int, identity.Facts] = field(default_factory=dict)  # by step
 
     def run(self, step: Callable[[], T]) -> T:
         """Return ``step()``; None if it fails, or if one before has failed."""
-        self._step += 1
-        if self._failure is None:
+        self.step += 1
+        if self.failure is None:
+            self.failed_at = self.step
             try:
                 return step()
             except DadmmError as error:
-                self._failure = self._step, error
+                self.failure = error
             except MemoryError as error:
-                reason, world = str(error).partition("\n")[0], self._world
+                reason, world = str(error).partition("\n")[0], self.world
                 where = "" if world.comm is None else f" on rank {world.rank}"
-                found = DadmmError(
+                self.failure = DadmmError(
                     f"there is not enough memory{where} ({reason or 'none is left'}); "
                     "use fewer samples, dimensions or nodes per host"
                 )
-                self._failure = self._step, found
         return None  # type: ignore[return-value]
 
     def compare(self, facts: Callable[[], identity.Facts]) -> None:
         """Note facts that must be the same on all ranks; a step like others."""
         found = self.run(facts)
         if found is not None:
-            self._facts[self._step] = found
+            self.facts[self.step] = found
 
     def gather(self, **own: object) -> list[Record]:
         """Return the record of each rank, which JSON can hold, on every rank.
@@ -344,22 +332,22 @@ class Checks:
         of the lowest rank on which it did, or whose facts differ. Ranks send hashes of
         their facts, and the facts only if hashes differ.
         """
-        world, (failed_at, failure) = self._world, self._failure or (0, None)
-        hashes = {k: identity.digest(v) for k, v in self._facts.items()}
+        world, failure = self.world, self.failure
+        hashes = {k: identity.digest(v) for k, v in self.facts.items()}
         mine: Record = {"own": own, "hashes": hashes}
         if failure is not None:
             message = f"rank {world.rank}: {failure}" if world.rank else str(failure)
-            mine = {"hashes": hashes, "failed_at": failed_at, "message": message}
+            mine = {"hashes": hashes, "failed_at": self.failed_at, "message": message}
             mine["kind"] = type(failure).__name__
         everyone = world.told(mine)
-        for step in range(1, self._step + 1):
+        for step in range(1, self.step + 1):
             for them in everyone:
                 if them.get("failed_at") == step:
                     if failure is not None and str(failure) == them["message"]:
                         raise failure
                     raise getattr(errors, them["kind"], DadmmError)(them["message"])
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
-                identity.raise_difference(world.told(dict(self._facts[step])))
+                identity.raise_difference(world.told(dict(self.facts[step])))
         return [them["own"] for them in everyone]
 
 

@@ -73,7 +73,7 @@ def _demand(wanted: str, name: str, handle: int) -> None:
 
 
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
-    """Return the handle of a plain file, or of one that is made if flags are `NEW`."""
+    """Return the handle of a plain file, which is made if the flags say so."""
     with within(path, root) as (handle, name):
         _demand("file", name, handle)
         file = os.open(name, flags | PLAIN, 0o666, dir_fd=handle)
@@ -88,12 +88,7 @@ def open_lock(path: Path) -> int:
 
     It is open for writing: NFS grants locks between hosts on no other files.
     """
-    while True:
-        with suppress(FileExistsError):
-            return open_plain(path, flags=NEW)
-        with suppress(FileNotFoundError):  # another process has just removed it
-            handle = open_plain(path, flags=os.O_RDWR)
-            break
+    handle = open_plain(path, flags=os.O_RDWR | os.O_CREAT)
     own = LOCK.fullmatch(os.pread(handle, 400, 0)) is not None
     if own and os.fstat(handle).st_nlink == 1:  # not a hard link
         return handle

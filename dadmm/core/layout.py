@@ -71,6 +71,8 @@ class Layout:
         self.starts = np.cumsum([0, *self.sizes])[:-1]  # first entry of each
         self._root = np.sqrt(self.pull[: self.shared_size])
         self._plain = not self.private and not self.scales
+        factors = tuple(sorted(self.scales.items()))
+        self._key = tuple(self.shapes.items()), self.private, factors
 
     @classmethod
     def of(cls, **shapes: tuple[int, ...]) -> Layout:
@@ -120,11 +122,6 @@ class Layout:
 
     def __reduce__(self) -> tuple[object, ...]:
         return Layout, (self.shapes, self.private, self.scales)
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        scales = tuple(sorted(self.scales.items()))
-        return tuple(self.shapes.items()), self.private, scales
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={shape}" for name, shape in self.shapes.items())

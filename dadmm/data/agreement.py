@@ -117,31 +117,28 @@ def _texts(
 ) -> dict[str, Facts]:
     """Return facts of features that are not plain numbers, and of classes, by name."""
     forced = {frame.find(word, "categories") for word in choice.categories}
-    found: dict[str, Facts] = {}
-
-    def tell(name: str, values: Sequence[Label], kind: str) -> None:
-        kept = values if len(values) <= choice.max_categories else None
-        found[name] = {"values": kept, kind: node} if values else {"values": kept}
-
-    for name in features if frame.sparse is None else ():
-        values = frame.column(name)
-        if name in forced or values.dtype == object:
-            words = sorted(codes_of(values)[0])
-            if name not in forced:
-                _check_words(frame, name, words)
-            tell(name, words, "text")
-        elif np.isnan(values).all():
-            tell(name, [], "number")
+    columns = {name: frame.column(name) for name in features if frame.sparse is None}
     if target is not None and choice.n_classes:
-        values = frame.column(target)
-        if choice.on_missing == "drop":
-            values = values[~frame.gaps(features)]
-        if values.dtype == object:
-            tell(target, sorted(codes_of(values)[0]), "text")
-        elif np.isinf(values).any():
-            raise ShardError(f"the target {target!r} has an infinite entry")
-        else:
-            tell(target, np.unique(values[~np.isnan(values)]).tolist(), "number")
+        used = ~frame.gaps(features if choice.on_missing == "drop" else ())
+        columns[target] = frame.column(target)[used]
+    found: dict[str, Facts] = {}
+    for name, values in columns.items():
+        kind = "text" if name in forced or values.dtype == object else "number"
+        known: list[Label] = []
+        if kind == "text":
+            words = sorted(codes_of(values)[0])
+            if name != target and name not in forced:
+                _check_words(frame, name, words)
+            known += words
+        elif name == target:
+            if np.isinf(values).any():
+                raise ShardError(f"the target {target!r} has an infinite entry")
+            known += np.unique(values[~np.isnan(values)]).tolist()
+        elif not np.isnan(values).all():
+            continue
+        found[name] = {"values": known if len(known) <= choice.max_categories else None}
+        if known:
+            found[name][kind] = node
     return found
 
 
@@ -179,11 +176,10 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
         for side in (a, b):  # a column without facts has plain numbers
             plain = {"values": [], "number": side["tables"][0][0]}
             own.append(side["texts"].get(name, plain))
-        values = None
-        if all(facts["values"] is not None for facts in own):
-            union = {*own[0]["values"], *own[1]["values"]}
-            values = sorted(union, key=lambda value: (isinstance(value, str), value))
-        texts[name] = {"values": values if len(values or ()) <= most else None}
+        known = {value for facts in own for value in facts["values"] or ()}
+        is_whole = len(known) <= most and all(x["values"] is not None for x in own)
+        values = sorted(known, key=lambda value: (isinstance(value, str), value))
+        texts[name] = {"values": values if is_whole else None}
         for kind in ("text", "number"):
             if nodes := [facts[kind] for facts in own if kind in facts]:
                 texts[name][kind] = min(nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -88,6 +88,12 @@ class Rows(NamedTuple):
             yield Rows(X, y, weight)
             start = own.stop
 
+    def arrays(self) -> Iterator[Array]:
+        """Yield the arrays of X, three if it is sparse, then y and the weights."""
+        X, is_sparse = self.X, hasattr(self.X, "tocsr")
+        yield from (X.data, X.indices, X.indptr) if is_sparse else row_blocks(X)
+        yield from (own for own in (self.y, self.weight) if own is not None)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoding:
@@ -118,10 +124,16 @@ class Encoding:
     on_missing: str = "error"
     unknown: str = "error"  #: what is done to categories that no node had
     named: bool = True  #: whether the table has names of its own
+    feature_names: tuple[str, ...] = field(init=False)  #: of X: ``age``, ``sex=F``, ...
 
     def __post_init__(self) -> None:
         for name in ("on_missing", "unknown"):
             FIELDS[name].check(name, getattr(self, name))
+        names: list[str] = []
+        for name, words in self.columns.items():
+            kept = words[self.intercept :]
+            names += [f"{name}={word}" for word in kept] if words else [name]
+        vars(self).update(feature_names=tuple(names))
 
     @classmethod
     def plain(cls, n_features: int, target: str | None = None, **more: Any) -> Encoding:
@@ -131,15 +143,6 @@ class Encoding:
 
     def __repr__(self) -> str:
         return f"<Encoding of {', '.join(self.feature_names[:20])}>"
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """The name of each column of X, such as ``age`` or ``sex=F``."""
-        names: list[str] = []
-        for name, words in self.columns.items():
-            kept = words[self.intercept :]
-            names += [f"{name}={word}" for word in kept] if words else [name]
-        return tuple(names)
 
     def encode(self, frame: Frame, *, fit: bool = False) -> Rows:
         """Return the numbers of a table.
@@ -162,10 +165,9 @@ class Encoding:
         weight = np.array(frame.column(self.weight)) if fit and self.weight else None
         if self.on_missing == "error":
             frame.check_gaps([*names, self.target] if fit and self.target else names)
-        lost, n_filled = np.zeros_like(gaps), 0
+        kept, n_filled = ~gaps if self.on_missing == "drop" else np.ones_like(gaps), 0
         if self.on_missing in ("drop", "mean") and fit and y is not None:
-            lost = np.isnan(y)
-        kept = ~(lost | gaps) if self.on_missing == "drop" else ~lost
+            kept &= ~np.isnan(y)
         if not kept.all():
             X, y, weight = (a if a is None else a[kept] for a in (X, y, weight))
         if self.on_missing == "mean" and self.means is not None:
@@ -260,9 +262,11 @@ class Encoding:
 
     def to_json(self) -> dict[str, object]:
         """Return the encoding as plain types."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        del values["feature_names"]  # follows from the others
         return {
             name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in asdict(self).items()
+            for name, value in values.items()
         }
 
     @classmethod

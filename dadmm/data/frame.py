@@ -144,13 +144,12 @@ class Frame(NamedTuple):
 
     def check_gaps(self, names: Sequence[str]) -> None:
         """Raise if an entry of these columns is missing."""
-        if self.gaps(names).any():
-            name = next(name for name in names if self.gaps([name]).any())
-            row = self.first + int(self.gaps([name]).argmax())
-            raise ShardError(
-                f"column {name!r} has no entry in row {row}; fill it, or say with "
-                "--on-missing what is done to missing entries"
-            )
+        for name in names if self.gaps(names).any() else ():
+            for row in np.flatnonzero(self.gaps([name])):
+                raise ShardError(
+                    f"column {name!r} has no entry in row {self.first + row}; fill it, "
+                    "or say with --on-missing what is done to missing entries"
+                )
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""

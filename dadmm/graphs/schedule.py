@@ -172,10 +172,10 @@ class Schedule:
                     "another graph has not; use the same in all"
                 )
             rounds.append(pairs)
+        pairs = np.concatenate(rounds)
         if n_nodes is None:
-            n_nodes = 1 + max((int(e.max(initial=0)) for e in rounds), default=0)
-        whole = Topology.from_edges(n_nodes, np.concatenate(rounds), tuple(number))
-        return cls(n_nodes, rounds, whole)
+            n_nodes = 1 + int(pairs.max(initial=0))
+        return cls(n_nodes, rounds, Topology.from_edges(n_nodes, pairs, tuple(number)))
 
     @property
     def period(self) -> int:

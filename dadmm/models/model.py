@@ -148,9 +148,7 @@ class Model:
         """
         schema.choice(KINDS).check("problem", problem)
         if not np.isfinite(result.solution).all():
-            raise ProblemError(
-                "the solution has numbers that are not finite, so there is no model"
-            )
+            raise ProblemError("the solution is not finite, so there is no model")
         parts = result.layout.views(result.solution.copy())._asdict()
         if "W" in parts:
             axes, lengths = principal_axes(parts["W"])
@@ -162,9 +160,8 @@ class Model:
                 count = 2 if parts["coef"].ndim == 1 else len(parts["coef"])
                 classes = tuple(float(k) for k in range(count))
             encoding = Encoding.plain(width, classes=classes, on_missing=gaps)
-        origin = Origin(
-            result.status, result.why, int(result.iterations), tolerance, n_rows
-        )
+        found = result.status, result.why, int(result.iterations)
+        origin = Origin(*found, tolerance, n_rows)
         return cls(problem, encoding, parts, origin, dict(settings or {}))
 
     def __repr__(self) -> str:

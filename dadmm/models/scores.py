@@ -95,7 +95,7 @@ def check_score_names(names: Sequence[str], n_scores: int) -> None:
     taken = {*(f"score{k}" for k in range(n_scores)), "reconstruction_error"}
     for name in (name for name in names if name in taken):
         raise ConfigError(
-            f"a column is called {name!r}, as is a column of predictions; rename it"
+            f"the column {name!r} has the name of a prediction; rename it"
         )
 
 

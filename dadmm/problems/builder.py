@@ -71,13 +71,10 @@ def n_classes(name: str) -> int:
     return 2 if known else 0
 
 
-def build(
-    name: str, rows: Rows, flags: Mapping[str, object], settings: Mapping[str, object]
-) -> Any:
-    """Return the problem of a node with these rows.
+def build(name: str, rows: Rows, settings: Mapping[str, object]) -> Any:
+    """Return the problem of a node with these rows; only linear ones get sparse rows.
 
-    Flags are passed on if the class has such an argument; it must have those in
-    ``settings``. Only linear problems get sparse rows.
+    The constructor must accept all settings.
     """
     kind = find(name)
     takes = {k: p for k, p in arguments(kind).items() if p.kind is not p.VAR_KEYWORD}
@@ -92,8 +89,7 @@ def build(
         if kind_of is not None:  # the class itself may check other types
             kind_of.check(f"{name}: {key}", value)
     data = {"y": rows.y, "sample_weight": rows.weight}
-    given = {k: v for k, v in flags.items() if k in takes and v is not None}
-    given |= {**settings, **{k: v for k, v in data.items() if v is not None}}
+    given = {**settings, **{k: v for k, v in data.items() if v is not None}}
     if rows.weight is not None and "sample_weight" not in takes:
         raise ConfigError(
             f"weight cannot be used with {name}, whose constructor has no argument "

@@ -35,7 +35,6 @@ from dadmm.solver.solve import MOST_RECORDED, grouped
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
-PER_RANK = {"quiet"}  # settings in which ranks may differ
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
 MOST_SHOWN = 50  # nodes up to which a demonstration records edges
 COMMON = "most used"  # the first topic of --help
@@ -74,7 +73,13 @@ class RunConfig(Settings):
     @cached_property
     def arguments(self) -> dict[str, Parameter]:
         """The arguments of the problem's class, which is imported if it is yours."""
-        return builder.arguments(builder.find(self.problem))
+        found = builder.arguments(builder.find(self.problem))
+        if self.target is not None and "y" not in found:
+            raise ConfigError(
+                f"target cannot be used with {self.problem}, whose constructor has no "
+                "argument y"
+            )
+        return found
 
     def _check_suited(self) -> None:
         """Raise for settings that this run does not have."""
@@ -176,8 +181,8 @@ class RunConfig(Settings):
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
             able = abilities_of(kind)
-        constant = self.options["scheme"].is_constant
-        plan = make_plan(able, self.init, self.coordinates, constant)
+        merges = not self.options["scheme"].is_constant
+        plan = make_plan(able, self.init, self.coordinates, merges)
         return plan._replace(bound_angle=bool(self.bound_angle))
 
     @cached_property
@@ -194,17 +199,19 @@ class RunConfig(Settings):
             )
         return found
 
-    def problem_flags(self, n_nodes: int) -> Table:
+    def problem_arguments(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.
 
-        Each node has an equal share of the regularisation ``alpha``.
+        Each node has an equal share of the regularisation ``alpha``. A class of yours
+        must accept all that are given, others get those that they have.
         """
         names = ("n_components", "l1_ratio", "delta", "fit_intercept")
         chosen = {name: getattr(self, name) for name in names}
+        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         if not self.is_plugin:
             chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
-        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
-        return {name: value for name, value in chosen.items() if value is not None}
+            chosen = {k: v for k, v in chosen.items() if k in self.arguments}
+        return {k: v for k, v in chosen.items() if v is not None} | self.settings
 
     @cached_property
     def options(self) -> Table:

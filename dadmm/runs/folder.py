@@ -152,8 +152,8 @@ class RunFolder:
                 f"({error.strerror}); {instead}"
             ) from None
         try:
-            found = json.loads(text if len(text) <= LARGEST else "")
-            check_entries(found, ENTRIES)
+            content = json.loads(text if len(text) <= LARGEST else "")
+            found = check_entries(content, ENTRIES)
         except (ValueError, RecursionError) as error:
             raise OutputError(
                 f"{path / MANIFEST} is not the list of a run's files ({error}); "

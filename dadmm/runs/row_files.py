@@ -109,14 +109,15 @@ class Stride(NamedTuple):
     the iterations before it that have none.
     """
 
-    every: int  # the first step
-    most: float  # steps after which it is doubled
+    every: int = 1  # the first step
+    n_nodes: int = 0  # rows of an iteration in history.csv
+    n_edges: int = 0  # and in edges.csv
 
-    @classmethod
-    def of(cls, every: int, n_nodes: int, n_edges: int) -> Stride:
-        """Return the stride of a run that has so many rows in an iteration."""
-        width = max(NODE_BYTES * n_nodes, EDGE_BYTES * n_edges)
-        return cls(every, max(2, MOST_BYTES // max(width, 1)))
+    @property
+    def most(self) -> int:
+        """How many steps have rows until the step is doubled."""
+        size = max(NODE_BYTES * self.n_nodes, EDGE_BYTES * self.n_edges, 1)
+        return max(2, MOST_BYTES // size)
 
     def step(self, t: int) -> int:
         """Return the step after ``t`` iterations."""
@@ -126,9 +127,6 @@ class Stride(NamedTuple):
         return step
 
 
-EVERY_ROW = Stride(1, math.inf)
-
-
 def thinned(
     rows: Iterable[bytes], header: Sequence[str], step: int, kept: Collection[int]
 ) -> Iterator[bytes]:
@@ -136,7 +134,7 @@ def thinned(
 
     What is added up in rows that are left out goes to the next row of their key.
     """
-    added = [k for k, name in enumerate(header) if name in ADDED]
+    added = _added(header)
     sums: dict[tuple[bytes, ...], list[float]] = {}
     for row in rows:
         if step == 1:
@@ -150,6 +148,11 @@ def thinned(
             sums[key] = [float(words[k]) for k in added]
         else:
             yield b",".join(words) + b"\n"
+
+
+def _added(header: Sequence[str]) -> list[int]:
+    """Return the places of columns that are added up, counted from the last column."""
+    return [k - len(header) for k, name in enumerate(header) if name in ADDED]
 
 
 def _width(header: Sequence[str]) -> int:
@@ -190,12 +193,10 @@ class PartFile:
         keys: Sequence[tuple[int, ...]],  # of an iteration's rows: (node,) or (i, j)
         header: Sequence[str],
         stride: Stride,
-        start: int = 0,
     ) -> None:
         self._path, self._keys, self._header = path, keys, header
-        self._stride, self._step = stride, stride.step(start)
-        columns = header[_width(header) :]
-        self._added = [k for k, name in enumerate(columns) if name in ADDED]
+        self._stride, self._step = stride, stride.every
+        self._added = _added(header)
         self._waiting: tuple[int, Array] | None = None  # a row that is not written yet
         self._synced: deque[int] = deque(maxlen=2)
         self._file = open(files.open_plain(path, path.parents[1], files.NEW), "r+b")  # noqa: SIM115
@@ -278,8 +279,8 @@ class RowFiles:
         keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
-        start: int = 0,  # the iteration after which a resumed run continues
-        stride: Stride = EVERY_ROW,
+        start: int,  # the iteration after which a resumed run continues
+        stride: Stride,
     ) -> None:
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.home = folder.path  # of the results; after a failure, of a component
@@ -292,12 +293,12 @@ class RowFiles:
         with writing(folder.path):
             if keys or place.is_dir():
                 header = self.headers["history"]
-                part = PartFile(place / f"history{end}", keys, header, stride, start)
+                part = PartFile(place / f"history{end}", keys, header, stride)
                 self._files.append(part)
                 self._rows += [NodeRows(part, observe, start)] if keys else []
             if edges is not None:
                 self.headers["edges"] = EDGES
-                part = PartFile(place / f"edges{end}", edges, EDGES, stride, start)
+                part = PartFile(place / f"edges{end}", edges, EDGES, stride)
                 self._files.append(part)
                 self._rows.append(EdgeRows(part, start))
 

@@ -342,6 +342,10 @@ class StoredRun:
         """How many iterations each row stands for; more than one in a long run."""
         return np.diff(self.iterations, prepend=0)
 
+    def by_iteration(self, rows: Matrix) -> Matrix:
+        """Return a row for each iteration, an equal share of the row it belongs to."""
+        return np.repeat(rows / self.spans[:, None], self.spans, axis=0)
+
     @cached_property
     def has_payload(self) -> np.ndarray:
         """Whether a directed edge carried a payload, (iterations, E).

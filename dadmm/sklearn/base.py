@@ -156,9 +156,7 @@ class Consensus(BaseEstimator):
         if not isinstance(graph, str):
             graph = Topology.from_graph(graph)
             if wanted not in (None, len(graph)):
-                raise TopologyError(
-                    f"the graph has {len(graph)} nodes but the fit has {wanted}"
-                )
+                raise TopologyError(f"the graph has {len(graph)} nodes, not {wanted}")
             return graph
         if world.comm is None and graph in topology.GRAPHS:
             wanted = max(1, min(wanted or NODES, most))

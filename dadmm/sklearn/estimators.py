@@ -374,9 +374,7 @@ def _all_labels(world: World, labels: Array) -> Array:
 
     def join() -> list[Any]:
         if len({isinstance(own[0], str) for own in found}) > 1:
-            raise ProblemError(
-                "labels differ in type between ranks; give numbers or text on all"
-            )
+            raise ProblemError("labels must be numbers on all ranks, or text on all")
         together = np.unique(np.concatenate(found))
         return [together.dtype.str, together.tolist()]
 

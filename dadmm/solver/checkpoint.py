@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -106,19 +107,17 @@ class Checkpoints:
     def open(
         self,
         world: World,
-        hosted: Iterable[int],
+        own: Iterable[int],
         n_nodes: int,
         max_iter: int,
         identity: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the checkpoint to continue from, on all ranks."""
+        """Read the checkpoint to continue from, on all ranks, of their own nodes."""
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume and not self._loaded:
             self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
-            self._loaded = collectively(
-                world, lambda: {i: self._load(i) for i in hosted}
-            )
+            self._loaded = collectively(world, lambda: {i: self._load(i) for i in own})
             self.coordinates = next(iter(self._loaded.values())).coordinates or None
         if self.start > max_iter:
             raise CheckpointError(
@@ -156,13 +155,6 @@ class Checkpoints:
         self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
         return State.join(list(found.values()))
 
-    def tidy(self) -> None:
-        """Remove incomplete checkpoints after the start, or this run completes them."""
-        if self.saves:
-            for t in kept(self.root):
-                if t > self.start:
-                    drop(self.root, t, self._n_nodes)
-
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
         due = run.due or (self.every > 0 and t % self.every == 0)
@@ -187,10 +179,25 @@ class Checkpoints:
                     own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
                     write(path_of(self.root, t, i), self._about(t, i), own.flatten())
                 if 0 in run.names:
-                    prune(self.root, self._n_nodes)
+                    self.prune()
         except OutputError as error:
             self.failure = error
         self._saved, self._requested = monotonic(), False
+
+    def prune(self, last: float = math.inf) -> None:
+        """Remove what is older than the last two complete checkpoints, or later."""
+        whole = complete(self.root, self._n_nodes)
+        first = whole[-KEPT] if len(whole) >= KEPT else 0
+        for t in kept(self.root):
+            if first <= t <= last:
+                continue
+            paths = [path_of(self.root, t, i) for i in range(self._n_nodes)]
+            with suppress(OSError):  # what cannot be removed stays
+                for path in paths:
+                    files.remove(path, self.root)
+                    draft = files.draft_of(path.name)
+                    files.remove(path.with_name(draft), self.root)
+                files.remove_folder(paths[0].parent, self.root)
 
     def close(self) -> None:
         """Raise the error of a checkpoint that could not be written, if any."""
@@ -218,9 +225,7 @@ def read(path: Path) -> tuple[dict[str, str | int], Arrays]:
     try:
         data = files.read(path, path.parents[2])
     except OSError as error:
-        raise CheckpointError(
-            f"cannot read the checkpoint {path}: {error.strerror}"
-        ) from None
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise _unusable(path, "is damaged or cut short;")
@@ -285,26 +290,8 @@ def latest(folder: Path, n_nodes: int) -> int:
         node = missing(folder, some[-1], n_nodes)[0]
         lacks = f" (iteration {some[-1]} lacks the file of node {node} of {n_nodes})"
     raise CheckpointError(
-        f"there is no complete checkpoint in {folder}{lacks}; start a new run"
+        f"{folder} has no complete checkpoint{lacks}; start a new run"
     )
-
-
-def prune(folder: Path, n_nodes: int) -> None:
-    """Remove what is older than the last two complete checkpoints."""
-    whole = complete(folder, n_nodes)
-    for t in kept(folder):
-        if len(whole) >= KEPT and t < whole[-KEPT]:
-            drop(folder, t, n_nodes)
-
-
-def drop(folder: Path, t: int, n_nodes: int) -> None:
-    """Remove the files of a checkpoint that can be removed, and its empty folder."""
-    paths = [path_of(folder, t, i) for i in range(n_nodes)]
-    with suppress(OSError):
-        for path in paths:
-            files.remove(path, folder)
-            files.remove(path.with_name(files.draft_of(path.name)), folder)
-        files.remove_folder(paths[0].parent, folder)
 
 
 class NodeFailure(NamedTuple):

@@ -164,9 +164,7 @@ class SolveKind(RunKind):
         if run.stopping.rule.name == "objective":
             return "the rule objective cannot tell a plateau from a solution"
         if scheme.coupling == "own" and not scheme.is_symmetric:
-            return (
-                "with directed penalties, nodes agree on another point than the optimum"
-            )
+            return "directed penalties lead nodes to another point than the optimum"
         slopes = self.slope(run)
         if slopes is None:
             return "the problem has no method gradient, by which it could be judged"

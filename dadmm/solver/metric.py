@@ -18,7 +18,6 @@ from numpy.linalg import norm
 
 from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, by_row, row_lengths
 from dadmm.solver.certificate import (
@@ -49,10 +48,7 @@ LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
 PATIENCE = 3  # reviews without a smaller bound, after which there will be none
 SURE, LIKELY = 1e-9, -1e-2  # margins of a direction without minimum, over the largest
 CHANGES_BEFORE = 4  # changes of coordinates before a minimum is doubted
-NOT_EXACT = (
-    "the proximal step of the problem is not known to be exact; set exact = True if it "
-    "is"
-)
+NOT_EXACT = "the problem does not state that its proximal step is exact (exact = True)"
 
 
 class Coordinates(NamedTuple):
@@ -81,43 +77,6 @@ class Coordinates(NamedTuple):
         inverse, condition = primal.T @ self.inverse, np.array(scaled[0] / scaled[-1])
         new = self._replace(map=T, inverse=inverse, condition=condition)
         return new, primal, dual
-
-
-def find_coordinates(
-    total: Total,
-    problems: Sequence[TransformableProblem],
-    starts: Sequence[Vector],
-    n_nodes: int,
-) -> Coordinates:
-    """Return the coordinates of all nodes, from the problems of this process."""
-    rows, facts = [], []  # facts are 0 or 1; the least of all nodes counts
-    for problem, start in zip(problems, starts, strict=True):
-        drops = not getattr(problem, "needs_inverse", False)
-        quadratic = getattr(problem, "quadratic", False)
-        own = [drops, quadratic, is_exact(problem), hasattr(problem, "margins")]
-        facts.append(np.array(own, dtype=np.float64))
-        rows.append(problem.rows(start))
-        if not quadratic:
-            usual = problem.init(np.random.default_rng(0))
-            if not np.array_equal(usual, start):
-                # they show which directions are open if curvature vanishes at the start
-                rows[-1] = np.vstack([rows[-1], USUAL * problem.rows(usual)])
-
-    def finish(factor: Matrix, facts: Vector) -> Matrix:
-        T, inverse, is_open, *numbers = _coordinates(factor, n_nodes, facts)
-        return np.column_stack([T, inverse.T, is_open, np.tile(numbers, (len(T), 1))])
-
-    array = pooled(total, rows, finish, facts, np.minimum)
-    k = (array.shape[1] - 6) // 2
-    T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
-    if not np.isfinite(T).all():
-        raise ProblemError(
-            "a column of the data, with its penalty, is too large or too small: its "
-            f"length over all nodes must be from {1.0 / MOST_LENGTH:g} to "
-            f"{MOST_LENGTH:g}, or zero; rescale it"
-        )
-    parts = T.copy(), inverse.T.copy(), is_open[:, 0].copy()
-    return Coordinates(*parts, *map(np.array, numbers[0]))
 
 
 def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
@@ -171,9 +130,36 @@ class MetricKind(SolveKind):
     _without = 0  # reviews that found no smaller bound
 
     def choose(self, total: Total, n_nodes: int) -> None:
-        starts = [self.starts[i] for i in self.problems]
-        own = list(self.problems.values())
-        self.enter(find_coordinates(total, own, starts, n_nodes))
+        rows, facts = [], []  # facts are 0 or 1; the least of all nodes counts
+        for i, problem in self.problems.items():
+            start = self.starts[i]
+            drops = not getattr(problem, "needs_inverse", False)
+            quadratic = getattr(problem, "quadratic", False)
+            own = [drops, quadratic, is_exact(problem), hasattr(problem, "margins")]
+            facts.append(np.array(own, dtype=np.float64))
+            rows.append(problem.rows(start))
+            if not quadratic:
+                usual = problem.init(np.random.default_rng(0))
+                if not np.array_equal(usual, start):
+                    # they show what is open if curvature vanishes at the start
+                    rows[-1] = np.vstack([rows[-1], USUAL * problem.rows(usual)])
+
+        def finish(factor: Matrix, facts: Vector) -> Matrix:
+            T, inverse, is_open, *numbers = _coordinates(factor, n_nodes, facts)
+            same = np.tile(numbers, (len(T), 1))
+            return np.column_stack([T, inverse.T, is_open, same])
+
+        array = pooled(total, rows, finish, facts, np.minimum)
+        k = (array.shape[1] - 6) // 2
+        T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
+        if not np.isfinite(T).all():
+            raise ProblemError(
+                "a column of the data, with its penalty, is too large or too small; "
+                "rescale it: its length over all nodes must be zero, or from "
+                f"{1.0 / MOST_LENGTH:g} to {MOST_LENGTH:g}"
+            )
+        parts = T.copy(), inverse.T.copy(), is_open[:, 0].copy()
+        self.enter(Coordinates(*parts, *map(np.array, numbers[0])))
 
     def enter(self, record: Coordinates) -> None:
         self.tolerance = self.rule.tolerance  # what the certificate must reach

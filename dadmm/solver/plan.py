@@ -119,23 +119,19 @@ def can_merge_axes(kind: type, method: str = "standardised") -> bool:
 
 
 def make_plan(
-    able: Abilities,
-    init: str | Matrix | None,
-    coordinates: str,
-    is_constant: bool = False,
-    is_warm: bool = False,
+    able: Abilities, init: str | Matrix | None, coordinates: str, merges: bool = True
 ) -> Plan:
     """Return the plan of a run of problems with these abilities.
 
-    Unless it is asked to, a run does not start from merged axes if its penalties never
-    change, or if it starts from another result.
+    ``merges`` is False if penalties never change, or if the run starts from another
+    result: then it starts from merged axes only if it is asked to.
     """
     raw, auto = coordinates == "raw", coordinates == "auto"
     can_merge, why = able.can_merge and not raw, able.no_metric
     start: str | Matrix = able.usual_init if init is None else init
     drawn, in_units = isinstance(start, str), auto or coordinates == "units"
     merged = drawn and start == "merged"
-    if init is None and merged and (not can_merge or is_constant or is_warm):
+    if init is None and merged and not (can_merge and merges):
         start, merged = "shared", False
     if merged and not can_merge:
         raise ConfigError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from time import monotonic
 from typing import Protocol
@@ -50,17 +51,18 @@ class Sink(Protocol):
         """Drop iterations after ``t``, and rows that are not ``kept``."""
 
 
+@dataclass
 class MemorySink:
     """A sink that keeps all blocks of the iterations after ``start``."""
 
-    def __init__(self, start: int, *shape: int) -> None:
-        self._start, self.blocks = start, [np.empty((0, *shape))]
+    start: int
+    blocks: list[Array]
 
     def append(self, first: int, block: Array) -> None:
         self.blocks.append(block.copy())
 
     def rewind(self, t: int, kept: Mask) -> None:
-        self.blocks = [np.concatenate(self.blocks)[: t - self._start][:, kept]]
+        self.blocks = [np.concatenate(self.blocks)[: t - self.start][:, kept]]
 
 
 class RowBuffer:
@@ -163,20 +165,15 @@ class History:
     rows : ndarray of shape (iterations, n_rows, n_columns)
     """
 
-    def __init__(
-        self, columns: Sequence[str], rows: Array, recorded: bool = True
-    ) -> None:
-        self.columns, self.rows, self._recorded = tuple(columns), rows, recorded
+    def __init__(self, columns: Sequence[str], rows: Array) -> None:
+        self.columns, self.rows = tuple(columns), rows
         self.edges: History | None = None
 
     def __getitem__(self, column: str) -> Matrix:
-        if not self._recorded:
-            raise KeyError(
-                "the history is not recorded; pass record=True, which more than 1,000 "
-                "nodes need"
-            )
         if column not in self.columns:
-            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+            known = f"there are {', '.join(self.columns)}"
+            none = "none is recorded; pass record=True, which over 1,000 nodes need"
+            raise KeyError(f"no column {column!r}; {known if self.columns else none}")
         return self.rows[:, :, self.columns.index(column)]
 
     def __len__(self) -> int:
@@ -194,8 +191,8 @@ class Recorder:
         self, run: Run, observe: Observe, by_node: bool, by_edge: bool, start: int = 0
     ) -> None:
         self._kept, width = (by_node, by_edge), len(NODE_COLUMNS) + len(observe)
-        nodes = MemorySink(start, len(run.nodes), width)
-        edges = MemorySink(start, len(run.arcs), len(EDGE_COLUMNS))
+        nodes = MemorySink(start, [np.empty((0, len(run.nodes), width))])
+        edges = MemorySink(start, [np.empty((0, len(run.arcs), len(EDGE_COLUMNS)))])
         self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
         self._sinks = nodes, edges
         self.callbacks: list[Callback] = list(compress(self._rows, self._kept))
@@ -208,7 +205,7 @@ class Recorder:
 
     def history(self, tables: Sequence[Array]) -> History:
         nodes, edges = (
-            History(rows.columns, table.transpose(1, 0, 2), kept)
+            History(rows.columns if kept else (), table.transpose(1, 0, 2))
             for rows, table, kept in zip(self._rows, tables, self._kept, strict=True)
         )
         nodes.edges = edges if self._kept[1] else None

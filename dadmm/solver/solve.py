@@ -191,16 +191,15 @@ def grouped(settings: Mapping[str, object]) -> Table:
     """Return arguments of `dadmm.solve`, given fields of its options by name."""
     renamed = {"rule": "stopping", "nodes": "record", "edges": "record_edges"}
     left, found = Table(settings), Table()
-
-    def take(kind: type) -> Table:
-        names = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
-        return {name: left.pop(old) for name, old in names.items() if old in left}
-
-    if own := take(Scheme):
-        found["scheme"] = penalty.build(left.pop("scheme", "snap"), **own)
-    for name, kind in (OPTIONS | {"comm": Ranks}).items():
-        if not isinstance(left.get(name), kind):
-            found[name] = kind(**take(kind))
+    for name, kind in ({"scheme": Scheme} | OPTIONS | {"comm": Ranks}).items():
+        if kind is not Scheme and isinstance(left.get(name), kind):
+            continue
+        known = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
+        own = {field: left.pop(old) for field, old in known.items() if old in left}
+        if kind is not Scheme:
+            found[name] = kind(**own)
+        elif own:
+            found[name] = penalty.build(left.pop(name, "snap"), **own)
     return found | left
 
 
@@ -346,7 +345,8 @@ def solve(
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     all_able = common_abilities(own["able"] for own in everyone)
-    plan = make_plan(all_able, init, coordinates, given["scheme"].is_constant, is_warm)
+    merges = not (given["scheme"].is_constant or is_warm)
+    plan = make_plan(all_able, init, coordinates, merges)
     plan = plan._replace(bound_angle=bound_angle)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
@@ -401,8 +401,8 @@ def run_plan(
     records: Record = given["record"]
     scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
     checkpoints = checkpoints or Checkpoints("", saves=False)
-    if checkpoints.resume and world.rank == 0:
-        checkpoints.tidy()
+    if checkpoints.resume and checkpoints.saves and world.rank == 0:
+        checkpoints.prune(checkpoints.start)  # or this run would complete later ones
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         first = starts or draw_starts(hosted, plan, given["seed"])

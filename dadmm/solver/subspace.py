@@ -19,7 +19,7 @@ changes s and ``|X P|_2`` by at most e, and C by at most ``e / s (1 + 1.7 b / s)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -150,11 +150,9 @@ def _bound(slope: float, longest: float, least: float, apart: float) -> Subspace
     """Return the bound, given |C|, b, s, and the largest angle of a node."""
     longest, least = longest + ROUNDING, least - ROUNDING
     if not apart <= MOST_DEGREES:
-        return SubspaceBound(why="the nodes' subspaces may be over 10 degrees apart")
+        return SubspaceBound(why="the nodes' subspaces may not agree within 10 degrees")
     if not longest < least:
-        return SubspaceBound(
-            why="variance outside of the subspace may be as large as in it"
-        )
+        return SubspaceBound(why="variance outside the subspace may exceed that inside")
     ratio = longest / least
     slope += ROUNDING / least * (1.0 + 1.7 * ratio)
     sine = slope / ((1.0 - ratio) * (1.0 + ratio))
@@ -194,33 +192,6 @@ class Units(NamedTuple):
     mean: Vector  # (D,) of all rows
     unit: Vector  # () standard deviation of the noise
     length: Vector  # () of each component at the start, in this unit
-
-
-def find_units(total: Total, problems: Mapping[int, SubspaceProblem]) -> Units:
-    """Return the mean and unit of the rows of all nodes.
-
-    The noise variance is what the best M axes of each node leave of its own rows, by
-    its degrees of freedom.
-    """
-    own = list(problems.values())
-    first = own[0]
-    D, M = first.layout.shapes["W"]
-    sums = total([np.append(p.n_samples * p.mean, p.n_samples) for p in own])
-    n = sums[-1]
-    mean = np.zeros_like(sums[:-1]) if first.zero_mean else sums[:-1] / n
-    given = []
-    for p in own:
-        rows = p.standardised(mean, 1.0).raw_factor
-        left = np.linalg.svd(p.raw_factor if p.zero_mean else p.factor)[1][M:]
-        degrees = max(p.n_samples - M - (not p.zero_mean), 0) * (D - M)
-        given.append(np.array([np.vdot(rows, rows), np.vdot(left, left), degrees]))
-    squares, left, degrees = total(given).tolist()
-    if not 0.0 < squares < math.inf:
-        raise ProblemError(NO_UNIT)
-    noise = left / degrees if degrees else squares / (n * D)
-    noise = max(noise, LEAST_NOISE * squares / n)
-    signal = max(squares / (n * noise) - D, LEAST_SIGNAL * D)
-    return Units(mean, *np.sqrt([noise, signal / M]))
 
 
 class InUnits(SolveKind):
@@ -321,7 +292,30 @@ class UnitsKind(InUnits):
     RECORD, LOOSER = Units, 3.0
 
     def choose(self, total: Total, n_nodes: int) -> None:
-        self.enter(find_units(total, self.problems))
+        """Find the mean and unit of the rows of all nodes.
+
+        The noise variance is what the best M axes of each node leave of its own rows,
+        by its degrees of freedom.
+        """
+        own: list[SubspaceProblem] = list(self.problems.values())
+        first = own[0]
+        D, M = first.layout.shapes["W"]
+        sums = total([np.append(p.n_samples * p.mean, p.n_samples) for p in own])
+        n = sums[-1]
+        mean = np.zeros_like(sums[:-1]) if first.zero_mean else sums[:-1] / n
+        given = []
+        for p in own:
+            rows = p.standardised(mean, 1.0).raw_factor
+            left = np.linalg.svd(p.raw_factor if p.zero_mean else p.factor)[1][M:]
+            degrees = max(p.n_samples - M - (not p.zero_mean), 0) * (D - M)
+            given.append(np.array([np.vdot(rows, rows), np.vdot(left, left), degrees]))
+        squares, left, degrees = total(given).tolist()
+        if not 0.0 < squares < math.inf:
+            raise ProblemError(NO_UNIT)
+        noise = left / degrees if degrees else squares / (n * D)
+        noise = max(noise, LEAST_NOISE * squares / n)
+        signal = max(squares / (n * noise) - D, LEAST_SIGNAL * D)
+        self.enter(Units(mean, *np.sqrt([noise, signal / M])))
 
     def enter(self, record: Units) -> None:
         """Set what the run is made of; drawn parameters have no duals."""

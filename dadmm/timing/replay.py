@@ -102,14 +102,11 @@ class Trace:
                 f"{run.folder / 'summary.json'} is damaged: it names {len(hosts)} "
                 f"hosts for {graph.n_nodes} nodes"
             )
-
-        def spread(rows: Matrix) -> Matrix:
-            """Return a row per iteration, of rows that add up those before them."""
-            return np.repeat(rows / run.spans[:, None], run.spans, axis=0)
-
-        names = ("solve", "exchange", "update", "observe")
-        spent = {k: spread(run.column(f"{k}_seconds", NOT_NEGATIVE)) for k in names}
-        payload = spread(_payload(run))
+        spent = {
+            name: run.by_iteration(run.column(f"{name}_seconds", NOT_NEGATIVE))
+            for name in ("solve", "exchange", "update", "observe")
+        }
+        payload = run.by_iteration(_payload(run))
         edges, sums = graph.indices.shape, None
         missing = max(run.entry("bytes") - payload.sum(), 0.0)  # has no row
         prime = np.full(edges, missing / max(*edges, 1))

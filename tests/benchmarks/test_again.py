@@ -125,18 +125,6 @@ def test_dadmm_solves_the_ring_as_the_page_says(scheme, column):
     assert rows.row_of("here", [block], row, None).keys() == stored("peers")[0].keys()
 
 
-@pytest.mark.mpi
-def test_ranks_and_one_process_print_the_same_errors():
-    words = ("-m", "benchmarks.peers.turns", "--count", "dadmm:snap::12")
-    ended = mpiexec(3, "-m", "mpi4py", *words, cwd=ROOT, timeout=60)
-
-    assert ended.code == 0, ended.err
-    row = json.loads(ended.out)
-    alone = dadmm_ring.run("snap", iterations=12, nodes=3, count=True)
-    for name in ("errors", "messages", "bytes", "iterations"):
-        assert row[name] == alone[name], name
-
-
 @pytest.mark.parametrize(
     ("program", "method", "model"),
     [

@@ -122,6 +122,25 @@ def test_files_of_a_run_are_as_documented():
     assert not (without / "edges.csv").exists()
 
 
+def test_a_summary_states_what_the_result_of_the_library_states():
+    """Columns differ in scale, so that a bound fits one coefficient only."""
+    X, y, _ = dadmm.datasets.regression(80, 3)
+    X *= [1.0, 10.0, 100.0]
+    np.savez("rows.npz", X=X, y=y)
+    words = "--problem ridge --alpha 4 --data rows.npz --nodes 4 --topology ring"
+    told = summary_of(run_job(*words.split()))
+    parts = zip(dadmm.shard.split(X, 4), dadmm.shard.split(y, 4), strict=True)
+    own = [dadmm.problems.Ridge(*part, alpha=1.0) for part in parts]
+    result = dadmm.solve(own, dadmm.Topology.ring(4))
+
+    names = ("status", "converged", "objective", "iterations")
+    assert told | {name: getattr(result, name) for name in names} == told
+    assert [*told["coefficients"].values()] == result.solution.tolist()
+    stated, known = told["certificate"], result.certificate
+    assert [*stated["coefficients"].values()] == known.coefficients.tolist()
+    assert (stated["gap"], stated["radius"]) == (known.gap, known.radius)
+
+
 @pytest.mark.parametrize("words", ["--help", "--max-iter 3"])
 def test_a_closed_pipe_is_no_error(words, home):
     command = f"'{sys.executable}' -um dadmm.run {words} --out run 2>&1"

@@ -8,6 +8,7 @@ before lines of stderr, ``?`` before an exit code, and ``#`` stands for a number
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from dadmm.__main__ import main
 from tests.support.processes import Ended, mpiexec
 from tests.support.runs import contents
 
+PLACE = Path(__file__).parent / "sessions"
+FILES = PLACE / "files"  # tables and settings that commands read
 SESSIONS = [
     pytest.param(file, marks=pytest.mark.mpi) if file.stem == "mpi" else file
-    for file in sorted((Path(__file__).parent / "sessions").glob("*.txt"))
+    for file in sorted(PLACE.glob("*.txt"))
 ]
 NUMBER = re.compile(r"(?<![\w^])[-+]?\d(?:[\d,.]*\d)?(?:e[-+]\d+)?(?!\w)")
 EXACT = ("--dry-run", "--help", "--version")
@@ -99,40 +102,9 @@ def write_files(folder: Path) -> None:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     np.savez(folder / "named.npz", X=rows, z=rows[:, 0], table=rows)
-    head, houses = "size,rooms,town,price", []
-    for k, (size, rooms) in enumerate(rng.normal(3.0, 1.0, size=(60, 2)).tolist()):
-        price = 3.0 * size - 2.0 * rooms + 5.0 * (k % 3) + 0.1 * rng.standard_normal()
-        houses.append(f"{size!r},{rooms!r},{('Ulm', 'Bonn', 'Kiel')[k % 3]},{price!r}")
-    points = rng.standard_normal((90, 3)).tolist()
-    classes = [f"{x!r},{y!r},{'no' if x + y + z < 0 else 'yes'}" for x, y, z in points]
-    colours = [f"{x!r},{y!r},{('red', 'green', 'blue')[int(abs(x + y + z)) % 3]}"
-               for x, y, z in points]  # fmt: skip
-    texts = {
-        "houses.csv": [head, *houses],
-        "gaps.csv": [head, *(re.sub("^[^,]*", "", h) for h in houses[:3]), *houses[3:]],
-        **{f"part-{i}.csv": [head, *houses[i : (3 if i == 1 else None) : 3]]
-           for i in range(3)},
-        "classes.csv": ["a,b,ill", *classes],
-        "several.csv": ["a,b,colour", *colours],
-        "formulas.csv": [c.replace("yes", "=EXP(1)") for c in ("a,b,ill", *classes)],
-        "recoded.csv": ["a,b,ill", *(c.replace("yes", "zes") for c in classes)],
-        "new.csv": [head, "1,2,Rom,1"],
-        "gap.csv": [head, ",2,Ulm,1"],
-        "word.csv": [head, "old,2,Ulm,1"],
-        "empty.csv": [head],
-        "less.csv": ["size,rooms", "1,2"],
-        "twice.csv": ["node,rank", "0,0", "1,1", "2,2", "2,1"],
-        "path.edges": ["0 1", "1 2"],
-        "other.toml": ['problem = "own:Mean"', "max_iter = 3"],
-        "replace.toml": ['out = "first"', "overwrite = true"],
-        "typo.toml": ["max_itre = 3"],
-        "own.py": [MODULE],
-        "sick.py": ["import no_such_library"],
-    }  # fmt: skip
-    for name, lines in texts.items():
-        (folder / name).write_text("\n".join([*lines, ""]))
-    (folder / "other.csv").write_bytes("a;b;größe\n0,5;1,5;1\n".encode("latin-1"))
-    (folder / "mine.csv").symlink_to("classes.csv")
+    shutil.copytree(FILES, folder, symlinks=True, dirs_exist_ok=True)
+    (folder / "own.py").write_text(MODULE)
+    (folder / "sick.py").write_text("import no_such_library\n")
 
 
 def start(words: list[str], folder: Path, capsys) -> Ended:

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Topology
 from dadmm.admm.edges import Edges
 from dadmm.comm import wire
-from dadmm.comm.codec import Coder, codec_of
+from dadmm.comm.codec import Coder
 from dadmm.comm.sending import REVISIT, Sending
 from dadmm.comm.wire import HEADER, NEVER, PAYLOAD, SLEEPY, Box
 from dadmm.core.layout import Layout
@@ -66,7 +66,7 @@ UNITS += [(p, u) for p in ("float32", "float16") for u in (1e-300, 1e300)]
 
 
 def coder(payload, layout):
-    return Coder(codec_of(payload), layout)
+    return Coder(Sending(payload).codec, layout)
 
 
 def send(one, theta, said, heard):
@@ -163,7 +163,7 @@ def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
     payload, censor, decay
 ):
     head = HEAD if payload == "float64" else 2
-    full = head + Coder(codec_of(payload), quadratics(1, 3)[0].layout).length
+    full = head + Coder(Sending(payload).codec, quadratics(1, 3)[0].layout).length
     before, seen = [], set()
 
     def watch(t, run):

@@ -360,6 +360,7 @@ REFUSED += [
     (partial(Schedule, 4, [[(0, 1)], [(1, 2)]]), "node 3"),
     (partial(Schedule, 4, []), "none"),
     (partial(Schedule, 4, [[(0, 4)]]), r"\(0, 4\)"),
+    (partial(Schedule, 4, [[(0, 1)], [(0, 2)]], RING), r"\(0, 2\)"),
     (partial(Schedule.build, ["ring", "no.edges"], 4), r"no\.edges"),
     (partial(Schedule.build, ["named.edges", "bridge.edges"]), r"bridge\.edges"),
     (partial(Schedule.matchings(RING).active_edges, Topology.chain(5)), "union"),

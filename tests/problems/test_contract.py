@@ -74,8 +74,8 @@ def of_command_line(name):
     rows = Rows(TRACKS if name == "sfm" else SAMPLES)
     if "y" in builder.arguments(PROBLEMS[name]):
         rows = Rows(*datasets.classification(40, 4)[:2])
-    settings = {"n_classes": 3} if name == "multinomial" else {}
-    return builder.build(name, rows, {"n_components": 2}, settings)
+    settings = {"multinomial": {"n_classes": 3}, "ppca": {"n_components": 2}}
+    return builder.build(name, rows, settings.get(name, {}))
 
 
 def smooth(**more):

@@ -52,7 +52,6 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
     ends = {"max_iter", "max_seconds", "on_failure"}
 
     assert config.FREE - settings.names("decides") == config.FREE - compared - ends
-    assert {"quiet"} == config.PER_RANK
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import NAME, RunFolder
-from dadmm.runs.row_files import PARTS, RowFiles
+from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.show import plot
 from tests.support.problems import quadratics
 from tests.support.processes import mpiexec
@@ -279,7 +279,7 @@ def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
         with pytest.raises(OutputError, match=remedy):
             check_unseen(config, folder)
     check_unseen(silent, folder)
-    RowFiles(RunFolder(folder), 3, [3], [], None, {}).close()
+    RowFiles(RunFolder(folder), 3, [3], [], None, {}, 0, Stride()).close()
     assert not folder.exists()
     folder.mkdir()
     with pytest.raises(OutputError, match="elsewhere"):
@@ -320,7 +320,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, itera
     """The callback asks all to stop when a block is full; closing raises the error."""
     device = lambda path, root, flags: os.open("/dev/full", os.O_RDWR)  # noqa: E731
     monkeypatch.setattr(files, "open_plain", device)
-    parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], None, {})
+    parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], None, {}, 0, Stride())
     run = run_of(quadratics(1), Topology.complete(1), max_iter=1)
     said = [parts(t, run) for t in range(1, iterations + 1)]
 
@@ -333,7 +333,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(fresh, monkeypatch, itera
 
 def test_results_come_before_rows_and_the_summary_last_of_them(fresh, monkeypatch):
     """A folder with a summary has all results; a failure leaves no draft."""
-    parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], [(0, 1)], {})
+    parts = RowFiles(RunFolder(fresh), 0, [0], [(0,)], [(0, 1)], {}, 0, Stride())
     order, replace = [], os.replace
     parts.close()
 

@@ -11,7 +11,7 @@ from dadmm.core.errors import OutputError
 from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder
-from dadmm.runs.row_files import EVERY_ROW, PartFile, Stride, merged, sealed, write_rows
+from dadmm.runs.row_files import PartFile, Stride, merged, sealed, write_rows
 from dadmm.runs.stored import StoredRun
 from dadmm.solver.checkpoint import NodeFailure
 from dadmm.solver.rows import Recorder, RowBuffer
@@ -40,7 +40,7 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
     header, parts = ("iteration", "node", "x"), []
     for at_once, own in ((3, [0, 1]), (5, [2]), (12, [3, 4, 10])):
         parts.append(tmp_path / f"{at_once}.csv")
-        part = PartFile(parts[-1], [(i,) for i in own], header, EVERY_ROW)
+        part = PartFile(parts[-1], [(i,) for i in own], header, Stride())
         block = 100.0 * np.arange(1, 13)[:, None, None] + np.array(own)[:, None]
         for first in range(0, 12, at_once):
             part.append(first + 1, block[first : first + at_once])
@@ -190,10 +190,11 @@ def test_messages_without_payload_are_known_by_their_bytes(tmp_path, payload, sc
     assert 0 < silent.sum() == found.summary["silent_messages"]
 
 
-def test_a_file_of_rows_stays_below_its_limit(tmp_path):
+def test_a_file_of_rows_stays_below_its_limit(tmp_path, monkeypatch):
     """With rows as wide as a run of many digits has them."""
-    header, stride = row_files.history_header(()), Stride.of(1, 1, 0)._replace(most=50)
-    part, widest = PartFile(tmp_path / "a.csv", [(0,)], header, stride), 0
+    monkeypatch.setattr(row_files, "MOST_BYTES", 50 * row_files.NODE_BYTES)
+    header = row_files.history_header(())
+    part, widest = PartFile(tmp_path / "a.csv", [(0,)], header, Stride(1, 1)), 0
     for t in range(1, 2_001):
         part.append(t, np.full((1, 1, len(header) - 2), -t / 7e-300))
         widest = max(widest, (tmp_path / "a.csv").stat().st_size)

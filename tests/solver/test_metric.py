@@ -10,7 +10,7 @@ from dadmm import ProblemError, Topology, problems
 from dadmm.problems import Huber, Lasso, LeastSquares, LogisticRegression
 from dadmm.solver.certificate import pooled_axes
 from dadmm.solver.ending import advise
-from dadmm.solver.metric import find_coordinates
+from dadmm.solver.metric import MetricKind
 from tests.support.problems import quadratics
 from tests.support.shards import total_of
 from tests.support.solving import solve
@@ -151,13 +151,21 @@ def test_a_problem_without_minimum_is_recognised_and_has_a_remedy(kind):
     assert remedy in advise(result)
 
 
+def coordinates_of(problems, total):
+    """Return the coordinates that nodes choose if they start from zero."""
+    own = dict(enumerate(problems))
+    kind = MetricKind(own, starts={i: np.zeros(p.layout.size) for i, p in own.items()})
+    kind.choose(total, len(own))
+    return kind.record
+
+
 @pytest.mark.parametrize("graph", [RING, Topology.star(6), Topology.chain(6)])
 @pytest.mark.parametrize("per_node", [1, 10])
 def test_the_mean_of_all_hessians_is_one_in_z(graph, per_node):
     """A node sends a triangle up, and the root a map down."""
     X, y = rows_of(per_node=per_node)
     problems, (total, tree) = list(map(LeastSquares, X, y)), total_of(graph)
-    found = find_coordinates(total, problems, [np.zeros(5)] * 6, 6)
+    found = coordinates_of(problems, total)
     whole = np.column_stack([np.vstack(list(X)), np.ones(6 * per_node)]) @ found.map
     assert_allclose(whole.T @ whole / 6, np.eye(5), atol=1e-8)
     assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-8)
@@ -181,7 +189,7 @@ def test_directions_that_the_data_leave_open_are_dropped_and_named(inverse):
     problems = list(map(LeastSquares, twice, y))
     if inverse:
         problems[3] = Lasso(twice[3], y[3])
-    found = find_coordinates(total_of(RING)[0], problems, [np.zeros(7)] * 6, 6)
+    found = coordinates_of(problems, total_of(RING)[0])
     assert found.n_open == 2
     assert found.map.shape == (7, 7 if inverse else 5)
     assert np.linalg.matrix_rank(found.map, tol=1e-12) == found.map.shape[1]

@@ -244,7 +244,7 @@ def test_the_kind_of_a_run(row):
     able = abilities(dict(enumerate(NODES[nodes])))
     start = {"default": None, "given": ARRAY}.get(init, init)
     for coordinates, kind in zip(COORDINATES, kinds, strict=True):
-        given = able, start, coordinates, how == "constant", how == "warm"
+        given = able, start, coordinates, how == "adaptive"
         if kind == "-":
             with pytest.raises(ConfigError):
                 make_plan(*given)
@@ -265,8 +265,7 @@ def test_the_coordinates_do_not_depend_on_the_scheme(nodes, scheme):
     """But only `fixed` never starts from merged axes unless it is asked to."""
     settings = {"scheme": scheme, "coupling": "own", "tolerance": 0.0, "max_iter": 1}
     result = solve(NODES[nodes], Topology.ring(3), **settings)
-    plan = make_plan(
-        abilities(dict(enumerate(NODES[nodes]))), None, "auto", scheme == "fixed"
-    )
+    able = abilities(dict(enumerate(NODES[nodes])))
+    plan = make_plan(able, None, "auto", scheme != "fixed")
     assert (result.coordinates, result.ending.init) == (plan.name, plan.init)
     assert result.status == "max_iter"

@@ -12,7 +12,7 @@ from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, StructureFromMotion, metrics
 from dadmm.solver.kind import TIMES, RawKind, relative_errors
 from dadmm.solver.plan import Judge, Kind, Plan
-from dadmm.solver.subspace import Units, UnitsKind, bound_subspace, find_units
+from dadmm.solver.subspace import Units, UnitsKind, bound_subspace
 from tests.campaigns.properties.ppca import draw
 from tests.support.problems import Quadratic
 from tests.support.shards import GRAPH, NODES, PPCAS, M, built, right, shards, total_of
@@ -21,6 +21,14 @@ from tests.support.subspaces import expected_objective, largest_angle, principal
 
 SHARED = {"init": "shared"}
 RAW = PPCAS["raw"][1]
+
+
+def units_of(blocks):
+    """Return the problems of these rows, and what their nodes agree on."""
+    problems = dict(enumerate(built(blocks)))
+    kind = UnitsKind(problems)
+    kind.choose(total_of(GRAPH)[0], NODES)
+    return problems, kind.record
 
 
 def test_components_of_unlike_length_cost_the_objective_no_digits():
@@ -69,8 +77,7 @@ def test_the_unit_of_few_or_noiseless_rows_is_known_too():
     off = flat - flat.mean(axis=(0, 1))
     spread = (few - few.mean(axis=(0, 1))).std()
     for rows, unit in ((few, spread), (flat, 1e-6 * off.std() * math.sqrt(6))):
-        found = find_units(total_of(GRAPH)[0], dict(enumerate(built(rows))))
-        assert_allclose(found.unit, unit, rtol=1e-12)
+        assert_allclose(units_of(rows)[1].unit, unit, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("c", "b"), [(1e-6, 100.0), (1e6, 0.0)])

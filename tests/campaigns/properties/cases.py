@@ -4,20 +4,16 @@ A seed decides everything.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import dadmm
-import dadmm.run
 from benchmarks.shared.pooled import EPS, LONG, Minimum, Pooled
 from dadmm.problems import PROBLEMS
 from tests.campaigns.draw import Draw
 from tests.support.linear import pooled_of
 from tests.support.problems import random_graph
-from tests.support.runs import arrays_of, summary_of
 
 KINDS = (
     "least_squares", "ridge", "lasso", "elastic_net", "logistic", "huber",
@@ -250,29 +246,6 @@ def draw_penalty(by: Draw, kind: str, X: np.ndarray, y: np.ndarray) -> tuple:
     return float(f"{unit * by.power(*powers):.3g}"), share
 
 
-def read_run(folder: Path) -> SimpleNamespace:
-    """Return summary.json and result.npz of a run as a `dadmm.Result`.
-
-    ``agreement`` says how far a node may be from the solution, by coefficient.
-    """
-    summary, arrays = summary_of(folder), arrays_of(folder)
-    parts = [arrays["coef"], *([arrays["intercept"]] if "intercept" in arrays else [])]
-    theta, found = np.column_stack(parts), summary["certificate"]
-    names, solution = zip(*summary["coefficients"].items(), strict=True)
-    size, certificate = np.abs(theta).max(axis=0), None
-    if found is not None:
-        listed = [found["coefficients"][name] for name in names]
-        bounds = np.array([np.inf if entry is None else entry for entry in listed])
-        size = np.maximum(size, np.where(np.isfinite(bounds), bounds, 0.0))
-        certificate = SimpleNamespace(**found | {"coefficients": bounds})
-    return SimpleNamespace(
-        status=summary["status"], converged=summary["converged"], theta=theta,
-        solution=np.array(solution), objective=summary["objective"],
-        certificate=certificate, agreement=summary["consensus"]["error"] * size,
-        reason=summary["reason"],
-    )  # fmt: skip
-
-
 def false_statements(said: Any, pooled: Pooled, best: Minimum) -> dict[str, str]:
     """Return the false statements of a run, by name, each with a sentence."""
     false: dict[str, str] = {}
@@ -293,8 +266,6 @@ def false_statements(said: Any, pooled: Pooled, best: Minimum) -> dict[str, str]
     same = max(SAME * abs(value), PART * gap if known else 0.0)
     if not abs(objective - value) <= same + noise + zero:
         false["objective"] = f"objective {objective:.12g}, there it is {value:.12g}"
-    if hasattr(said, "agreement"):
-        false |= _disagreement(said, pooled)
     if not best.exists:
         if certified:
             false["minimum"] = "certified, but there is no minimum"
@@ -345,17 +316,6 @@ def _coefficients(x: np.ndarray, bounds: np.ndarray, best: Minimum) -> dict[str,
     return {}
 
 
-def _disagreement(said: Any, pooled: Pooled) -> dict[str, str]:
-    """Compare nodes by coefficient; what no fit shows does not count."""
-    apart = np.abs(said.theta - said.solution).max(axis=0)
-    column = np.abs(pooled.X).max(axis=0).astype(float)
-    fits = float(np.abs(pooled.X @ said.solution).max())
-    wrong = apart > said.agreement * (1 + 1e-6)
-    if (wrong & (apart * column > 1e-3 * fits)).any():
-        return {"agree": f"nodes differ by {apart}, said to by {said.agreement}"}
-    return {}
-
-
 def is_right(said: Any, pooled: Pooled, best: Minimum) -> bool:
     """Return whether fits are within 1e-2 of those of the minimum, in the mean."""
     if not best.exists or not np.isfinite(said.solution).all():
@@ -365,33 +325,3 @@ def is_right(said: Any, pooled: Pooled, best: Minimum) -> bool:
     scale = want - want.mean()
     size = max(float(scale @ scale), 1e-12 * float(want @ want))
     return bool(float(off @ off) <= 1e-4 * size + 4 * EPS**2 * float(want @ want))
-
-
-def accepts(case: Case) -> bool:
-    """Return whether the command line runs a case; it refuses a single class."""
-    if case.kind == "logistic":
-        return len(np.unique(case.y)) > 1
-    return case.kind != "multinomial"
-
-
-def false_summary(case: Case, folder: Path, pooled: Pooled, best: Minimum) -> dict:
-    """Run a case by the command line; return the false statements of its summary."""
-    np.savez(folder / "data.npz", X=case.X, y=case.y)
-    np.save(folder / "nodes.npy", case.nodes)
-    case.topology.write(folder / "graph.edges")
-    flags = case.settings | case.sending | {
-        "problem": case.kind, "data": folder / "data.npz", "out": folder / "run",
-        "labels": folder / "nodes.npy", "topology": folder / "graph.edges",
-        "nodes": case.topology.n_nodes, "scheme": case.scheme, "alpha": case.alpha,
-        "tolerance": case.tolerance, "max_iter": case.max_iter,
-        "coordinates": case.coordinates,
-    }  # fmt: skip
-    if case.kind == "least_squares":
-        del flags["alpha"]
-    words = ["--fit-intercept" if flags.pop("fit_intercept") else "--no-fit-intercept"]
-    for name, value in flags.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    code = dadmm.run.main([*words, "--quiet"])
-    assert code == 0, f"exit code {code}"
-    found = false_statements(read_run(folder / "run"), pooled, best)
-    return {f"summary: {name}": text for name, text in found.items()}

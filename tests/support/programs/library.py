@@ -92,7 +92,7 @@ def check_mistakes_are_told_on_every_rank() -> None:
         (dadmm.ProblemError, "rank 2", wider, 4),
         (dadmm.TopologyError, "5 nodes", OWN, 5),
         (dadmm.TopologyError, "3 nodes", line, 3),
-        (dadmm.ConfigError, "4 ranks", {RANK % 3: OWN}, 3),
+        (dadmm.ConfigError, "node 0", {RANK % 3: OWN}, 3),
         (dadmm.ConfigError, "node 4", one, 5),
         (dadmm.ConfigError, "node 2", one | {2: OWN}, 4),
         (dadmm.ProblemError, "4", one | {4: OWN}, 4),
