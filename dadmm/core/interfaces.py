@@ -27,7 +27,7 @@ class Problem(Protocol):
         """Return starting parameters of shape (size,)."""
 
     def expect(self, theta: Vector) -> Any:
-        """Return the statistics of the E-step at ``theta``; None, the default, without."""
+        """Return the statistics of the E-step at ``theta``, or None without E-step."""
         return None
 
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: float) -> Vector:
