@@ -57,6 +57,13 @@ def closest(word: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean {close[0]}?" if close else otherwise
 
 
+def listed(words: Iterable[str], most: int = 5) -> str:
+    """Return the first words, separated by commas, and how many more there are."""
+    first = [*words]
+    more = f" and {len(first) - most} more" if len(first) > most else ""
+    return ", ".join(first[:most]) + more
+
+
 def shown(value: object) -> str:
     """Return the repr of a value, cut to 60 characters, for an error."""
     try:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.errors import ShardError, shown
+from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Matrix
 from dadmm.core.linalg import EPS
 from dadmm.data.encoding import Encoding, Label
-from dadmm.data.frame import Frame, codes_of, is_numeral, label, listed, positions
+from dadmm.data.frame import Frame, codes_of, is_numeral, label, positions
 
 Names = tuple[str, ...]
 Facts = dict[str, Any]  # plain types, which JSON can hold

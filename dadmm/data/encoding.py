@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import schema
-from dadmm.core.errors import ShardError, shown
+from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.data.frame import Frame, Sparse, codes_of, label, listed, positions
+from dadmm.data.frame import Frame, Sparse, codes_of, label, positions
 
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.errors import ShardError, shown
+from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Array
 
 Sparse = Any  # a csr_array of scipy, and
 Arrow = Any  # a ChunkedArray of pyarrow: both are slow to import
-MOST_NAMES = 5  # in an error
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
 TEXTS = ("string", "large_string", "bool")  # of pyarrow
@@ -173,12 +172,6 @@ class Frame(NamedTuple):
 
 def positions(width: int) -> tuple[str, ...]:
     return tuple(f"x{k}" for k in range(width))
-
-
-def listed(words: Iterable[str]) -> str:
-    first = [*words]
-    others = f" and {len(first) - MOST_NAMES} others" * (len(first) > MOST_NAMES)
-    return ", ".join(first[:MOST_NAMES]) + others
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.documents import Table
-from dadmm.core.errors import printable
+from dadmm.core.errors import listed, printable
 from dadmm.core.version import __version__
 from dadmm.runs.config import RunConfig
 from dadmm.solver.ending import advise
@@ -149,8 +149,7 @@ class Summary(dict[str, Any]):
         """Yield what coefficients of categories, or of classes, compare with."""
         if baseline := self.get("baseline"):
             words = [printable(f"{k}={word}", WIDEST) for k, word in baseline.items()]
-            more = f" and {len(words) - LARGEST} others" if len(words) > LARGEST else ""
-            yield f"categories compare with {', '.join(words[:LARGEST])}{more}"
+            yield f"categories compare with {listed(words, LARGEST)}"
         positive = self.get("positive_class")
         if isinstance(positive, str):
             word = printable(positive, WIDEST)

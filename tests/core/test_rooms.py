@@ -2,13 +2,14 @@
 
 import ast
 import json
+from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import dadmm
-from tests.support.processes import mpiexec, python
+from tests.support.processes import mpi_python, python
 
 PACKAGE = Path(dadmm.__file__).parent
 HEAVY = {"scipy", "networkx", "matplotlib", "plotly", "sklearn", "pyarrow"}
@@ -89,10 +90,8 @@ def test_the_main_job_loads_little(tmp_path, n_ranks):
     words = ["--topology", "path.edges", "--max-iter", "3", "--out", "a", "--quiet"]
     heavy = sorted(HEAVY if n_ranks else HEAVY | {"mpi4py"})
     given = ("-c", REPORT, json.dumps(words), json.dumps(heavy))
-    if n_ranks:
-        ended = mpiexec(n_ranks, *given, cwd=tmp_path)
-    else:
-        ended = python(*given, cwd=tmp_path).end()
+    start = partial(mpi_python, n_ranks) if n_ranks else python
+    ended = start(*given, cwd=tmp_path).end()
 
     lines = [line for line in ended.err.splitlines() if line.startswith("[")]
     assert [json.loads(line) for line in lines] == [[0, []]] * max(n_ranks, 1)

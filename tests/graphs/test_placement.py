@@ -89,13 +89,10 @@ def test_each_node_has_one_rank_and_each_rank_a_node():
     assert RunConfig(data=parts).placement == "blocks"
     assert RunConfig(data=parts, placement="hosts").placement == "hosts"
     for nodes, ranks, n_ranks, culprit in (
-        ([0, 1, 2], [0, 1, 2], 4, "rank 3"),
-        ([0, 1, 1, 2], [0, 1, 0, 1], 2, "node 1"),
-        ([0, 2], [0, 1], 2, "node 1"),
-        ([0, 1, 2], [0, 0, 0], 2, "rank 1"),
-        ([0, 1, 3], [0, 1, 1], 2, "node 3"),
-        ([0, 1, 2], [0, 1, 2], 2, "rank 2"),
-    ):
+        ([0, 1, 2], [0, 1, 2], 4, "rank 3"), ([0, 1, 1, 2], [0, 1, 0, 1], 2, "node 1"),
+        ([0, 2], [0, 1], 2, "node 1"), ([0, 1, 2], [0, 0, 0], 2, "rank 1"),
+        ([0, 1, 3], [0, 1, 1], 2, "node 3"), ([0, 1, 2], [0, 1, 2], 2, "rank 2"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=culprit):
             hosts_of(np.array(nodes), np.array(ranks), 3, n_ranks)
 

@@ -294,12 +294,10 @@ SMOOTH = [
     ("hessian", bent(2 * np.eye(2))),
 ]
 BAD_SAMPLES = [
-    ("n_components", np.ones((9, 1))),
-    ("samples", np.ones((0, 4))),
-    ("missing", np.full((3, 4), NAN)),
-    ("row 1, column 1", np.diag([NAN, np.inf])),
+    ("n_components", np.ones((9, 1))), ("samples", np.ones((0, 4))),
+    ("missing", np.full((3, 4), NAN)), ("row 1, column 1", np.diag([NAN, np.inf])),
     ("samples", np.full(4, NAN)),
-]
+]  # fmt: skip
 CALLS = [
     *((word, partial(getattr(problems, kind), *given, **dict(*named)))
       for kind, word, given, *named in LINEAR),

@@ -243,27 +243,25 @@ def test_nodes_are_no_more_than_rows_allow():
 GAP = np.where(np.arange(8) == 3, np.nan, subspace())
 
 
+MISTAKES = [  # with good rows
+    (Ridge(-1.0), "alpha"), (LogisticRegression(0.0), "C"), (PoissonRegressor(), "y"),
+    (HuberRegressor(0.0), "delta"), (ElasticNet(l1_ratio=2.0), "l1_ratio"),
+    (Ridge(scheme="best"), "scheme"), (Ridge(topology="tree"), "graph 'tree'"),
+    (Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)), "4 nodes"),
+    (Ridge(n_nodes=0), "n_nodes"), (Ridge(sending="int8"), "payload"),
+    (Ridge(options={"coupling": "none"}), "coupling"),
+    (PPCA(4), "n_components"), (PPCA(1.5), "n_components"),
+]  # fmt: skip
+BAD_ROWS = [
+    (PPCA(3), "noise", labelled()[0][:4]),
+    (PPCA(2), "equal", np.ones((9, 4))),
+    (PPCA(2), "feature 3", GAP),
+    (LogisticRegression(), "classes", subspace()),
+]
+
+
 @pytest.mark.parametrize(
-    ("estimator", "culprit", "X"),
-    [
-        (Ridge(-1.0), "alpha", None),
-        (LogisticRegression(0.0), "C", None),
-        (PoissonRegressor(), "y", None),
-        (Ridge(sending="int8"), "payload", None),
-        (HuberRegressor(0.0), "delta", None),
-        (ElasticNet(l1_ratio=2.0), "l1_ratio", None),
-        (Ridge(topology="tree"), "graph 'tree'", None),
-        (Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)), "4 nodes", None),
-        (Ridge(scheme="best"), "scheme", None),
-        (Ridge(options={"coupling": "none"}), "coupling", None),
-        (PPCA(4), "n_components", None),
-        (PPCA(1.5), "n_components", None),
-        (Ridge(n_nodes=0), "n_nodes", None),
-        (PPCA(3), "noise", labelled()[0][:4]),
-        (PPCA(2), "equal", np.ones((9, 4))),
-        (PPCA(2), "feature 3", GAP),
-        (LogisticRegression(), "classes", subspace()),
-    ],
+    ("estimator", "culprit", "X"), [*((*case, None) for case in MISTAKES), *BAD_ROWS]
 )
 def test_mistakes_are_named(estimator, culprit, X):
     """In `fit`, as scikit-learn wants it."""

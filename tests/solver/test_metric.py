@@ -26,17 +26,14 @@ CHANGING = ("logistic", "huber", "multinomial")
 )
 def test_a_default_run_is_certified_in_any_units(kind, agreement):
     """From it nothing is left to do; coordinates change if the curvature does."""
-    changes, problems = [], table(kind, 6)
-
-    def watch(t, run):
-        changes.append(int(run.state.coordinates["changes"]))
-
-    result = solve(problems, RING, agreement=agreement, callbacks=[watch])
+    seen, problems = [], table(kind, 6)
+    watch = [lambda t, run: seen.append(run.state.coordinates["changes"].item())]
+    result = solve(problems, RING, agreement=agreement, callbacks=watch)
     assert (result.status, result.why) == ("certified", "")
     assert (result.coordinates, result.converged) == ("metric", True)
     assert result.iterations < 150
-    assert changes == sorted(changes)
-    assert changes[-1] >= (kind in CHANGING)
+    assert seen == sorted(seen)
+    assert seen[-1] >= (kind in CHANGING)
     again = solve(problems, RING, warm_start=result)
     on_a_star = solve(problems, Topology.star(6), warm_start=result)
     assert again.status == on_a_star.status == "certified"

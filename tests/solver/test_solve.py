@@ -132,25 +132,18 @@ def valueless(value):
 
 
 OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
+WRONG = [  # a setting, which the error names, and its value
+    ("eta0", "best"), ("coordinates", "full"), ("bound_angle", 1), ("scheme", "auto"),
+    ("tolerance", 10**400), ("tolerance", math.inf), ("max_iter", 10**12),
+    ("stopping", np.ones(2)), ("wait", np.ones(2)), ("observe", ["x"]),
+    ("record", "no"), ("comm", "world"), ("checkpoints", "a"), ("callbacks", print),
+]  # fmt: skip
 REFUSED = {
     ConfigError: [
-        ("eta0", {"eta0": "best"}),
-        ("coordinates", {"coordinates": "full"}),
-        ("bound_angle", {"bound_angle": 1}),
-        ("max_iter", {"max_iter": 10**12}),
-        ("tolerance", {"tolerance": 10**400}),
-        ("tolerance", {"tolerance": math.inf}),
-        ("stopping", {"stopping": np.ones(2)}),
+        *((name, {name: value}) for name, value in WRONG),
         ("payload", {"sending": []}),
-        ("scheme", {"scheme": "auto"}),
-        ("wait", {"wait": np.ones(2)}),
-        ("record", {"record": "no"}),
         ("record edges", {"record_edges": 1}),
-        ("observe", {"observe": ["x"]}),
         ("primal", {"observe": {"primal": np.sum}}),
-        ("comm", {"comm": "world"}),
-        ("checkpoints", {"checkpoints": "a"}),
-        ("callbacks", {"callbacks": print}),
         ("callback", {"callbacks": [lambda t, run: 0.0]}),
     ],
     ProblemError: [
