@@ -41,8 +41,7 @@ def arguments(kind: type[Any]) -> dict[str, inspect.Parameter]:
 
 def check_name(name: str) -> None:
     """Raise unless a name is a known problem or has the form of a class's place."""
-    if name not in PROBLEMS:
-        classes.check_name("problem", name, [*PROBLEMS, *_from_packages()])
+    classes.check_name("problem", name, [*PROBLEMS, *_from_packages()])
 
 
 def find(name: str) -> type:

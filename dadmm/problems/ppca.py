@@ -413,11 +413,15 @@ class LogLengthPPCA:
         found = even * quotient**power + odd * turning**power
         return np.asarray((axes.left @ found + beyond * leaving**power) @ axes.right)
 
-    def gradient(self, theta: Vector) -> Vector:
-        found: Vector = self.plain.gradient(self.outside(theta))
+    def gradients(self, rows: Matrix, theta: Matrix, *, out: bool = False) -> Matrix:
+        """Return gradients along theta, given those along (W, mu, a), as `slopes`."""
+        found = rows.copy()
         W = self.layout.views(found).W
-        W[...] = self.slopes(self.axes(theta), W)
+        W[...] = self.slopes(self.axes(theta), W, out=out)
         return found
+
+    def gradient(self, theta: Vector) -> Vector:
+        return self.gradients(self.plain.gradient(self.outside(theta)), theta)
 
     def expect(self, theta: Vector) -> Expected:
         return self.plain.expect(self.outside(theta))

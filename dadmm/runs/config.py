@@ -58,7 +58,8 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        builder.check_name(self.problem)
+        if self.problem not in PROBLEMS:
+            builder.check_name(self.problem)
         check_name("scheme", self.scheme, penalty.SCHEMES)
         super().__post_init__()
         self._check_suited()

@@ -35,7 +35,7 @@ from dadmm.show.figure import (
 )
 
 DECIDE = settings.names("decides")
-SEEDS = {"seed", "data_seed", "topology_seed", "drop_seed"}
+SEEDS = {name for name in DECIDE if name.endswith("seed")}
 OBJECTIVE = "Objective: distance to its final value"
 TITLES = {"primal": "Primal residual", "dual": "Dual residual",
           "disagreement": "Disagreement", "residual": "Residual"}  # fmt: skip

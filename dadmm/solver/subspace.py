@@ -342,7 +342,7 @@ class UnitsKind(InUnits):
             self.starts = {i: inside((own - shift) / unit) for i, own in starts}
             still = pack(W=1.0, mu=0.0, a=1.0) * unit
             self.duals = {
-                i: self._slopes(own * still, self.starts[i], False) / self.root
+                i: self._any.gradients(own * still, self.starts[i]) / self.root
                 for i, own in self.duals.items()
             }
 
@@ -350,13 +350,8 @@ class UnitsKind(InUnits):
         return super().theta_of(self._any.outside(rows))
 
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
-        return super().gradients_of(self._slopes(rows * self.root, theta, True), theta)
-
-    def _slopes(self, rows: Matrix, theta: Matrix, out: bool) -> Matrix:
-        found = rows.copy()
-        W = self.layout.views(found).W
-        W[...] = self._any.slopes(self._any.axes(theta), W, out=out)
-        return found
+        outside = self._any.gradients(rows * self.root, theta, out=True)
+        return super().gradients_of(outside, theta)
 
     def turn(self, t: int, run: Run) -> None:
         """Remove from the multipliers what only turns W; a callback.
