@@ -18,16 +18,13 @@ from dadmm.graphs.incidence import Incidence
 from tests.support.processes import ROOT
 from tests.support.runs import arrays_of
 
-OUTPUT = ("runs", "build", "dist", "out")
-BUILT = {"_build", "gallery", "generated"}  # folders of docs/ that launch/docs makes
+MADE = {"runs", "build", "dist", "out", "_build", "gallery", "generated"}  # folders
 SOURCES = {
     path: path.read_text("utf-8")
-    for top in sorted(ROOT.iterdir())
-    if not top.name.startswith(".") and top.name not in OUTPUT
-    for path in (top.rglob("*") if top.is_dir() else [top])
-    if path.suffix in (".md", ".py", ".toml", ".json") and path.parent.name != "out"
-    if path != Path(__file__).resolve() and path.is_file()
-    if not BUILT & {*path.relative_to(ROOT).parts}
+    for path in sorted([*ROOT.glob("*"), *ROOT.glob("[!.]*/**/*")])
+    if path.suffix in (".md", ".py", ".toml", ".json") and path.is_file()
+    if path != Path(__file__).resolve()
+    if not MADE & {*path.relative_to(ROOT).parts}
 }
 PAGES = {path: text for path, text in SOURCES.items() if path.suffix == ".md"}
 

@@ -1,24 +1,39 @@
-"""The pages have the numbers of the stored rows; the judge of public tables."""
+"""Stored rows of benchmarks: pages have them, they are true, and can be had again."""
 
+import json
+import os
+import shutil
+from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
-from benchmarks import bench_real, paper_claims
+from benchmarks import bench_real, draw_dynamic, paper_claims, paper_tracks
 from benchmarks.bench_real import Case
-from benchmarks.peers import authors, compare, rows
-from benchmarks.shared import pooled, tables
-from benchmarks.shared.experiment import read_rows
-from tests.support.processes import ROOT
+from benchmarks.bench_scaling import measure
+from benchmarks.paper_synthetic import outcome
+from benchmarks.peers import authors, compare, dadmm_ring, problem, rows, tuning
+from benchmarks.shared import experiment, pooled, tables
+from dadmm.graphs.topology import GRAPHS
+from dadmm.runs.stored import StoredRun
+from dadmm.timing.network import Network
+from tests.support.processes import ROOT, find_mpiexec, mpiexec, python
+from tests.support.runs import run_job
 
 BENCHMARKS = ROOT / "benchmarks"
 PEERS = (BENCHMARKS / "peers" / "README.md").read_text("utf-8")
+SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
+CHECKOUT = os.environ.get("DADMM_AUTHORS", "")
+TRANSPORTS = ("dadmm", "persistent", "nonblocking", "Ineighbor_alltoallv")
+CELL = {"setting": "printed", "graph": "complete", "n_nodes": 12, "start": 0}
 
 
 def stored(name: str) -> list[dict[str, str]]:
-    return read_rows(BENCHMARKS / "results" / f"{name}.csv")
+    return experiment.read_rows(BENCHMARKS / "results" / f"{name}.csv")
 
 
 @pytest.mark.parametrize(
@@ -170,3 +185,153 @@ def test_false_statements_are_found(off, gap, bound, status, above, expected):
 
     assert found == expected
     assert errors.near() == (off <= 1e-2)
+
+
+def row_of(name: str, **wanted: object) -> dict[str, str]:
+    """Return the one stored row that has these values."""
+    (row,) = [
+        row for row in stored(name) if all(row[k] == str(v) for k, v in wanted.items())
+    ]
+    return row
+
+
+def entry(program: str, method: str) -> compare.Entry:
+    return next(e for e in compare.ENTRIES if e[:2] == (program, method))
+
+
+def assert_same(row: dict[str, str], again: dict) -> None:
+    """Compare a stored row with a new outcome; another BLAS may round otherwise."""
+    for column in ("iterations", "both_rules"):
+        assert abs(int(row[column]) - again[column]) <= 1, column
+    for column in row:
+        if column.startswith("angle_") and column.endswith("ised"):
+            assert float(row[column]) == pytest.approx(again[column], rel=0.02), column
+
+
+@pytest.mark.parametrize("setting", experiment.SETTINGS)
+@pytest.mark.parametrize("scheme", ["fixed", "vp", "nap"])
+def test_synthetic_rows_can_be_had_again(setting, scheme):
+    row = row_of("synthetic", **CELL | {"setting": setting, "scheme": scheme})
+
+    assert_same(row, outcome(experiment.case_of(row)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["caltech", "hopkins"])
+@pytest.mark.parametrize("scheme", ["fixed", "vp_ap"])
+def test_rows_of_real_tracks_can_be_had_again(name, scheme):
+    folder = SHARED / name
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; set DADMM_SHARED to the folder that holds data/")
+    wanted = {"data": "004", "setting": "printed", "graph": "complete", "t_max": 50}
+    row = row_of(name, **wanted, scheme=scheme, start=0)
+
+    case, patient = experiment.case_of(row), name == "caltech"
+    assert_same(row, paper_tracks.outcome(case, folder, 300, patient))
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_tiny_runs_of_the_exchange_and_of_an_iteration(tmp_path):
+    """Every transport with either wait; rows, and the network that they give."""
+    if find_mpiexec() is None:
+        pytest.skip("no mpiexec beside this Python, and no DADMM_MPIEXEC")
+    words = "--rounds 2 --ranks 3 --graphs ring --sizes 64 4096 --csv rows.csv"
+    bench = ("-m", "benchmarks.bench_exchange", "--network", "net.toml")
+    ended = python(*bench, *words.split(), cwd=tmp_path).end()
+    assert ended.code == 0, ended.err
+    swaps = [row for row in experiment.read_rows(tmp_path / "rows.csv") if row["graph"]]
+    both = {(name, wait) for name in TRANSPORTS for wait in ("block", "poll")}
+    assert {(row["transport"], row["wait"]) for row in swaps} >= both
+    assert all(row["degree"] == "2" and float(row["dadmm_over"]) > 0 for row in swaps)
+    assert list(Network.read(tmp_path / "net.toml").links) == ["host"]
+
+    job = ("-m", "benchmarks.bench_iteration", "--on-ranks", "--quick")
+    ended = mpiexec(3, *job, cwd=ROOT)
+    assert ended.code == 0, ended.err
+    assert {"bare block, us", "bare poll, us"} <= json.loads(ended.out)[0].keys()
+
+
+def test_a_case_of_a_large_network_can_be_measured():
+    assert measure("grid", 30, None)["iterations"] == 50
+
+
+@pytest.mark.slow
+def test_the_picture_of_a_network_whose_penalties_change(tmp_path, monkeypatch):
+    """NAP's penalty is eta0 exactly if the budget is spent, or if tau is zero."""
+    pytest.importorskip("matplotlib")
+    words = "--config as-printed --topology ring --nodes 5 --record-edges --max-iter 40"
+    folder = run_job(*words.split(), out=tmp_path / "run")
+    told = draw_dynamic.story(StoredRun.read(folder))
+    words = ["x", "--run", str(folder), "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    draw_dynamic.main()
+
+    assert told.used_up.any()
+    assert_array_equal(told.eta == 10.0, told.used_up)
+    for name in ("network.gif", "network.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("scheme", "column"), [("fixed", 3), ("snap", 4)])
+def test_dadmm_solves_the_ring_as_the_page_says(scheme, column):
+    """With the stored number of iterations, and every one of them counted."""
+    row = dadmm_ring.run(scheme, entry("dadmm", scheme).setting, 150, count=True)
+
+    assert row["iterations"] == len(row["errors"]) == 150
+    lines = [x for x in PEERS.splitlines() if x.startswith("| to an error of 1e-6")]
+    told = int(lines[0].split(" | ")[column].strip(" |"))
+    assert abs(rows.first(row["errors"], 1e-6) - told) <= 1
+    assert row["bytes"] > row["messages"] * 8 * problem.UNKNOWNS
+    block = {"seconds": 1.0, "iterations": 150, "others_share": 0.0}
+    assert rows.row_of("here", [block], row, None).keys() == stored("peers")[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("program", "method", "model"),
+    [
+        ("disropt", "admm", tuning.admm),
+        ("disropt", "tracking", tuning.tracking),
+        ("mpi-sppy", "ph", tuning.hedging),
+    ],
+)
+def test_peers_have_their_best_settings(program, method, model):
+    """In a model that has the stored errors of the program itself."""
+    best = entry(program, method).setting
+    found = [tuning.iterations(model, best * factor) for factor in (0.5, 1.0, 2.0)]
+    assert all(n is None or n > found[1] for n in (found[0], found[2]))
+
+    both = [*stored("peers"), *stored("peers_busy")]
+    row = next(r for r in both if r["method"] == method and "20" in r["where"])
+    assert found[1] == int(row["iterations_to_1e-06"])
+    *_, last = islice(model(float(row["setting"])), rows.ITERATIONS)
+    error = float(row[f"error_after_{rows.ITERATIONS}_iterations"])
+    off = problem.error(last, problem.optimum())
+    assert_allclose(off, error, rtol=1e-3, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_stored_rows_of_snap_beside_the_authors_can_be_had_again():
+    """And they are those of the page; another BLAS may round otherwise."""
+    known = {(row["graph"], row["scheme"]): row for row in stored("peers_authors")}
+    told, work = {}, authors.Work()
+    for row in [
+        row for name in authors.NETWORKS for row in authors.snap_rows(work, name)
+    ]:
+        old = known[row["graph"], row["scheme"]]
+        assert abs(row["stop"] - int(old["stop"])) <= 0.02 * row["stop"]
+        words = f"{old['stop']} ({float(old['stop_angle']):.1g})"
+        told.setdefault(row["scheme"], []).append(words)
+
+    for cells in told.values():
+        assert f" | {' | '.join(cells)} |\n" in PEERS
+
+
+@pytest.mark.skipif(
+    shutil.which("octave-cli") is None or not CHECKOUT,
+    reason="needs octave-cli, and DADMM_AUTHORS: a checkout of the authors' program",
+)
+@pytest.mark.parametrize("scheme", authors.NAMES)
+def test_the_program_of_the_authors_itself_agrees(scheme):
+    ring, folder = GRAPHS["ring"](authors.NODES, 0), authors.checked(Path(CHECKOUT))
+    assert authors.block(folder, authors.Work(), ring, scheme)["apart"] < 1e-10

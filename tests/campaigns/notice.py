@@ -1,6 +1,6 @@
 """Seconds until a rank that was killed, stopped or cut off is named, by phase.
 
-    python -m tests.campaigns.notice [--mpi mpich,openmpi] [--times 1]
+    python -m tests.campaigns.notice [--mpi mpich,openmpi]
 
 Four ranks under launch/local: on one host, and for cuts on two emulated ones.
 """
@@ -51,13 +51,12 @@ def measure(mpi: jobs.MPI, fault: str, phase: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--mpi", default="mpich,openmpi")
-    parser.add_argument("--times", type=int, default=1, help="the largest is printed")
     chosen = parser.parse_args()
     print(f"| MPI | fault | {' | '.join(PHASES)} |\n|---|---|{'---:|' * len(PHASES)}")
     for name in chosen.mpi.split(","):
-        mpi, times = jobs.find_mpi(name), range(chosen.times)
+        mpi = jobs.find_mpi(name)
         for fault in ("SIGKILL", "SIGSTOP", "cut") if mpi else ():
-            found = [max(measure(mpi, fault, p) for _ in times) for p in PHASES]
+            found = [measure(mpi, fault, phase) for phase in PHASES]
             cells = " | ".join(f"{seconds:.1f} s" for seconds in found)
             print(f"| {name} | {fault} | {cells} |", flush=True)
 

@@ -1,13 +1,12 @@
 """A long run on 20 ranks: memory, open files and the run's folder over time.
 
-    python -m tests.campaigns.soak [--minutes 30] [--out FILE.csv]
+    python -m tests.campaigns.soak [--minutes 30]
 
 Ends with code 1 if memory or open files grow after the first third, or if the folder
 grows beyond the limit of its records.
 """
 
 import argparse
-import csv
 import sys
 import tempfile
 import time
@@ -36,7 +35,6 @@ def measure(folder: Path) -> tuple[float, int, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--out", type=Path, default=Path("soak.csv"))
     chosen = parser.parse_args()
     seconds, rows = 60.0 * chosen.minutes, []
     print(*COLUMNS, sep="\t")
@@ -51,8 +49,6 @@ def main() -> int:
                 print(*rows[-1], sep="\t", flush=True)
         ended = job.kill()
     print(ended.out[-2000:], ended.err[-2000:])
-    with chosen.out.open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *rows])
     later = rows[len(rows) // 3 : -1]
     (_, memory, files, _), (_, last_memory, last_files, _) = later[0], later[-1]
     grows = last_memory > 1.05 * memory + 5.0 or last_files > files

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import linear_model as linear
 
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
@@ -17,7 +18,6 @@ from tests.cli.test_sessions import MODULE
 from tests.support.processes import ROOT
 from tests.support.runs import arrays_of, refused, run_job, summary_of
 
-linear = pytest.importorskip("sklearn.linear_model")
 SMALL = ("--nodes", 3, "--tolerance", 1e-8)
 MEAN = ("--problem", "mine:Mean")
 N = 200

@@ -12,8 +12,6 @@ from tests.support.processes import ROOT, python
 
 FOLDER = ROOT / "examples"
 SLOW = ("paper_figure2", "paper_figure3", "inpainting", "network_replay")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 

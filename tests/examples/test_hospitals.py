@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn import linear_model as linear
 
 from dadmm.predict import main as predict
 from dadmm.run import main
@@ -15,8 +16,6 @@ from tests.support.processes import ROOT
 from tests.support.runs import rows_of, summary_of
 
 FOLDER = Path("examples", "hospitals")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-linear = pytest.importorskip("sklearn.linear_model")
 EXACT = {"solver": "newton-cholesky", "tol": 1e-12, "max_iter": 1000}
 PEERS = {  # the target of a problem, and scikit-learn's estimator; there are 140 rows
     "logistic": ("readmitted", linear.LogisticRegression(C=1.0, **EXACT)),

@@ -31,9 +31,6 @@ def follow(page: Path) -> dict:
     """Return what the Python blocks of a page define, one after the other."""
     found: dict = {}
     for block in serial(page):
-        for package in ("sklearn", "cvxpy"):
-            if package in block:
-                pytest.importorskip(package, reason=f"{package} is not installed")
         exec(compile(block, str(page), "exec"), found)
     return found
 
@@ -52,8 +49,6 @@ OVER_MPI = [block for page in PAGES for block in blocks(page) if "mpi4py" in blo
 @pytest.mark.mpi
 @pytest.mark.parametrize("block", OVER_MPI)
 def test_the_blocks_for_mpi_run(block, tmp_path):
-    if "sklearn" in block:
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     (tmp_path / "program.py").write_text(block)
 
     ended = mpi_python(4, "-m", "mpi4py", tmp_path / "program.py").end()

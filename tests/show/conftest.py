@@ -14,6 +14,7 @@ FLAGS = {
     "turns": (EDGES, "--schedule", "matchings"),
     "bare": ("--no-record-edges",),
     "one": (EDGES, "--nodes", "1"),
+    "eta": ("--eta0", "2.5"),
     "star": (EDGES, "--censor", "0.5", "--init", "independent", "--topology", "star",
              "--max-iter", "40"),
     "snap": (EDGES, "--scheme", "snap", "--budget0", "0.5", "--max-iter", "90",

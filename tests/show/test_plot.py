@@ -79,18 +79,16 @@ def test_bad_input_is_one_sentence(run_named, tmp_path, capsys):
         assert culprit in sentence(capsys, *words)
 
 
-def test_runs_are_named_by_what_differs(run_named, tmp_path):
-    eta = make_run(tmp_path / "eta", "--eta0", "2.5", "--max-iter", "30")
+def test_runs_are_named_by_what_differs(run_named):
     for first, second, names in (
         ("vp", "ring", ["cluster, vp", "ring, nap"]),
         ("turns", "vp", ["schedule = matchings, nap", "schedule = static, vp"]),
         ("bare", "one", ["6 nodes", "1 nodes"]),
         ("nap", "nap", [str(run_named("nap"))] * 2),
-        ("bare", eta, ["default eta0", "eta0 = 2.5"]),
+        ("bare", "eta", ["default eta0", "eta0 = 2.5"]),
     ):
-        folders = [run_named(each) if each != eta else eta for each in (first, second)]
-        found = panels.labels([StoredRun.read(folder) for folder in folders])
-        assert found == names
+        runs = [StoredRun.read(run_named(name)) for name in (first, second)]
+        assert panels.labels(runs) == names
 
 
 def convergence(folder):

@@ -84,7 +84,7 @@ def comes_true(condition: Callable[[], object], timeout: float = TIMEOUT) -> boo
     while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(0.05)
+        time.sleep(0.02)
     return True
 
 
@@ -114,13 +114,9 @@ class Job:
         self.process.send_signal(number)
 
     def wait_until(self, condition, timeout: float = TIMEOUT) -> None:
-        end = time.monotonic() + timeout
-        while not condition():
-            if self.process.poll() is not None:
-                pytest.fail(f"ended too soon: {self.end()}")
-            if time.monotonic() > end:
-                pytest.fail(f"waited {timeout} s in vain: {self.kill()}")
-            time.sleep(0.02)
+        comes_true(lambda: condition() or self.process.poll() is not None, timeout)
+        if not condition():
+            pytest.fail(f"ended, or waited {timeout} s in vain: {self.kill()}")
 
     def end(self, timeout: float = TIMEOUT) -> Ended:
         try:

@@ -36,11 +36,9 @@ def recorded(topology, network, rng, noise=0.2, silent=0.0):
     waited = np.zeros((n, n))
     for a, f, heard in zip(posts, ends, sizes[:, reverse] > 0, strict=True):
         for i in range(n):
-            own = [
-                j for (k, j), h in zip(trace.edges, heard, strict=True) if k == i and h
-            ]
-            if own:
-                j = max(own, key=a.__getitem__)
+            own = trace.edges[heard & (trace.edges[:, 0] == i), 1]
+            if len(own):
+                j = own[a[own].argmax()]
                 waited[i, j] += min(max(a[j] - a[i], 0), f[i] - a[i])
     return replace(trace, exchange=ends - posts), waited
 

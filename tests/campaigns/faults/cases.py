@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dadmm.solver.checkpoint import complete, kept
 from tests.campaigns.draw import Draw
 from tests.campaigns.faults.jobs import Job, Play, send
 
@@ -116,8 +117,8 @@ class Moment:
 
     def comes(self, play: Play, job: Job) -> bool:
         if self.t is not None:
-            least = max([self.t, *(t + 1 for t in checkpoints(play.run))])
-            if not job.comes_to(lambda: checkpoints(play.run)[-1:] >= [least]):
+            least = max([self.t, *(t + 1 for t in kept(play.run))])
+            if not job.comes_to(lambda: kept(play.run)[-1:] >= [least]):
                 return False
         return job.goes_on_for(self.seconds)
 
@@ -138,16 +139,6 @@ def draw_moment(by: Draw, case: Case) -> Moment:
 
 def some_ranks(by: Draw, case: Case, most: int) -> list[int]:
     return by.rng.permutation(case.ranks)[: by.integer(1, most)].tolist()
-
-
-def checkpoints(run: Path, nodes: int = 0) -> list[int]:
-    """Return the iterations of which there are files; of all nodes, if given."""
-    found = []
-    for folder in sorted((run / "checkpoints").glob("[0-9]*")):
-        with suppress(FileNotFoundError):  # the run removes old ones
-            files = [*folder.glob("node-*.npz")]
-            found += [int(folder.name)] * (len(files) >= nodes)
-    return found
 
 
 def catches_term(pid: int) -> bool:
@@ -280,7 +271,7 @@ def damage(by: Draw, run: Path, nodes: int) -> str:
     files = sorted((run / "checkpoints").glob("*/node-*.npz"))
     if not files:
         return "nothing to damage"
-    newest = [f for f in files if [int(f.parent.name)] == checkpoints(run, nodes)[-1:]]
+    newest = [f for f in files if [int(f.parent.name)] == complete(run, nodes)[-1:]]
     file = by.pick(newest if newest and by.chance(0.7) else files)
     other, data = by.pick(files), bytearray(file.read_bytes())
     how = by.pick(("flip", "cut", "remove", "swap", "copy"))
@@ -376,7 +367,7 @@ def foreign(by: Draw, case: Case) -> Fault:
     what = by.pick(("one file", "all files", "rows"))
 
     def hurt(play: Play) -> str:
-        whole = checkpoints(play.run, case.nodes)
+        whole = complete(play.run, case.nodes)
         if what == "rows" or not whole:
             return damage_rows(by, play.run)
         words, other = play.arguments(), play.folder / "other"

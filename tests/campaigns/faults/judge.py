@@ -18,7 +18,8 @@ import numpy as np
 
 import dadmm.run
 from dadmm.runs.row_files import iteration, merged
-from tests.campaigns.faults.cases import Case, Fault, checkpoints, draw_faults
+from dadmm.solver.checkpoint import complete
+from tests.campaigns.faults.cases import Case, Fault, draw_faults
 from tests.campaigns.faults.jobs import GRACE, Ended, Play, sweep
 from tests.support.runs import SINCE_RESUME, history_of, summary_of
 
@@ -60,7 +61,7 @@ class Judge:
 
     def complete(self) -> list[int]:
         """Return the iterations of which there are checkpoints of all nodes."""
-        return checkpoints(self.run, self.case.nodes)
+        return complete(self.run, self.case.nodes)
 
     def judge_run(self) -> str:
         """Start the run until it has a result, and compare this with the whole run."""
@@ -257,7 +258,7 @@ def differences(whole: Path, again: Path) -> list[str]:
     for path in sorted(whole.iterdir()):
         name, mine = path.name, again / path.name
         if path.suffix == ".csv":
-            complete(again, path)
+            complete_rows(again, path)
         if name != "config.toml" and not mine.exists():
             found.append(f"{name} (missing)")
         elif path.suffix == ".csv":
@@ -280,7 +281,7 @@ def bits_of(file: Path) -> dict[str, object]:
     return {k: (a.dtype, a.shape, a.tobytes()) for k, a in known.items()}
 
 
-def complete(run: Path, like: Path) -> None:
+def complete_rows(run: Path, like: Path) -> None:
     """Merge rows; for want of room, a run may have left the last of them in parts."""
     file, parts = run / like.name, [*run.glob(f"parts/{like.stem}-*.csv")]
     rows = [*merged([], file)]

@@ -314,14 +314,3 @@ def _coefficients(x: np.ndarray, bounds: np.ndarray, best: Minimum) -> dict[str,
         if (~best.unbounded & ~(off <= bounds + slack)).any():
             return {"coefficients": f"off by {off}, bounds {bounds}"}
     return {}
-
-
-def is_right(said: Any, pooled: Pooled, best: Minimum) -> bool:
-    """Return whether fits are within 1e-2 of those of the minimum, in the mean."""
-    if not best.exists or not np.isfinite(said.solution).all():
-        return False
-    want = pooled.X @ best.x
-    off = pooled.X @ said.solution - want
-    scale = want - want.mean()
-    size = max(float(scale @ scale), 1e-12 * float(want @ want))
-    return bool(float(off @ off) <= 1e-4 * size + 4 * EPS**2 * float(want @ want))
