@@ -92,57 +92,45 @@ def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
         assert holds(rule, now | {name: times * limit}, size=size) == met
 
 
-def stopping(degrees, reach, nodes):
-    """Return the stopping of nodes of these degrees, with a record of its own."""
-    n = len(degrees)
+RULE = Rule("objective", 0.5)  # |f - f_previous| < 1/2 if |f| is below 1
+
+
+def stopping(node, degree, reach):
+    """Return the stopping of a process with one node, with a record of its own."""
     state = SimpleNamespace(
-        header=np.full(n, IDLE), objective=np.zeros(n), held=np.zeros(n, int)
+        header=np.full(1, IDLE), objective=np.zeros(1), held=np.zeros(1, int)
     )
     given = SimpleNamespace(
-        state=state, work=Work(n, sum(degrees), 1, 1), layout=Layout.of(x=(1,)),
-        names=nodes,
-        incidence=Incidence(np.array(degrees)),
+        state=state, work=Work(1, degree, 1, 1), layout=Layout.of(x=(1,)),
+        names=np.array([node]), incidence=Incidence(np.array([degree])),
     )  # fmt: skip
     return NeighbourStopping(given, RULE, reach)
 
 
-RULE = Rule("objective", 0.5)  # |f - f_previous| < 1/2 if |f| is below 1
-
-
-def agree(topology, content, requests=(), together=False):
+def agree(topology, content, requests):
     """Return when and why each node is done, and how quiet it was (t, n_nodes).
 
-    ``content`` (t, n_nodes) has the verdicts, ``requests`` are (t, node, request). Each
-    node is a process, or all are in one.
+    ``content`` (t, n_nodes) has the verdicts, ``requests`` are (t, node, request).
     """
-    n, near, reach = len(topology), topology.neighbours, topology.diameter
-    order = sorted(range(n), key=lambda i: len(near[i]))
-    hosts = [order] if together else [[i] for i in range(n)]
-    processes = [
-        stopping([len(near[i]) for i in own], reach, np.array(own)) for own in hosts
-    ]
-    ends, quiet = [None] * n, np.zeros(content.shape)
-    headers = np.empty(n, dtype=np.uint64)
+    near, reach = topology.neighbours, topology.diameter
+    nodes = [stopping(i, len(around), reach) for i, around in enumerate(near)]
+    ends, quiet = [None] * len(near), np.zeros(content.shape)
     for t, verdicts in enumerate(content, start=1):
-        for own, process in zip(hosts, processes, strict=True):
-            headers[own] = process.state.header
-        for own, process in zip(hosts, processes, strict=True):
-            senders = [j for i in own for j in near[i]]
-            box = Box(len(senders), 1)
-            box.header[...] = headers[senders]
-            process.work.objective[...] = np.where(verdicts[own], 0.0, 1.0)
-            process.judge(box, Turn(t))
-            done, due = process.done(t), process.due_request(t)
-            assert process.due_request(t) == ""  # it is carried out once
-            quiet[t - 1, own] = process.work.quiet
-            for i in own:
-                if (done or due) and ends[i] is None:
-                    ends[i] = t, "converged" if done else due
+        headers = np.concatenate([node.state.header for node in nodes])
+        for i, node in enumerate(nodes):
+            box = Box(len(near[i]), 1)
+            box.header[...] = headers[list(near[i])]
+            node.work.objective[...] = 0.0 if verdicts[i] else 1.0
+            node.judge(box, Turn(t))
+            done, due = node.done(t), node.due_request(t)
+            assert node.due_request(t) == ""  # it is carried out once
+            quiet[t - 1, i] = node.work.quiet[0]
+            if (done or due) and ends[i] is None:
+                ends[i] = t, "converged" if done else due
         for _, i, request in (request for request in requests if request[0] == t):
-            process = processes[0 if together else i]
-            verdict = process._fields[["quiet_count", "stop_at"]].copy()
-            process.request(t, request)
-            assert_array_equal(process._fields[["quiet_count", "stop_at"]], verdict)
+            verdict = nodes[i]._fields[["quiet_count", "stop_at"]].copy()
+            nodes[i].request(t, request)
+            assert_array_equal(nodes[i]._fields[["quiet_count", "stop_at"]], verdict)
     return ends, quiet
 
 
@@ -194,9 +182,6 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     assert ends == [end] * n
     if end is not None and end[1] == "converged":
         assert content[: end[0] - topology.diameter].all(axis=1).any()
-    one_process, same = agree(topology, content, requests, together=True)
-    assert_array_equal(same, quiet)
-    assert requests or one_process == ends
 
 
 @pytest.mark.filterwarnings("error")

@@ -50,25 +50,9 @@ class Case(Pooled):
         self.problem = problems.PROBLEMS[self.name](X, y, **settings)
         super().__init__(*pooled_of(self.name, X, y, **settings))
 
-    def gradient(self, x):
-        """Return the gradient of all of f but its absolute values."""
-        return self.forces(self.X @ x) @ self.X + self.l2 * x
-
     def hessian(self, x):
         T = np.eye(len(x), dtype=LONG)
         return self.derivatives(T, np.asarray(x, LONG))[1].astype(float)
-
-    def unrest(self, x, centre, weight):
-        """Return the least element of the subgradient, and what is rounding of it."""
-        slope = self.gradient(x) + weight * (x - centre)
-        slope += self.l1 * np.sign(x)
-        slope = np.where(x == 0, np.maximum(np.abs(slope) - self.l1, 0), np.abs(slope))
-        size, forces = np.abs(self.X), np.abs(self.forces(self.X @ x))
-        terms = forces @ size + self.l1.max() + weight * np.abs(x - centre)
-        whole = np.sqrt((size**2).sum())  # steps are exact for the norm of all rows
-        misfit = whole * np.sqrt(x @ x) + np.sqrt(self.y @ self.y)
-        reach = whole * misfit + 4 * weight * np.abs(x).max()
-        return slope.max(), 1e-12 * terms.max() + 1e-15 * reach
 
 
 def data(n, d, seed=0):
