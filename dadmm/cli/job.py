@@ -35,7 +35,7 @@ from dadmm.runs.config import CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind, abilities, common_abilities
+from dadmm.solver.plan import Kind, abilities
 from dadmm.solver.solve import Record, run_plan
 from dadmm.solver.subspace import n_axes
 
@@ -218,7 +218,7 @@ class Job:
             lambda: {"layout": repr(next(iter(self.problems.values())).layout)}
         )
         everyone = checks.gather(**about)
-        self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
+        self.plan = config.plan([able for own in everyone for able in own["able"]])
         self._processes = [their["process"] for their in everyone]
         self.gaps = [row for their in everyone for row in their["gaps"]]
         if config.data is not None and self.over_mpi and not config.quiet:
