@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from time import monotonic
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.loop import Callback, Run
+from dadmm.admm.loop import Run
 from dadmm.admm.state import PHASES, Numbers
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.solver.checkpoint import NodeFailure
@@ -185,7 +184,7 @@ class History:
 
 
 class Recorder:
-    """Keeps the rows of a run in memory, for `History`; its callbacks record them."""
+    """A callback that keeps the rows of a run in memory, for `History`."""
 
     def __init__(
         self, run: Run, observe: Observe, by_node: bool, by_edge: bool, start: int = 0
@@ -195,7 +194,17 @@ class Recorder:
         edges = MemorySink(start, [np.empty((0, len(run.arcs), len(EDGE_COLUMNS)))])
         self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
         self._sinks = nodes, edges
-        self.callbacks: list[Callback] = list(compress(self._rows, self._kept))
+
+    def __call__(self, t: int, run: Run) -> None:
+        (nodes, edges), (by_node, by_edge) = self._rows, self._kept
+        if by_node:
+            nodes(t, run)
+        if by_edge:
+            edges(t, run)
+
+    def rewind(self, failure: NodeFailure) -> None:
+        for rows in self._rows:
+            rows.rewind(failure)
 
     def tables(self) -> list[Array]:
         """Return the rows of this process, (n_rows, ...) by node and by edge."""

@@ -419,7 +419,7 @@ def run_plan(
         by_node = small if records.nodes is None else bool(records.nodes)
         start = checkpoints.start
         recorder = Recorder(run, records.observe, by_node, by_edge, start)
-        called = [*kind.callbacks, *callbacks, *recorder.callbacks]
+        called: list[Callback] = [*kind.callbacks, *callbacks, recorder]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)
