@@ -23,7 +23,6 @@ from dadmm.core.documents import Table, read_toml, to_toml
 from dadmm.core.errors import ConfigError, closest
 from dadmm.core.schema import check_fields, from_text, from_toml
 from dadmm.core.version import __version__
-from dadmm.data.shard import has_node
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PROBLEMS, builder
@@ -101,7 +100,7 @@ class RunConfig(Settings):
             (self.on_missing == "keep" and not self.may_have_subspace,
              f"on_missing keep cannot be used with {self.problem}, which needs all "
              "entries; choose error, drop or mean"),
-            (self.labels and (tracks or has_node(str(self.data))),
+            (self.labels and (tracks or self.one_each),
              "labels cannot be used with one file per node, nor with sfm; leave out "
              "--labels"),
             (tracks and self.n_components not in (None, M),
@@ -126,7 +125,7 @@ class RunConfig(Settings):
             "bound_angle": not synthetic,
             "compare_centralised": synthetic and self.may_have_subspace,
             # a node's file may exist only on the host of its rank
-            "placement": "blocks" if has_node(self.data or "") else "hosts",
+            "placement": "blocks" if self.one_each else "hosts",
         }
         if not self.summaries:
             self.coordinates = "raw"

@@ -17,8 +17,8 @@ from dadmm.comm.sending import Sending
 from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
-from dadmm.data.files import READERS
-from dadmm.data.shard import is_local
+from dadmm.data.files import READERS, reader_of
+from dadmm.data.shard import NODE
 from dadmm.graphs import graphfiles
 from dadmm.graphs import schedule as schedules
 from dadmm.graphs.topology import GRAPHS, RANDOM
@@ -351,9 +351,13 @@ class Settings:
         tracks = self.traits.tracks  # without a file they are computed, not drawn
         self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
         self.draws_rows: bool = self.data is None and not tracks
+        file = (self.data or "").partition("::")[0]
+        self.one_each: bool = NODE.search(file) is not None  # a file per node
+        reader = reader_of(file)
+        has_blocks = reader is not None and reader.extent is not None
         # whether each rank reads the rows of its own nodes
         self.is_local: bool = (
-            self.has_table and self.labels is None and is_local(str(self.data))
+            self.has_table and self.labels is None and (self.one_each or has_blocks)
         )
         # the base of a scheme of yours, which is not imported
         self.scheme_class: type[penalty.Scheme]
