@@ -120,7 +120,8 @@ def _texts(
     forced = {frame.find(word, "categories") for word in choice.categories}
     odd = forced.union(frame.texts)
     if isinstance(frame.matrix, np.ndarray):  # a sparse one has no column of gaps
-        odd.update(compress(frame.places, np.isnan(frame.matrix).all(axis=0)))
+        is_empty = np.asarray(np.isnan(frame.matrix).all(axis=0))
+        odd.update(compress(frame.places, is_empty))
     columns = {name: frame.column(name) for name in features if name in odd}
     if target is not None and choice.n_classes:
         used = ~frame.gaps(features if choice.on_missing == "drop" else ())

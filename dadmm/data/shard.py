@@ -34,8 +34,8 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
     """
     if n_samples < n_nodes:
         raise ShardError(
-            f"the data can be divided among {n_samples} nodes at most, and there are "
-            f"{n_nodes}; use fewer nodes"
+            f"{n_nodes} nodes are too many for the data, which can be divided among "
+            f"{n_samples} at most; use fewer nodes"
         )
     share, rest = divmod(n_samples, n_nodes)
     return i * share + min(i, rest), (i + 1) * share + min(i + 1, rest)
