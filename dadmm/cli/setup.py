@@ -39,7 +39,7 @@ from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
-from dadmm.solver.plan import abilities, common_abilities
+from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
@@ -127,7 +127,7 @@ def load_data(job: Job) -> None:
     about = checks.run(lambda: _make_problems(job)) or {}
     checks.compare(lambda: {"layout": repr(next(iter(job.problems.values())).layout)})
     everyone = checks.gather(process=[host(), os.getpid()], **about)
-    job.plan = config.plan(common_abilities(own["able"] for own in everyone))
+    job.plan = config.plan([able for own in everyone for able in own["able"]])
     job.processes = [their["process"] for their in everyone]
     job.gaps = [row for their in everyone for row in their["gaps"]]
     if config.data is not None and world.comm is not None and not config.quiet:
