@@ -12,7 +12,7 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, Setup
-from dadmm.admm.rule import Rule
+from dadmm.admm.rule import RULES, Rule
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS, identity
 from dadmm.comm.exchange import Exchange
@@ -95,15 +95,14 @@ class Stopping:
     10
     """
 
-    rule: str = "optimality"
-    tolerance: float = Rule.tolerance
-    absolute_tolerance: float = Rule.absolute_tolerance
+    rule: str = entry("optimality", choice(RULES))
+    tolerance: float = entry(Rule.tolerance, schema.FINITE)
+    absolute_tolerance: float = entry(Rule.absolute_tolerance, schema.FINITE)
     agreement: str = entry("neighbours", choice(AGREEMENTS))
     max_iter: int = entry(1000, schema.integer(1))
     max_seconds: float | None = entry(None, schema.number("positive", lambda x: x > 0))
 
     def __post_init__(self) -> None:
-        _ = self.criteria  # checks the rule and its tolerances
         check_fields(self)
 
     @property
