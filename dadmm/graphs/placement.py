@@ -26,11 +26,7 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
     edges between hosts, and then between ranks.
     """
     n_nodes, n_ranks = len(graph), len(machines)
-    if n_ranks > n_nodes:
-        raise ConfigError(
-            f"there are {n_ranks} ranks for {n_nodes} nodes; start at most {n_nodes} "
-            "ranks, or use more nodes"
-        )
+    _check_enough(n_nodes, n_ranks)
     ranks = np.arange(n_ranks)
     sizes = n_nodes // n_ranks + (ranks < n_nodes % n_ranks)
     blocks = np.repeat(ranks, sizes)
@@ -119,6 +115,7 @@ def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> In
 
     Raise unless each node has one rank, and each rank at least one node.
     """
+    _check_enough(n_nodes, n_ranks)
     for what, numbers, n in (("node", nodes, n_nodes), ("rank", ranks, n_ranks)):
         if len(wrong := numbers[(numbers < 0) | (numbers >= n)]):
             raise ConfigError(
@@ -138,6 +135,14 @@ def hosts_of(nodes: Integers, ranks: Integers, n_nodes: int, n_ranks: int) -> In
     hosts = np.empty(n_nodes, dtype=np.int64)
     hosts[nodes] = ranks
     return hosts
+
+
+def _check_enough(n_nodes: int, n_ranks: int) -> None:
+    if n_ranks > n_nodes:
+        raise ConfigError(
+            f"there are {n_ranks} ranks for {n_nodes} nodes; start at most {n_nodes} "
+            "ranks, or use more nodes"
+        )
 
 
 def count_crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:

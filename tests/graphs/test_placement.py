@@ -89,7 +89,7 @@ def test_each_node_has_one_rank_and_each_rank_a_node():
     assert RunConfig(data=parts).placement == "blocks"
     assert RunConfig(data=parts, placement="hosts").placement == "hosts"
     for nodes, ranks, n_ranks, culprit in (
-        ([0, 1, 2], [0, 1, 2], 4, "rank 3"), ([0, 1, 1, 2], [0, 1, 0, 1], 2, "node 1"),
+        ([0, 1, 2], [0, 1, 2], 4, "4 ranks"), ([0, 1, 1, 2], [0, 1, 0, 1], 2, "node 1"),
         ([0, 2], [0, 1], 2, "node 1"), ([0, 1, 2], [0, 0, 0], 2, "rank 1"),
         ([0, 1, 3], [0, 1, 1], 2, "node 3"), ([0, 1, 2], [0, 1, 2], 2, "rank 2"),
     ):  # fmt: skip
