@@ -14,7 +14,14 @@ import numpy as np
 
 from dadmm.comm import identity
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
+from dadmm.comm.world import (
+    Checks,
+    Record,
+    World,
+    collectively,
+    from_rank_0,
+    host,
+)  # fmt: skip
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -33,6 +40,7 @@ from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
+from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
@@ -43,17 +51,33 @@ INTEGER = re.compile("[+-]?[0-9]+")
 LARGE = 10**8  # bytes of a file of which the run says that it reads it
 
 
-def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
-    """Return the graph, and the schedule of its edges unless all are always used."""
+def build_graph(job: Job) -> None:
+    """Build or read the graph and its schedule, and give each rank its nodes."""
+    world, config = job.world, job.config
     count = config.nodes or (None if world.comm is None else world.size)
     names = {*config.topology.split(",")}
     is_named = names <= GRAPHS.keys() and not config.schedule.endswith(".csv")
-    if world.comm is None or is_named:  # else rank 0 reads a file for all
+    if world.comm is None or is_named:
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
         checks.gather()
-        return built
+    else:
+        built = _share_graph(world, config, count)
+    job.graph, job.schedule = built
+    config.settle(len(job.graph))
+    if world.comm is not None:
+        one_host = len({*job.machines}) == 1 and config.placement in ("hosts", "blocks")
+        if one_host and len(job.graph) == world.size:
+            world.hosts = np.arange(world.size)
+        else:
+            world.hosts = _place_nodes(job)
+
+
+def _share_graph(
+    world: World, config: RunConfig, count: int | None
+) -> tuple[Topology, Schedule | None]:
+    """Return the graph and schedule of files, which rank 0 reads for all."""
 
     def read() -> list[Any]:
         graph, schedule = config.build_graph(count)
@@ -68,14 +92,11 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
     return graph, None if rounds is None else Schedule(n_nodes, rounds)
 
 
-def share_placement(
-    world: World, config: RunConfig, graph: Topology, machines: Sequence[str]
-) -> Integers:
-    """Return the rank of each node, given the host of each rank."""
-    how = config.placement
-    one_host = len(graph) == world.size and len(set(machines)) == 1
-    if how == "blocks" or (how == "hosts" and one_host):
-        return assign(graph, machines, "blocks")
+def _place_nodes(job: Job) -> Integers:
+    """Return the rank of each node."""
+    graph, machines, how = job.graph, job.machines, job.config.placement
+    if how == "blocks":
+        return assign(graph, machines, how)
 
     def find() -> list[int]:
         if how == "hosts":
@@ -95,9 +116,26 @@ def share_placement(
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return list(map(int, hosts_of(nodes, ranks, len(graph), world.size)))
+        return list(map(int, hosts_of(nodes, ranks, len(graph), len(machines))))
 
-    return np.array(from_rank_0(world, find))
+    return np.array(from_rank_0(job.world, find))
+
+
+def load_data(job: Job) -> None:
+    """Load or draw the rows, make the problems, and compare them between ranks."""
+    world, config, checks = job.world, job.config, Checks(job.world)
+    job.data = shards(world, config, job.graph, checks)
+    about = checks.run(lambda: _make_problems(job)) or {}
+    checks.compare(lambda: {"layout": repr(next(iter(job.problems.values())).layout)})
+    everyone = checks.gather(process=[host(), os.getpid()], **about)
+    job.plan = config.plan([able for own in everyone for able in own["able"]])
+    job.processes = [their["process"] for their in everyone]
+    job.gaps = [row for their in everyone for row in their["gaps"]]
+    if config.data is not None and world.comm is not None and not config.quiet:
+        from dadmm.cli.privacy import warn
+
+        warn(job)
+    job.targets = find_targets(job, everyone)
 
 
 class Shards(NamedTuple):
@@ -277,8 +315,10 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
     return Shards(rows, truth, encoding, whole=whole)
 
 
-def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    settings = config.problem_arguments(n_nodes)
+def _make_problems(job: Job) -> Table:
+    """Make the problems, and name their columns; return facts for the other ranks."""
+    config, data = job.config, job.data
+    settings = config.problem_arguments(len(job.graph))
     if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
@@ -292,23 +332,29 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem
                 "classes; leave it out of the settings"
             )
     build = partial(builder.build, config.problem, settings=settings)
-    return {i: build(rows) for i, rows in data.rows.items()}
+    job.problems = {i: build(rows) for i, rows in data.rows.items()}
+    job.features = _name_features(job)
+    return {
+        "able": abilities(job.problems),
+        "gaps": [[i, *counts] for i, counts in data.gaps.items()],
+        "gappy": have_gaps(job.problems),
+    }
 
 
 def have_gaps(problems: dict[int, Problem]) -> bool:
     return any(isinstance(own, IncompletePPCA) for own in problems.values())
 
 
-def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
+def _name_features(job: Job) -> Names:
     """Return the names of the columns of X, or None if nothing is named after them."""
-    if data.encoding is None:
+    if job.data.encoding is None:
         return None
-    names = data.encoding.feature_names
-    shapes = next(iter(problems.values())).layout.shapes
+    config, names = job.config, job.data.encoding.feature_names
+    shapes = next(iter(job.problems.values())).layout.shapes
     if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
     if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
-        return names if data.encoding.named else None
+        return names if job.data.encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
             "a column is called 'intercept', which is also the name of the fitted "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -170,6 +170,16 @@ def check_fields(
         kind, value = kinds[item.name], getattr(record, item.name)
         if kind is not None and (value is not None or item.default is not None):
             kind.check(where + item.name, value, error)
+
+
+class Checked:
+    """The base of a dataclass whose fields are checked when it is made."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    where: ClassVar[str] = ""  # before the name of a field in an error
+
+    def __post_init__(self) -> None:
+        check_fields(self, self.where)
 
 
 def check_entries(

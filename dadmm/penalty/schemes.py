@@ -56,7 +56,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Scheme(schema.Checked):
     """The base of all schemes: their settings and default methods.
 
     Parameters
@@ -120,9 +120,6 @@ class Scheme:
     is_symmetric: ClassVar[bool] = False
     is_constant: ClassVar[bool] = False  # whether penalties never change
     needs_global_residuals: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        schema.check_fields(self)
 
     def settled(self, chosen: bool) -> Self:
         """Return the scheme with its defaults, in chosen or in raw coordinates."""

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -29,7 +29,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.base import Traits
 from dadmm.runs.settings import IN_MEMORY, OF_SOLVE, PROBLEM, Settings, names
-from dadmm.solver.plan import Abilities, Plan, abilities_of, make_plan
+from dadmm.solver.plan import Plan, abilities_of, make_plan
 from dadmm.solver.solve import MOST_RECORDED, grouped
 
 FREE = names("resume")  # settings that may change when a run is resumed
@@ -203,16 +203,16 @@ class RunConfig(Settings):
         schedule = Schedule.build(graphs, n_nodes, seed)
         return schedule.union, schedule
 
-    def plan(self, able: Abilities | None = None) -> Plan:
+    def plan(self, able: Iterable[Iterable[Any]] = ()) -> Plan:
         """Return the plan of a run of problems with these abilities.
 
         By default no entry is missing, and a user's own class has no metric.
         """
-        if able is None:
+        if not able:
             kind = PROBLEMS.get(self.problem, object)
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
-            able = abilities_of(kind)
+            able = [abilities_of(kind)]
         merges = not self.options["scheme"].is_constant
         return make_plan(able, self.init, self.coordinates, merges)
 

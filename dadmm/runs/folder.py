@@ -111,10 +111,14 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             new = cls(path, n_nodes)
             new.lock(first=True)
-            new.earlier = cls._find_earlier(path, overwrite, n_nodes)
-            if new.earlier is None:  # the folder is empty
-                new.save()
-                (path / PARTS).mkdir()
+            try:
+                new.earlier = cls._find_earlier(path, overwrite, n_nodes)
+                if new.earlier is None:  # the folder is empty
+                    new.save()
+                    (path / PARTS).mkdir()
+            except BaseException:
+                new.release()
+                raise
         return new
 
     def clear_earlier(self) -> None:
