@@ -25,7 +25,6 @@ from dadmm.comm.world import (
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
@@ -168,9 +167,8 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
-        load = _load_tracks if config.traits.tracks else _load_all
         whole = collectively(
-            world, lambda: Shards({}) if world.rank else load(config, graph)
+            world, lambda: Shards({}) if world.rank else _load_all(config, graph)
         )
         return whole if world.comm is None else _scatter(world, whole, n_nodes)
 
@@ -187,14 +185,12 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
     return checks.run(lambda: _encode(encoding, found))
 
 
-def _load_tracks(config: RunConfig, graph: Topology) -> Shards:
-    tracks = datasets.load_tracks(str(config.data))
-    parts = enumerate(shard.split_frames(tracks, graph.n_nodes))
-    return Shards({i: Rows(X) for i, X in parts})
-
-
 def _load_all(config: RunConfig, graph: Topology) -> Shards:
-    """Return the rows of all nodes, from a table."""
+    """Return the rows of all nodes, from one file."""
+    if config.traits.tracks:
+        tracks = datasets.load_tracks(str(config.data))
+        cameras = enumerate(shard.split_frames(tracks, graph.n_nodes))
+        return Shards({i: Rows(X) for i, X in cameras})
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
@@ -333,28 +329,22 @@ def _make_problems(job: Job) -> Table:
             )
     build = partial(builder.build, config.problem, settings=settings)
     job.problems = {i: build(rows) for i, rows in data.rows.items()}
-    job.features = _name_features(job)
+    job.features = None if data.encoding is None else _name_features(job, data.encoding)
     return {
         "able": abilities(job.problems),
         "gaps": [[i, *counts] for i, counts in data.gaps.items()],
-        "gappy": have_gaps(job.problems),
+        "gappy": any(isinstance(own, IncompletePPCA) for own in job.problems.values()),
     }
 
 
-def have_gaps(problems: dict[int, Problem]) -> bool:
-    return any(isinstance(own, IncompletePPCA) for own in problems.values())
-
-
-def _name_features(job: Job) -> Names:
+def _name_features(job: Job, encoding: Encoding) -> Names:
     """Return the names of the columns of X, or None if nothing is named after them."""
-    if job.data.encoding is None:
-        return None
-    config, names = job.config, job.data.encoding.feature_names
+    names = encoding.feature_names
     shapes = next(iter(job.problems.values())).layout.shapes
-    if config.traits.predicts == "subspace":
+    if job.config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
-        return names if job.data.encoding.named else None
+    if "y" not in job.config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
+        return names if encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
             "a column is called 'intercept', which is also the name of the fitted "
