@@ -216,7 +216,7 @@ class Job:
             self.folder = RunFolder(Path(path), graph.n_nodes, run=run)
         if earlier:  # it is removed when all ranks can run
             collectively(world, self._sees_folder, earlier)
-            from_rank_0(world, self.folder.begin)
+            from_rank_0(world, self.folder.clear_earlier)
         facts = identity.identity(config.deciding(), graph, self.schedule)
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
@@ -254,8 +254,6 @@ class Job:
             name = f"{problem}-{graph}-{scheme}"
             n_nodes = self.graph.n_nodes
             self.folder = RunFolder.create(config.out, name, config.overwrite, n_nodes)
-            if self.folder.earlier is None:
-                self.folder.begin()
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)

@@ -139,9 +139,8 @@ class Sweep:
             changed = dict(zip(grid, values, strict=True))
             name = name_of(changed)
             own = {"out": str(self.folder / name), "nodes": n} | base | changed
-            own = {k: typed(k, value, file) for k, value in own.items()}
-            if not self.trust:
-                check_harmless(own, {}, file)
+            own = typed(own, file)
+            check_harmless(own, {}, file, bool(self.trust))
             self.chosen[name] = config = RunConfig(**own)
             config.settle(n)
             attempt.check_same_settings(config, self.folder / name, n)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.core.errors import ConfigError, DadmmError, shown
+from dadmm.core.errors import ConfigError, DadmmError, closest, shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -123,6 +123,22 @@ def from_toml(name: str, value: Any, annotation: str) -> Any:
     if kind is not None:
         kind.check(name, value)
     return value
+
+
+def as_fields(
+    kind: type[DataclassInstance], table: Mapping[str, Any], where: str, hint: str = ""
+) -> dict[str, Any]:
+    """Return the entries of a TOML table, at a place, as a dataclass has them.
+
+    ``hint`` is the advice for a key that is not the name of a field.
+    """
+    types, found = {item.name: str(item.type) for item in fields(kind)}, {}
+    for name, value in table.items():
+        if name not in types:
+            known = closest(name, types, hint or f"it may have {', '.join(types)}")
+            raise ConfigError(f"{where}: unknown setting {name!r}; {known}")
+        found[name] = from_toml(f"{where}: {name}", value, types[name])
+    return found
 
 
 def from_text(name: str, text: str, annotation: str) -> int | float | str:

@@ -243,7 +243,6 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
     first, other = RunFolder.create(str(tmp_path), "name", False, 3), lock(tmp_path)
-    first.begin()
     rows = tmp_path / PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
     who = f"{tmp_path} .process {os.getpid()} on {os.uname().nodename}"
@@ -253,7 +252,7 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
             RunFolder.create(str(tmp_path), "name", True, 3)
         assert rows.read_text() == "1,0,0\n"
         held.release()
-    RunFolder.create(str(tmp_path), "name", True, 3).begin()
+    RunFolder.create(str(tmp_path), "name", True, 3).clear_earlier()
     assert not rows.exists()
 
 
@@ -331,9 +330,7 @@ def test_an_earlier_run_stays_if_a_rank_elsewhere_refuses_to_replace_it(
 
 @pytest.fixture
 def fresh(tmp_path):
-    folder = RunFolder.create(str(tmp_path / "run"), "name", False, 3)
-    folder.begin()
-    return folder.path
+    return RunFolder.create(str(tmp_path / "run"), "name", False, 3).path
 
 
 @pytest.mark.parametrize("iterations", [1, 5000])
