@@ -63,10 +63,10 @@ def build_graph(job: Job) -> None:
     else:
         built = _share_graph(world, config, count)
     job.graph, job.schedule = built
-    config.settle(len(job.graph))
+    config.settle(job.graph.n_nodes)
     if world.comm is not None:
         one_host = len({*job.machines}) == 1 and config.placement in ("hosts", "blocks")
-        if one_host and len(job.graph) == world.size:
+        if one_host and job.graph.n_nodes == world.size:
             world.hosts = np.arange(world.size)
         else:
             world.hosts = _place_nodes(job)
@@ -321,7 +321,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
 def _make_problems(job: Job) -> Table:
     """Make the problems, and name their columns; return facts for the other ranks."""
     config, data = job.config, job.data
-    settings = config.problem_arguments(len(job.graph))
+    settings = config.problem_arguments(job.graph.n_nodes)
     if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():

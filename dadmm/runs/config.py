@@ -199,6 +199,8 @@ class RunConfig(Settings):
             n_nodes = self.traits.nodes
         if len(graphs) == 1:
             graph = topology.build(graphs[0], n_nodes, seed)
+            if self.schedule == "static":
+                return graph, None
             return graph, Schedule.named(graph, self.schedule, seed)
         if self.schedule != "static":
             raise ConfigError(
