@@ -24,7 +24,6 @@ from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
-from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
@@ -34,12 +33,14 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
-from dadmm.runs.row_files import PARTS, RowFiles, Stride
+from dadmm.runs.row_files import RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Plan
 from dadmm.solver.result import Result
+from dadmm.solver.rows import Observe
 from dadmm.solver.solve import Record, run_plan
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
@@ -214,8 +215,8 @@ class Job:
         if world.rank:
             self.folder = RunFolder(Path(path), graph.n_nodes, run=run)
         if earlier:  # it is removed when all ranks can run
-            collectively(world, self._look_for, earlier)
-            from_rank_0(world, self.folder.begin)
+            collectively(world, self._sees_folder, earlier)
+            from_rank_0(world, self.folder.clear_earlier)
         facts = identity.identity(config.deciding(), graph, self.schedule)
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
@@ -233,12 +234,15 @@ class Job:
         self.checkpoints.open(
             world, tuple(self.data.rows), graph.n_nodes, config.max_iter
         )
-        self._n_edges = len(graph.edges) if config.record_edges else None
-        self._stride = Stride(config.record_every, graph.n_nodes, self._n_edges or 0)
-        self._observe = self.targets.observe if config.record_angle else {}
+        n_edges = len(graph.edges) if config.record_edges else None
+        stride = Stride(config.record_every, graph.n_nodes, n_edges or 0)
+        observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
-            collectively(world, self._reopen)
-        self.rows = collectively(world, self._join)
+            start = self.checkpoints.start
+            n_rows = graph.n_nodes if config.record else 0
+            more = n_rows, n_edges, observe, stride.step(start)
+            from_rank_0(world, lambda: self.folder.resume(start, *more))
+        self.rows = collectively(world, self._open_rows, observe, stride)
         self.checkpoints.sync = self.rows.sync
 
     def _enter(self) -> list[str]:
@@ -251,8 +255,6 @@ class Job:
             name = f"{problem}-{graph}-{scheme}"
             n_nodes = self.graph.n_nodes
             self.folder = RunFolder.create(config.out, name, config.overwrite, n_nodes)
-            if self.folder.earlier is None:
-                self.folder.begin()
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
@@ -260,37 +262,29 @@ class Job:
         folder, earlier = self.folder, self.folder.earlier
         return [str(folder.path), folder.run, "" if earlier is None else earlier.run]
 
-    def _look_for(self, earlier: str) -> None:
-        """Raise if this rank needs the folder of an earlier run, and has another."""
+    def _sees_folder(self, run: str) -> bool:
+        """Return whether this rank sees the folder of a run; raise if it must."""
         there = ""
         with suppress(OutputError):
             there = RunFolder.open(self.folder.path).run
-        if there != earlier:
+        if there != run:
             check_unseen(self.config, self.folder.path)
+        return there == run
 
-    def _reopen(self) -> None:
-        if self.world.rank == 0:
-            start = self.checkpoints.start
-            n_rows = len(self.graph) if self.config.record else 0
-            step = self._stride.step(start)
-            self.folder.resume(start, n_rows, self._n_edges, self._observe, step)
-
-    def _join(self) -> RowFiles:
+    def _open_rows(self, observe: Observe, stride: Stride) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
         rank, config, graph = self.world.rank, self.config, self.graph
-        path, nodes = self.folder.path, self.world.hosted(len(graph))
+        path, nodes = self.folder.path, self.world.hosted(graph.n_nodes)
         if rank == 0:  # the run can be repeated elsewhere
             changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
             write_text(path / "config.toml", config.to_toml(**changed))
             self.folder.write_ranks(self.processes, self.world.hosts)
-        seen = (path / PARTS).is_dir()
-        if not seen:
-            check_unseen(config, path)
+        seen = rank == 0 or self._sees_folder(self.folder.run)
         keys = [(i,) for i in nodes] if config.record else []
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-        more = self._observe, self.checkpoints.start, self._stride
+        more = observe, self.checkpoints.start, stride
         rows = RowFiles(self.folder, rank, nodes, keys, edges, *more)
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
@@ -335,10 +329,11 @@ class Job:
         nodes = np.array([*self.problems])
         left = np.sort(world.joined(nodes, True)[0])  # of all ranks
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
-        gappy = setup.have_gaps(self.problems)
+        gappy = any(isinstance(own, IncompletePPCA) for own in self.problems.values())
         everyone = Checks(world).gather(host=host(), gappy=gappy)
         self.machines = [their["host"] for their in everyone]
-        self.targets = setup.find_targets(self, everyone)
+        gaps = any(their["gappy"] for their in everyone)
+        self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
         from dadmm.cli import results  # not needed before the end
@@ -401,19 +396,17 @@ def check_unseen(config: RunConfig, folder: Path) -> None:
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
-    if not files.exists(folder / "summary.json"):
-        return
-    from dadmm.runs.stored import StoredRun
+    """Raise if the run in a folder has nothing left to do."""
+    from dadmm.runs.attempt import read_progress
 
-    run = StoredRun.read(folder)
-    done, status, reason = map(run.entry, ("iterations", "status", "reason"))
-    why = ""
-    if run.summary.get("lost_nodes"):
+    found = read_progress(folder)
+    if found.summary.get("lost_nodes"):
         why = "has lost nodes, and ended without them; start a new run with all nodes"
-    elif run.entry("converged") or reason == "no_minimum":
-        why = f"has ended after {done} iterations (status {status!r}, reason "
-        why += f"{reason!r}); nothing to resume"
-    elif done >= max_iter:
-        why = f"has done {done} iterations of {max_iter}; raise --max-iter"
-    if why:
-        raise CheckpointError(f"the run in {folder} {why}")
+    elif not found.is_done(max_iter):
+        return
+    elif found.status == "max_iter":
+        why = f"has done {found.iterations} iterations of {max_iter}; raise --max-iter"
+    else:
+        why = f"has ended after {found.iterations} iterations ({found.label}); nothing "
+        why += "is left to resume"
+    raise CheckpointError(f"the run in {folder} {why}")

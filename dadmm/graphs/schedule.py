@@ -135,10 +135,8 @@ class Schedule:
             return cls(len(graph), rounds, graph)
 
     @classmethod
-    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule | None:
-        """Return the schedule of a setting, see `ALLOWED`; None for "static"."""
-        if text == "static":
-            return None
+    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule:
+        """Return the schedule of a setting, see `ALLOWED`, that is not "static"."""
         if text == "matchings":
             return cls.matchings(graph)
         if text.startswith(RANDOM):

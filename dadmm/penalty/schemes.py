@@ -136,10 +136,6 @@ class Scheme(schema.Checked):
         """Whether both ends of an edge use the mean of their penalties, by messages."""
         return self.coupling == "symmetric" and not self.is_symmetric
 
-    @property
-    def alpha(self) -> float:
-        return self.RAW_RELAXATION if self.relaxation is None else self.relaxation
-
     def init(self, incidence: Incidence, proposed: Vector) -> PenaltyState:
         """Return the state before the nodes know their neighbours' proposals."""
         state, n_edges = {"eta": proposed.copy()}, len(incidence.node)

@@ -102,16 +102,12 @@ class Stopping(schema.Checked):
     10
     """
 
-    rule: str = Rule.name
+    rule: str = entry(Rule.name, choice(RULES), called="stopping")
     tolerance: float = entry(Rule.tolerance, FINITE)
     absolute_tolerance: float = entry(Rule.absolute_tolerance, FINITE)
     agreement: str = entry("neighbours", choice(AGREEMENTS))
     max_iter: int = entry(1000, schema.integer(1))
     max_seconds: float | None = entry(None, schema.number("positive", lambda x: x > 0))
-
-    def __post_init__(self) -> None:
-        choice(RULES).check("stopping", self.rule)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -329,7 +325,7 @@ def solve(
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
     able = checks.run(lambda: abilities(hosted))
-    begin = checks.run(lambda: given_starts(hosted, len(topology), init, warm_start))
+    begin = checks.run(lambda: given_starts(hosted, topology.n_nodes, init, warm_start))
     if world.comm is not None:
         checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
     everyone = checks.gather(able=able)
