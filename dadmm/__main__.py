@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_error(error)
     if world.rank == 0:
         report_error(wrong)
-    world.told("")  # no rank ends before the first one has printed
+    world.gather_json("")  # no rank ends before the first one has printed
     return BAD_INPUT
 
 

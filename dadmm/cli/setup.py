@@ -51,8 +51,7 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
     if world.comm is None or is_named:  # else rank 0 reads a file for all
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
-        checks.compare(lambda: {"graph": identity.of_graph(*built)})
-        checks.gather()
+        checks.gather(lambda: {"graph": identity.of_graph(*built)})
         return built
 
     def read() -> list[Any]:
@@ -131,10 +130,17 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
         load = _load_tracks if config.traits.tracks else _load_all
-        whole = collectively(
-            world, lambda: Shards({}) if world.rank else load(config, graph)
-        )
-        return whole if world.comm is None else _scatter(world, whole, n_nodes)
+        whole = Shards({})
+
+        def describe() -> Table | None:
+            nonlocal whole
+            whole = load(config, graph)
+            return None if whole.encoding is None else whole.encoding.to_json()
+
+        described = from_rank_0(world, describe)
+        if world.comm is None:
+            return whole
+        return _scatter(world, whole, described, n_nodes)
 
     def read() -> tuple[Choice, Tables]:
         choice, how = _choose(config)
@@ -160,7 +166,11 @@ def _load_all(config: RunConfig, graph: Topology) -> Shards:
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
-    found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
+    found = {i: [part] for i, part in parts}
+
+    def reduce(values: Mapping[int, Any], *how: Any) -> Any:
+        return TreeReduction(graph).reduce(values, *how)
+
     return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
 
 
@@ -220,10 +230,11 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
     return Shards(rows, None, encoding, gaps)
 
 
-def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
+def _scatter(
+    world: World, whole: Shards, described: Table | None, n_nodes: int
+) -> Shards:
     """Return the data of the hosted nodes, which are on rank 0."""
-    told = world.share(whole.encoding and whole.encoding.to_json())
-    encoding = None if told is None else Encoding.from_json(told)
+    encoding = None if described is None else Encoding.from_json(described)
     uses = encoding or Encoding({})  # of tracks: X only
     blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
     found = {}
@@ -409,5 +420,5 @@ def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
         best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
     axes = None if best is None else best.W.tolist()
     if data.whole is None:
-        axes = world.share(axes)
+        axes = from_rank_0(world, lambda: axes)
     return Targets(layout, W | {"angle_to_centralised": np.array(axes)}, best, pooled)

@@ -29,10 +29,6 @@ def identity(
     }
 
 
-def versions() -> dict[str, str]:
-    return {"dadmm": version.__version__, "numpy": np.__version__}
-
-
 def settings(given: Mapping[str, object]) -> dict[str, str]:
     """Return settings as texts that are equal if the settings are.
 
