@@ -268,30 +268,33 @@ class MPIExchange(Exchange):
         self._swaps = 0
 
     def _plan(self, turn: int) -> tuple[list[MPI.Prequest], ...]:
-        """Return the requests for the current lengths, see ``_plans``."""
+        """Return the requests for the current lengths, see ``_plans``.
+
+        A request to receive (buffer 0) or send so many bytes is made once.
+        """
         lengths, most = self.lengths, 2 * ETA - self.begin + self.width
         most += HEADER.itemsize * (self.begin == BRIEF)
         self._all_present = bool(lengths.all())
         sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
         self._parcel_bytes = np.array(sums, dtype=np.int64)
         late = self._far and self._parcel_bytes.max(initial=0) <= EAGER
-        receives, sends = [], []
+        receives, sends = list[MPI.Prequest](), list[MPI.Prequest]()
         for parcel, n in zip(self._parcels, sums, strict=True):
-            if n:
-                receives.append(self._request(0, parcel, len(parcel.received) * most))
-                sends.append(self._request(2 + turn if late else 1, parcel, n))
+            if not n:
+                continue
+            begin = parcel.begin + self.begin * self._by_row
+            for requests, buffer, size in (
+                (receives, 0, len(parcel.received) * most),
+                (sends, 2 + turn if late else 1, n),
+            ):
+                key = buffer, begin, size
+                if key not in self._made:
+                    make = self._comm.Send_init if buffer else self._comm.Recv_init
+                    data = self._buffers[buffer][begin : begin + size]
+                    self._made[key] = make(data, parcel.rank)
+                requests.append(self._made[key])
         both = receives + sends
         return (both, receives, sends) if late else (both, both, [])
-
-    def _request(self, buffer: int, parcel: Parcel, n: int) -> MPI.Prequest:
-        """Return the request to receive (buffer 0) or send n bytes; it is made once."""
-        begin = parcel.begin + self.begin * self._by_row
-        key = buffer, begin, n
-        if key not in self._made:
-            make = self._comm.Send_init if buffer else self._comm.Recv_init
-            data = self._buffers[buffer][begin : begin + n]
-            self._made[key] = make(data, parcel.rank)
-        return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
         own, counts = rows[self.node_order], self._n_hosted * rows.shape[1]

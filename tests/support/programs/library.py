@@ -117,7 +117,7 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
     ):
         chosen = {name: value if odd else usual}
         refused(dadmm.ConfigError, culprit, OWN, RING, begins="rank 2", **chosen)
-    own = {"begins": "ranks 1 and 3 have", "max_iter": 8 + RANK % 2}
+    own = {"begins": "ranks 1, 3 have", "max_iter": 8 + RANK % 2}
     refused(dadmm.ConfigError, "max_iter", OWN, RING, **own)
     star = Topology.star(SIZE) if odd else RING
     refused(dadmm.TopologyError, "rank 2", OWN, star)
