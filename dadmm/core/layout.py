@@ -76,9 +76,10 @@ class Layout:
         self._key = tuple(self.shapes.items()), self.private, factors
 
     @classmethod
+    @cache
     def of(cls, **shapes: tuple[int, ...]) -> Layout:
         """Return the layout of shapes given by name; equal shapes share one object."""
-        return _of(tuple((name, tuple(shape)) for name, shape in shapes.items()))
+        return cls(shapes)
 
     def shared(self, theta: Vector) -> Vector:
         """Return the shared parts (..., shared_size), times the roots of their scales.
@@ -125,8 +126,3 @@ class Layout:
         if self._plain:
             return f"Layout.of({inside})"
         return f"Layout(dict({inside}), private={self.private}, scales={self.scales})"
-
-
-@cache
-def _of(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Layout:
-    return Layout(dict(shapes))
