@@ -20,7 +20,7 @@ import numpy as np
 from dadmm import baselines, penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
 from dadmm.baselines.algorithms import check_suited
-from dadmm.cli import job
+from dadmm.cli import job, setup
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum
 from dadmm.comm import identity
@@ -322,9 +322,9 @@ class Comparison(job.Job):
             return
         # `default_rng([s, 0])`, of a shared start, is `default_rng(s)`, of the data
         self.config = replace(config, topology=topology, data_seed=seed, seed=seed + 1)
-        self.build_graph()
+        setup.build_graph(self)
         if self._data_of != (seed, self.graph.n_nodes):
-            self.load_data()
+            setup.load_data(self)
             self._set_goal()
             self._data_of = seed, self.graph.n_nodes
         self.config, self._loaded = config, (seed, topology)

@@ -7,15 +7,22 @@ import os
 import re
 from collections.abc import Sequence
 from glob import escape, glob
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dadmm.cli.setup import read_whole
+from dadmm.core.arguments import print_out
 from dadmm.core.errors import ShardError, printable
 from dadmm.data import agreement, shard
 from dadmm.models.scores import BINS
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 from dadmm.solver.plan import Kind
+from dadmm.solver.subspace import n_axes
+
+if TYPE_CHECKING:
+    from dadmm.cli.job import Job
 
 TITLE = "# Data that leave a node with these settings (details in docs/privacy.md):"
 SCORES = {  # sums over the rows of a node, by what the model predicts
@@ -24,6 +31,35 @@ SCORES = {  # sums over the rows of a node, by what the model predicts
     "classification": ", sums of log losses, and numbers of right labels",
     "subspace": ", and sums of squared distances from the subspace and from mu",
 }
+SUMMARIES = {  # when the summary of a node is sent
+    Kind.METRIC: "in set-up and at checks",
+    Kind.MERGED: "in set-up and at the end",
+    Kind.UNITS: "at the end",
+}
+
+
+def warn(job: Job) -> None:
+    """Print what the summaries of nodes reveal; all ranks call it."""
+    kind, few, what = job.plan.kind, 0, "the principal axes that are merged"
+    if kind in SUMMARIES and (kind is not Kind.UNITS or job.config.bound_angle):
+        what = "parameters" if kind is Kind.METRIC else what
+        for i, own in job.problems.items():
+            size = own.layout.size if kind is Kind.METRIC else n_axes(own)
+            few += job.data.rows[i].X.shape[0] <= size
+        few = int(job.world.gather(np.array([few])).sum())
+    if few:
+        print_out(
+            f"{few} of {len(job.graph)} nodes have no more rows than {what}; the "
+            "summary that such a node sends to its parent in a tree, "
+            f"{SUMMARIES[kind]}, reveals its rows (docs/privacy.md); "
+            "--no-summaries sends none\n"
+        )
+    if job.config.compare_centralised:
+        print_out(
+            "--compare-centralised: rank 0 gathers each node's number of rows, column "
+            "means and scatter factor; if a node has no more rows than columns, these "
+            "reveal its rows\n"
+        )
 
 
 def leaving(config: RunConfig) -> str:

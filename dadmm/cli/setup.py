@@ -18,7 +18,6 @@ from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
@@ -33,6 +32,7 @@ from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
+from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
@@ -43,16 +43,32 @@ INTEGER = re.compile("[+-]?[0-9]+")
 LARGE = 10**8  # bytes of a file of which the run says that it reads it
 
 
-def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
-    """Return the graph, and the schedule of its edges unless all are always used."""
+def build_graph(job: Job) -> None:
+    """Build or read the graph and its schedule, and give each rank its nodes."""
+    world, config = job.world, job.config
     count = config.nodes or (None if world.comm is None else world.size)
     names = {*config.topology.split(",")}
     is_named = names <= GRAPHS.keys() and not config.schedule.endswith(".csv")
-    if world.comm is None or is_named:  # else rank 0 reads a file for all
+    if world.comm is None or is_named:
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
         checks.gather(lambda: {"graph": identity.of_graph(*built)})
-        return built
+    else:
+        built = _share_graph(world, config, count)
+    job.graph, job.schedule = built
+    config.settle(len(job.graph))
+    if world.comm is not None:
+        one_host = len({*job.machines}) == 1 and config.placement in ("hosts", "blocks")
+        if one_host and len(job.graph) == world.size:
+            world.hosts = np.arange(world.size)
+        else:
+            world.hosts = _place_nodes(job)
+
+
+def _share_graph(
+    world: World, config: RunConfig, count: int | None
+) -> tuple[Topology, Schedule | None]:
+    """Return the graph and schedule of files, which rank 0 reads for all."""
 
     def read() -> list[Any]:
         graph, schedule = config.build_graph(count)
@@ -67,14 +83,11 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
     return graph, None if rounds is None else Schedule(n_nodes, rounds)
 
 
-def share_placement(
-    world: World, config: RunConfig, graph: Topology, machines: Sequence[str]
-) -> Integers:
-    """Return the rank of each node, given the host of each rank."""
-    how = config.placement
-    one_host = len(graph) == world.size and len(set(machines)) == 1
-    if how == "blocks" or (how == "hosts" and one_host):
-        return assign(graph, machines, "blocks")
+def _place_nodes(job: Job) -> Integers:
+    """Return the rank of each node."""
+    graph, machines, how = job.graph, job.machines, job.config.placement
+    if how == "blocks":
+        return assign(graph, machines, how)
 
     def find() -> list[int]:
         if how == "hosts":
@@ -94,9 +107,29 @@ def share_placement(
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return list(map(int, hosts_of(nodes, ranks, len(graph), world.size)))
+        return list(map(int, hosts_of(nodes, ranks, len(graph), len(machines))))
 
-    return np.array(from_rank_0(world, find))
+    return np.array(from_rank_0(job.world, find))
+
+
+def load_data(job: Job) -> None:
+    """Load or draw the rows, make the problems, and compare them between ranks."""
+    world, config, checks = job.world, job.config, Checks(job.world)
+    job.data = shards(world, config, job.graph, checks)
+    about = checks.run(lambda: _make_problems(job)) or {}
+    everyone = checks.gather(
+        lambda: {"layout": repr(next(iter(job.problems.values())).layout)},
+        process=[os.uname().nodename, os.getpid()],
+        **about,
+    )
+    job.plan = config.plan([able for own in everyone for able in own["able"]])
+    job.processes = [their["process"] for their in everyone]
+    job.gaps = [row for their in everyone for row in their["gaps"]]
+    if config.data is not None and world.comm is not None and not config.quiet:
+        from dadmm.cli.privacy import warn
+
+        warn(job)
+    job.targets = find_targets(job, everyone)
 
 
 class Shards(NamedTuple):
@@ -129,12 +162,11 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
-        load = _load_tracks if config.traits.tracks else _load_all
         whole = Shards({})
 
         def describe() -> Table | None:
             nonlocal whole
-            whole = load(config, graph)
+            whole = _load_all(config, graph)
             return None if whole.encoding is None else whole.encoding.to_json()
 
         described = from_rank_0(world, describe)
@@ -155,14 +187,12 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
     return checks.run(lambda: _encode(encoding, found))
 
 
-def _load_tracks(config: RunConfig, graph: Topology) -> Shards:
-    tracks = datasets.load_tracks(str(config.data))
-    parts = enumerate(shard.split_frames(tracks, graph.n_nodes))
-    return Shards({i: Rows(X) for i, X in parts})
-
-
 def _load_all(config: RunConfig, graph: Topology) -> Shards:
-    """Return the rows of all nodes, from a table."""
+    """Return the rows of all nodes, from one file."""
+    if config.traits.tracks:
+        tracks = datasets.load_tracks(str(config.data))
+        cameras = enumerate(shard.split_frames(tracks, graph.n_nodes))
+        return Shards({i: Rows(X) for i, X in cameras})
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
@@ -288,8 +318,10 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
     return Shards(rows, truth, encoding, whole=whole)
 
 
-def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    settings = config.problem_arguments(n_nodes)
+def _make_problems(job: Job) -> Table:
+    """Make the problems, and name their columns; return facts for the other ranks."""
+    config, data = job.config, job.data
+    settings = config.problem_arguments(len(job.graph))
     if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
@@ -303,23 +335,23 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem
                 "classes; leave it out of the settings"
             )
     build = partial(builder.build, config.problem, settings=settings)
-    return {i: build(rows) for i, rows in data.rows.items()}
+    job.problems = {i: build(rows) for i, rows in data.rows.items()}
+    job.features = None if data.encoding is None else _name_features(job, data.encoding)
+    return {
+        "able": abilities(job.problems),
+        "gaps": [[i, *counts] for i, counts in data.gaps.items()],
+        "gappy": any(isinstance(own, IncompletePPCA) for own in job.problems.values()),
+    }
 
 
-def have_gaps(problems: dict[int, Problem]) -> bool:
-    return any(isinstance(own, IncompletePPCA) for own in problems.values())
-
-
-def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
+def _name_features(job: Job, encoding: Encoding) -> Names:
     """Return the names of the columns of X, or None if nothing is named after them."""
-    if data.encoding is None:
-        return None
-    names = data.encoding.feature_names
-    shapes = next(iter(problems.values())).layout.shapes
-    if config.traits.predicts == "subspace":
+    names = encoding.feature_names
+    shapes = next(iter(job.problems.values())).layout.shapes
+    if job.config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
-        return names if data.encoding.named else None
+    if "y" not in job.config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
+        return names if encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
             "a column is called 'intercept', which is also the name of the fitted "

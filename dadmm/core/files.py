@@ -118,6 +118,7 @@ def replacing(
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)
         _refuse_unless("file", name, handle)
+        _refuse_unless("file", draft, handle)
         with suppress(FileNotFoundError):  # else a process was killed
             os.unlink(draft, dir_fd=handle)
         target = os.open(draft, NEW | PLAIN, mode, dir_fd=handle)

@@ -280,7 +280,7 @@ def collect(
     calls, shared = run.exchange.collectives.tolist()
     traffic = Traffic(
         messages, data, silent, lost, calls, shared, sums, sum_bytes,
-        tables[4].astype(np.int64), run.mail.is_broadcast,
+        tables[4].astype(np.int64), run.is_broadcast,
     )  # fmt: skip
     duals = run.kind.gradients_of(2.0 * work.multiplier, state.theta)
     return Result(
