@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.comm import identity
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
+from dadmm.comm.world import Checks, World, collectively, from_rank_0
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -129,7 +129,7 @@ def load_data(job: Job) -> None:
         from dadmm.cli.privacy import warn
 
         warn(job)
-    job.targets = find_targets(job, everyone)
+    job.targets = find_targets(job, any(their["gappy"] for their in everyone))
 
 
 class Shards(NamedTuple):
@@ -179,11 +179,9 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         how["whole"] = not config.traits.blocks
         return choice, shard.open_tables(source, n_nodes, hosted, **how)
 
-    def reduce(values: Mapping[int, Any], merge: Any) -> Any:
-        return world.reduce(graph, list(values.values()), merge)
-
     choice, found = collectively(world, read)
-    encoding = agreement.agree(reduce, found, choice)
+    with world.tree(graph) as tree:
+        encoding = agreement.agree(tree.reduce, found, choice)
     return checks.run(lambda: _encode(encoding, found))
 
 
@@ -198,8 +196,8 @@ def _load_all(config: RunConfig, graph: Topology) -> Shards:
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
     found = {i: [part] for i, part in parts}
 
-    def reduce(values: Mapping[int, Any], *how: Any) -> Any:
-        return TreeReduction(graph).reduce(values, *how)
+    def reduce(*values: Any) -> Any:
+        return TreeReduction(graph).reduce(*values)
 
     return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
 
@@ -416,13 +414,12 @@ class Targets(NamedTuple):
         return found
 
 
-def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
+def find_targets(job: Job, gaps: bool) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
-    The latter has no closed form if the nodes of any rank are "gappy", and is unknown.
+    The latter has no closed form if nodes of any rank have ``gaps``, and is unknown.
     """
     world, config, data = job.world, job.config, job.data
-    gaps = any(their["gappy"] for their in everyone)
     own = [p for p in job.problems.values() if isinstance(p, PPCA)]
     layout = next(iter(job.problems.values())).layout
     if not own:
