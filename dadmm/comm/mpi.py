@@ -278,7 +278,8 @@ class MPIExchange(Exchange):
         sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
         self._parcel_bytes = np.array(sums, dtype=np.int64)
         late = self._far and self._parcel_bytes.max(initial=0) <= EAGER
-        receives, sends = list[MPI.Prequest](), list[MPI.Prequest]()
+        receives: list[MPI.Prequest] = []
+        sends: list[MPI.Prequest] = []
         for parcel, n in zip(self._parcels, sums, strict=True):
             if not n:
                 continue
