@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
 from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification, counts
@@ -64,9 +64,15 @@ class GeneralisedLinear(LinearProblem):
     def _adopt(self, given: Design) -> None:
         self._rows = given.rows[None]  # (m, n, p)
         self._data = given.rows  # (n, p) in the units of the data
-        # (m, r, p), and (p, k) theta without penalised entries
-        self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
+        # (p, k) theta without penalised entries
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
+        self._keep(given, np.empty((0, self.layout.size)))
+
+    def _keep(self, given: Design, more: Matrix) -> None:
+        """Keep the weights, and the rows of the penalty with more rows below them."""
+        held = np.vstack([given.penalty_rows(self.alpha), more])
+        self._held = np.zeros((1, self.layout.size + len(more), held.shape[1]))
+        self._held[0, : len(held)] = held  # (m, r, p); the penalty may have no rows
         self._weights = given.weights[None, None]  # (m, 1, n)
         self._is_free = np.array([self.alpha == 0.0])  # (m,)
 
@@ -231,11 +237,6 @@ def solve_systems(matrices: Matrix, rows: Matrix) -> Matrix:
         return np.asarray(rows @ inverse.mT)
 
 
-def padded(rows: Matrix, count: int) -> Matrix:
-    """Return ``count`` rows (1, count, p): the given ones, and zeros."""
-    return np.pad(rows, ((0, count - len(rows)), (0, 0)))[None]
-
-
 @dataclass(eq=False, repr=False)
 class LogisticRegression(GeneralisedLinear):
     """Logistic regression of two classes.
@@ -388,27 +389,18 @@ class MultinomialLogistic(GeneralisedLinear):
         rule = f"integer labels from 0 to {K - 1}, because n_classes is {K}"
         self._check_targets(rule, y, (y != np.round(y)) | (y < 0.0) | (y >= K))
         d = p - self.fit_intercept
-        places = np.arange(K * d).reshape(K, d)  # of each class in theta
-        self.layout = Layout.of(coef=(K, d))
-        if self.fit_intercept:
-            self.layout = Layout.of(coef=(K, d), intercept=(K,))
-            places = np.column_stack([places, K * d + np.arange(K)])
+        self.layout = self._layout(d, K)
         penalised = 1.0 * (np.arange(K * p) < K * d)
         basis, factor = np.linalg.qr(given.rows)  # (n, q) and (q, p)
-        maps = np.zeros((K, len(factor), K * p))
-        for own, place in zip(maps, places, strict=True):
-            own[:, place] = factor
-        mean = maps.mean(axis=0)
-        maps = (maps - mean).reshape(-1, K * p)
+        parts = np.split(factor, [d], axis=1)  # of the coefficients, and the intercept
+        maps = np.hstack([np.kron(np.eye(K), part) for part in parts])
+        mean = maps.reshape(K, -1, K * p).mean(axis=0)
+        maps -= np.tile(mean, (K, 1))
         centring = triangular(np.sqrt(given.weights)[:, None] * basis) @ mean
-        held = given._replace(penalised=penalised).penalty_rows(self.alpha)
-        held = np.vstack([held, centring])
         self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
-        self._held = padded(held, K * p + len(factor))
         self._is_own = (np.arange(K)[:, None] == y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)
-        self._weights = given.weights[None, None]  # (m, 1, n)
-        self._is_free = np.array([self.alpha == 0.0])  # (m,)
+        self._keep(given._replace(penalised=penalised), centring)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, p), where F'F is at most the Hessian within the radius.
