@@ -82,7 +82,7 @@ def _share_graph(
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
         places = None if graph.positions is None else graph.positions.tolist()
-        return [len(graph), edges.tolist(), graph.names, places, rounds]
+        return [graph.n_nodes, edges.tolist(), graph.names, places, rounds]
 
     n_nodes, edges, names, places, rounds = from_rank_0(world, read)
     positions = None if places is None else np.array(places)
@@ -114,7 +114,7 @@ def _place_nodes(job: Job) -> Integers:
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return list(map(int, hosts_of(nodes, ranks, len(graph), len(machines))))
+        return list(map(int, hosts_of(nodes, ranks, graph.n_nodes, len(machines))))
 
     return np.array(from_rank_0(job.world, find))
 
