@@ -238,10 +238,8 @@ class Job:
         stride = Stride(config.record_every, graph.n_nodes, n_edges or 0)
         observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
-            start, n_rows = (
-                self.checkpoints.start,
-                graph.n_nodes if config.record else 0,
-            )
+            start = self.checkpoints.start
+            n_rows = graph.n_nodes if config.record else 0
             more = n_rows, n_edges, observe, stride.step(start)
             from_rank_0(world, lambda: self.folder.resume(start, *more))
         self.rows = collectively(world, self._open_rows, observe, stride)

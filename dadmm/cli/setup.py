@@ -28,7 +28,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Names, load_array, read_frame, reader_of
+from dadmm.data.files import Blocks, Names, load_array, read_frame, reader_of
 from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
@@ -63,10 +63,10 @@ def build_graph(job: Job) -> None:
     else:
         built = _share_graph(world, config, count)
     job.graph, job.schedule = built
-    config.settle(len(job.graph))
+    config.settle(job.graph.n_nodes)
     if world.comm is not None:
         one_host = len({*job.machines}) == 1 and config.placement in ("hosts", "blocks")
-        if one_host and len(job.graph) == world.size:
+        if one_host and job.graph.n_nodes == world.size:
             world.hosts = np.arange(world.size)
         else:
             world.hosts = _place_nodes(job)
@@ -158,7 +158,7 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
             f"data has {{rank}}, but {n_nodes} nodes are on {world.size} ranks; write "
             "{node}, the number of a node, in place of it"
         )
-    file = shard.source_of(source.partition("::")[0], 0)
+    file = shard.NODE.sub("0", source.partition("::")[0])
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     if size >= LARGE and world.rank == 0 and not config.quiet:
         who = "rank 0 reads it, and sends each rank its rows"
@@ -191,8 +191,11 @@ def _load_all(config: RunConfig, graph: Topology) -> Shards:
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
-    found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
-    return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
+    tables = {i: [part] for i, part in parts}
+    if choice.on_missing == "mean" or choice.standardise:
+        reduce = TreeReduction(graph).reduce
+        encoding = agreement.with_moments(reduce, tables, encoding, choice)
+    return _encode(encoding, tables)
 
 
 def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
@@ -201,7 +204,7 @@ def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
     frame, labels = read_frame(file, **how), config.labels
     if labels is None:
         return frame, choice, None
-    if how["beside"] and frame.sparse is None:
+    if how["beside"] and how["beside"][-1] in frame.places:
         choice = choice._replace(target=how["beside"][-1])  # even if labels are its
     if labels not in frame.names and reader_of(labels) is not None:
         return frame, choice, load_array(labels).ravel()
@@ -237,7 +240,10 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
     rows, gaps = {}, {}
     for i, frames in given.items():
         try:
-            rows[i] = found = encoding.encode_all(frames)
+            if isinstance(frames, Blocks):
+                found = encoding.encode_blocks(frames)
+            else:
+                found = encoding.encode(*frames, fit=True)
         except ShardError as error:
             raise ShardError(f"node {i}: {error}") from None
         n_dropped = int(len(found.kept) - found.kept.sum())
@@ -248,13 +254,16 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
             )
         if n_dropped or found.n_filled:
             gaps[i] = (n_dropped, found.n_filled)
+        rows[i] = found
     return Shards(rows, None, encoding, gaps)
 
 
 def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
     """Return the data of the hosted nodes, which are on rank 0."""
-    told = world.share(whole.encoding and whole.encoding.to_json())
-    encoding = None if told is None else Encoding.from_json(told)
+    encoding = whole.encoding
+    shared = world.share(encoding and encoding.to_json())
+    if world.rank and shared is not None:
+        encoding = Encoding.from_json(shared)
     uses = encoding or Encoding({})  # of tracks: X only
     blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
     found = {}
@@ -299,7 +308,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         X, truth = datasets.synthetic(n_samples, dimension, n_components, noise, seed)
         X = whole = remove_entries(X, config.missing_fraction, seed)
     rows = {}
-    for i, part in shard.shares(len(X), n_nodes, hosted).items():
+    for i in hosted:
+        part = slice(*shard.bounds(len(X), n_nodes, i))
         # in C order, since the bits of results depend on the order
         own = np.array(X[part], float, order="C")
         rows[i] = Rows(own, None if y is None else np.array(y[part], float))
@@ -311,7 +321,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
 def _make_problems(job: Job) -> Table:
     """Make the problems, and name their columns; return facts for the other ranks."""
     config, data = job.config, job.data
-    settings = config.problem_arguments(len(job.graph))
+    settings = config.problem_arguments(job.graph.n_nodes)
     if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():

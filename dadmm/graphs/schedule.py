@@ -27,7 +27,9 @@ ALLOWED = "static, matchings, random:P with a probability P, or a .csv file of t
 LONGEST = 100_000  # rounds of a file of times
 
 
-WORDS = re.compile(rf"static|matchings|{RANDOM}[0-9]*[.]?[0-9]+(e-?[0-9]+)?|.*[.]csv")
+WORDS = re.compile(
+    rf"static|matchings|{RANDOM}([0-9]+[.]?[0-9]*|[.][0-9]+)(e-?[0-9]+)?|.*[.]csv"
+)
 NAMED = schema.TEXT.also(ALLOWED, lambda text: bool(WORDS.fullmatch(text)))
 
 
@@ -128,10 +130,8 @@ class Schedule:
             return cls(graph.n_nodes, rounds, graph)
 
     @classmethod
-    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule | None:
-        """Return the schedule of a setting, see `ALLOWED`; None for "static"."""
-        if text == "static":
-            return None
+    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule:
+        """Return the schedule of a setting, see `ALLOWED`, that is not "static"."""
         if text == "matchings":
             return cls.matchings(graph)
         if text.startswith(RANDOM):

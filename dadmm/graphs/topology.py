@@ -239,7 +239,7 @@ class Topology:
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
         if any(" " in name or "#" in name for name in self.names):
             raise TopologyError("names with blanks or # cannot be in an edge list")
-        words = self.names or range(len(self))
+        words = self.names or range(self.n_nodes)
         once = [f"{words[i]} {words[j]}" for i, j in self.edges.tolist() if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
@@ -266,7 +266,7 @@ class Topology:
         return isinstance(other, Topology) and np.array_equal(self.edges, other.edges)
 
     def __hash__(self) -> int:
-        return hash((len(self), self.indices.tobytes()))
+        return hash((self.n_nodes, self.indices.tobytes()))
 
     def __repr__(self) -> str:
         return f"<Topology of {self.n_nodes} nodes, {len(self.indices) // 2} edges>"
