@@ -184,7 +184,7 @@ class Comparison(job.Job):
         rows, bar = [], Bar(len(cells), "runs")
         for k, cell in enumerate(cells):
             rows.append(self._noted(self._facts(cell), self._cell, cell))
-            if self.world.rank == 0 and bar.due():
+            if self.world.rank == 0:
                 bar.show(k + 1)
         print_out(from_rank_0(self.world, lambda: self._write(rows)))
         return job.OK

@@ -24,7 +24,6 @@ from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
-from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
@@ -239,7 +238,8 @@ class Job:
         stride = Stride(config.record_every, graph.n_nodes, n_edges or 0)
         observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
-            start, n_rows = self.checkpoints.start, len(graph) if config.record else 0
+            start = self.checkpoints.start
+            n_rows = graph.n_nodes if config.record else 0
             more = n_rows, n_edges, observe, stride.step(start)
             from_rank_0(world, lambda: self.folder.resume(start, *more))
         self.rows = collectively(world, self._open_rows, observe, stride)
@@ -274,7 +274,7 @@ class Job:
     def _open_rows(self, observe: Observe, stride: Stride) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
         rank, config, graph = self.world.rank, self.config, self.graph
-        path, nodes = self.folder.path, self.world.hosted(len(graph))
+        path, nodes = self.folder.path, self.world.hosted(graph.n_nodes)
         if rank == 0:  # the run can be repeated elsewhere
             changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
             write_text(path / "config.toml", config.to_toml(**changed))
@@ -332,7 +332,8 @@ class Job:
         gappy = any(isinstance(own, IncompletePPCA) for own in self.problems.values())
         everyone = Checks(world).gather(host=host(), gappy=gappy)
         self.machines = [their["host"] for their in everyone]
-        self.targets = setup.find_targets(self, everyone)
+        gaps = any(their["gappy"] for their in everyone)
+        self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
         from dadmm.cli import results  # not needed before the end
@@ -395,19 +396,17 @@ def check_unseen(config: RunConfig, folder: Path) -> None:
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
-    if not files.exists(folder / "summary.json"):
-        return
-    from dadmm.runs.stored import StoredRun
+    """Raise if the run in a folder has nothing left to do."""
+    from dadmm.runs.attempt import read_progress
 
-    run = StoredRun.read(folder)
-    done, status, reason = map(run.entry, ("iterations", "status", "reason"))
-    why = ""
-    if run.summary.get("lost_nodes"):
+    found = read_progress(folder)
+    if found.summary.get("lost_nodes"):
         why = "has lost nodes, and ended without them; start a new run with all nodes"
-    elif run.entry("converged") or reason == "no_minimum":
-        why = f"has ended after {done} iterations (status {status!r}, reason "
-        why += f"{reason!r}); nothing to resume"
-    elif done >= max_iter:
-        why = f"has done {done} iterations of {max_iter}; raise --max-iter"
-    if why:
-        raise CheckpointError(f"the run in {folder} {why}")
+    elif not found.is_done(max_iter):
+        return
+    elif found.status == "max_iter":
+        why = f"has done {found.iterations} iterations of {max_iter}; raise --max-iter"
+    else:
+        why = f"has ended after {found.iterations} iterations ({found.label}); nothing "
+        why += "is left to resume"
+    raise CheckpointError(f"the run in {folder} {why}")

@@ -48,7 +48,9 @@ class Bar:
         return True
 
     def show(self, done: int) -> None:
-        """Print a line: what is done, how fast, and the time left at the mean rate."""
+        """Print what is done, how fast, and the time left at the mean rate, if due."""
+        if not self.due():
+            return
         seconds = monotonic() - self.start
         rate, share = max(done, 1) / max(seconds, 1e-9), done / self.total
         left = f"about {duration((self.total - done) / rate)} left"

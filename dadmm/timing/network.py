@@ -270,9 +270,9 @@ def quantity(value: object, units: Mapping[str, float], name: str) -> float:
     """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
+    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]*)\s*", str(value))
     try:
-        return float(match[1]) * units[match[2]]  # type: ignore[index]
+        return float(match[1]) * {"": 1.0, **units}[match[2]]  # type: ignore[index]
     except (TypeError, ValueError, KeyError):
         raise ConfigError(
             f"{name} must be a number or a string with one of the units "
