@@ -117,7 +117,7 @@ def save(
         tables["edges"] = (row_files.EDGES, edges, result.history.edges)
     home = RunFolder.create(str(path), "", overwrite, graph.n_nodes)
     try:
-        home.begin()
+        home.clear_earlier()
         with writing(path):
             write_text(path / "config.toml", config.to_toml())
             for name, (columns, keys, rows) in tables.items():

@@ -44,13 +44,6 @@ class Edges:
         self._by_part = work.parts.transpose(0, 2, 1)
         self._alone = np.flatnonzero(incidence.degrees == 0)
 
-    def start(self) -> None:
-        """Set the anchors to the midpoints of the starting parameters."""
-        state = self.state
-        np.add(state.sent, state.received, out=state.anchors)
-        state.anchors *= 0.5
-        self.update_mean()
-
     def update_mean(self) -> None:
         """Set the mean of the neighbours' theta; without neighbours, theta_i."""
         work = self.work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from dadmm.core.errors import ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.linalg import row_lengths
-from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Integers, Topology
 
@@ -48,9 +48,34 @@ class Local:
         self.adopt(problems)
 
     def adopt(self, problems: Sequence[Problem]) -> None:
+        """Stack problems, one per row, of one kind and, for probes, of one degree."""
         self.problems, self.layout = problems, problems[0].layout
-        self.blocks = make_blocks(problems, self.incidence, bool(self.probe))
-        self.has_likelihood = any(map(knows_likelihood, set(map(type, problems))))
+        self.blocks: list[Block] = []
+        types, offsets = set(map(type, problems)), self.incidence.offsets
+        can_stack = {kind: stacks(kind) for kind in types}
+        degrees = (self.incidence.degrees * bool(self.probe)).tolist()
+        groups: dict[tuple[type, object, int], list[int]] = {}
+        for row, problem in enumerate(problems):
+            kind = type(problem)
+            alike = (
+                getattr(problem, "kind", None) if can_stack[kind] else ("alone", row)
+            )
+            groups.setdefault((kind, alike, degrees[row]), []).append(row)
+        make: Any
+        for (make, _, degree), nodes in groups.items():
+            trial = np.empty((len(nodes), 1 + degree, self.layout.size))
+            rows: Rows = np.array(nodes)
+            edges: Rows = (offsets[rows][:, None] + np.arange(degree)).ravel()
+            first, last = nodes[0], nodes[-1]
+            if last - first + 1 == len(nodes):
+                rows, begin = slice(first, last + 1), int(offsets[first])
+                edges = slice(begin, begin + degree * len(nodes))
+            if len(nodes) == 1:
+                self.blocks.append(Block(first, problems[first], edges, trial[0]))
+            else:
+                whole = make.stack([problems[row] for row in nodes])
+                self.blocks.append(Block(rows, whole, edges, trial))
+        self.has_likelihood = any(map(knows_likelihood, types))
 
     def solve(self) -> None:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
@@ -119,6 +144,19 @@ class Local:
             values[block.rows] = found[..., 0]
         return values
 
+    def curvatures(self) -> Vector:
+        """Return the curvature of each f_i at theta_i, (n,), NaN if it breaks down."""
+        theta, found = self.state.theta, np.full(len(self.problems), np.nan)
+        for block in self.blocks:
+            rows = np.atleast_1d(np.arange(len(found))[block.rows])
+            try:
+                found[rows] = curvatures(block.problem, theta[block.rows])
+            except BREAKDOWNS:
+                for row in rows:  # the others of a stack may have one
+                    with suppress(*BREAKDOWNS):
+                        found[row] = curvatures(self.problems[row], theta[row])[0]
+        return found
+
     def _ask(self, block: Block, method: str, *given: object) -> Any:
         try:
             return getattr(block.problem, method)(*given)
@@ -164,35 +202,6 @@ def row_order(topology: Topology, problems: Mapping[int, Problem]) -> Integers:
     return np.asarray(nodes[np.lexsort((kinds, topology.degrees[nodes]))])
 
 
-def make_blocks(
-    problems: Sequence[Problem], incidence: Incidence, probes: bool
-) -> list[Block]:
-    """Return blocks of nodes with one kind of problem and, for probes, one degree."""
-    can = {kind: stacks(kind) for kind in set(map(type, problems))}
-    degrees = (incidence.degrees if probes else 0 * incidence.degrees).tolist()
-    groups: dict[tuple[type, object, int], list[int]] = {}
-    for row, problem in enumerate(problems):
-        kind = type(problem)
-        alike = getattr(problem, "kind", None) if can[kind] else ("alone", row)
-        groups.setdefault((kind, alike, degrees[row]), []).append(row)
-    size, blocks, offsets = problems[0].layout.size, [], incidence.offsets
-    for (_, _, degree), nodes in groups.items():
-        trial = np.empty((len(nodes), 1 + degree, size))
-        rows: Rows = np.array(nodes)
-        edges: Rows = (offsets[rows][:, None] + np.arange(degree)).ravel()
-        first, last = nodes[0], nodes[-1]
-        if last - first + 1 == len(nodes):
-            rows, begin = slice(first, last + 1), int(offsets[first])
-            edges = slice(begin, begin + degree * len(nodes))
-        if len(nodes) == 1:
-            rows, problem, trial = first, problems[first], trial[0]
-        else:
-            make: Any = type(problems[first])
-            problem = make.stack([problems[row] for row in nodes])
-        blocks.append(Block(rows, problem, edges, trial))
-    return blocks
-
-
 # Proximal steps that measure the curvature
 LIGHT = 0.1  # weight over curvature, so that steps end near a minimum
 STEPS = 5  # proximal steps at most
@@ -215,40 +224,19 @@ def edge_factors(topology: Topology, arcs: np.ndarray) -> Vector:
     return np.asarray(0.25 * slowness(topology) * resistance)
 
 
-def curvatures(
-    problems: Sequence[Problem], blocks: Sequence[Block], theta: Matrix
-) -> Vector:
-    """Return the curvature of each f_i where it descends from ``theta`` (n, size).
+def curvatures(problem: Any, theta: Array) -> Vector:
+    """Return the curvature of f_i where it descends from ``theta``, (1,).
+
+    Of a stack of problems it is that of each, (n,), and ``theta`` is (n, size).
 
     A proximal step from c with weight w ends at an x where the gradient is w (c - x).
     Two steps of different weight give two gradients, and so the curvature between
-    their ends. It is NaN if it cannot be estimated: ``theta`` is optimal, or f_i breaks
-    down.
+    their ends. It is NaN if it cannot be estimated, as where ``theta`` is optimal.
 
     The last two weights are about a tenth and a fifth of the curvature, so that a
     curvature that varies is measured near the minimum of f_i, in any units. A smaller
     weight fails if f_i has no minimum.
     """
-    found = np.full(len(problems), np.nan)
-    for block in blocks:
-        rows = np.atleast_1d(np.arange(len(problems))[block.rows])
-        try:
-            found[rows] = _curvatures(block.problem, theta[block.rows])
-        except BREAKDOWNS:
-            if len(rows) > 1:
-                found[rows] = [curvature(problems[row], theta[row]) for row in rows]
-    return found
-
-
-def curvature(problem: Problem, theta: Vector) -> float:
-    try:
-        return float(_curvatures(problem, theta)[0])
-    except BREAKDOWNS:
-        return np.nan
-
-
-def _curvatures(problem: Any, theta: Array) -> Vector:
-    """Return the curvatures of a problem (1,), or of a stack of problems (n,)."""
     is_stack, stats = theta.ndim > 1, problem.expect(theta)
     start: Matrix = np.atleast_2d(problem.layout.shared(theta))
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.admm.edges import Edges, LossyEdges
-from dadmm.admm.local import Local, curvatures, edge_factors
+from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
-from dadmm.admm.state import Clock, Nodes, State
+from dadmm.admm.state import PHASES, Clock, Nodes, Phase, State
 from dadmm.admm.stopping import PATIENCE, REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
@@ -152,8 +151,6 @@ class Run(Nodes):
         Seconds of each phase.
     due : str
         What all nodes do now: "save", a reason to stop, or "".
-    curvature_seconds : float
-        How long the curvatures were measured.
 
     Examples
     --------
@@ -185,15 +182,17 @@ class Run(Nodes):
         state.theta = np.array([kind.starts[i] for i in own], dtype=np.float64)
         work.shared[...] = layout.shared(state.theta)
         work.mean[...] = work.shared
-        self.kind, self.clock, self.due = kind, Clock(), ""
+        self.kind, self.due = kind, ""
+        self.clock = Clock(*(Phase() for _ in PHASES))
         self.schedule = schedule
-        self._seconds_before = np.zeros((len(own), 4))
+        self._seconds_before = np.zeros((len(own), len(PHASES)))
         probe = scheme.probe if scheme.probes else ""
         self.local = Local(self, [kind.within[i] for i in own], probe)
         make_edges = LossyEdges if sending.drop_probability else Edges
-        self.edges: Edges = make_edges(self, scheme.alpha)
+        self.edges: Edges = make_edges(self, scheme.relaxation or 1.0)
         self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
-        self.is_broadcast = self.mail.is_broadcast
+        # whether all messages of a node have the same bytes, as a radio broadcasts them
+        self.is_broadcast = self.mail.gates.by_node and not scheme.couples
         span, period = (1, 1) if schedule is None else (schedule.span, schedule.period)
         reach, every = topology.diameter_bound * span, sending.send_every
         cycle = span if every == 1 else every * period
@@ -214,22 +213,9 @@ class Run(Nodes):
             self, kind.rule, reach, cycle, window,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
-        self.curvature_seconds = 0.0
-        self.penalties = Penalties(self, scheme, self.mail, self._proposed(scheme))
+        given = self.mail, self.local, kind.curvature
+        self.penalties = Penalties(self, scheme, *given)
         kind.adopt(self)
-
-    def _proposed(self, scheme: Scheme) -> Vector:
-        """Return the first penalties that this end of each edge proposes, (E,)."""
-        if scheme.eta0 != "auto":
-            return np.full(len(self.arcs), float(scheme.eta0 or np.nan))
-        began, known, local = monotonic(), self.kind.curvature, self.local
-        if known is None:
-            curvature = curvatures(local.problems, local.blocks, self.state.theta)
-            self.curvature_seconds = monotonic() - began
-        else:
-            curvature = np.array([known[i] for i in self.names.tolist()])
-        factors = edge_factors(self.topology, self.arcs)
-        return np.repeat(curvature, self.incidence.degrees) * factors
 
     @property
     def theta(self) -> Matrix:
@@ -249,15 +235,16 @@ class Run(Nodes):
     def open(self) -> None:
         """Exchange starting parameters, and set the first anchors and penalties."""
         self.mail.open()
-        self.edges.start()
-        duals = self.kind.duals
+        state, duals = self.state, self.kind.duals
+        state.anchors[...] = 0.5 * (state.sent + state.received)  # their midpoints
+        self.edges.update_mean()
         if duals is not None:
             # in a spanning tree; to its parent a node has half the sum of its subtree
             names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
             edges, sums = self.tree.subtotals({i: duals[name] for i, name in names})
             order = self._arc_order
             rows = order[np.searchsorted(self.arcs, edges, sorter=order)]
-            self.state.multipliers[rows] = 0.5 * sums
+            state.multipliers[rows] = 0.5 * sums
             self.edges.sum_multipliers()
         self.penalties.start()
 

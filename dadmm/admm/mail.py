@@ -51,10 +51,11 @@ class Mail:
         self._short = 2 * wire.ETA - self._begin
         self._full = self._short + codec.length
         self._message: Matrix = state.sent if self.direct else state.sent.copy()
-        # whether all messages of a node have the same bytes, as a radio broadcasts them
-        self.is_broadcast = self.gates.by_node and not with_eta
         self._sleeps = sending.edge_sleep > 0
         self._all = np.ones(len(state.eta), dtype=bool)
+        self._is_sent = np.zeros(len(state.eta))
+        self._sum_bytes = incidence.reducer(np.add, exchange.lengths, self.work.bytes)
+        self._sum_sent = incidence.reducer(np.add, self._is_sent, self.work.messages)
         self._first = incidence.offsets[:-1][incidence.degrees > 0]  # edge of each node
 
     def open(self) -> None:
@@ -143,9 +144,9 @@ class Mail:
 
     def _count(self) -> None:
         """Count the messages of this iteration, by node."""
-        lengths, work = self.exchange.lengths, self.work
-        self.incidence.reduce(np.add, lengths, work.bytes)
-        self.incidence.reduce(np.add, (lengths > 0).astype(np.float64), work.messages)
+        np.greater(self.exchange.lengths, 0, out=self._is_sent)
+        self._sum_bytes()
+        self._sum_sent()
 
 
 def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from dadmm.admm.state import Numbers
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.linalg import TINY
-from dadmm.core.schema import FINITE, check_fields, choice, entry
 
 RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
@@ -47,13 +46,9 @@ class Rule:
     """
 
     name: str = "optimality"
-    tolerance: float = entry(1e-3, FINITE)
-    absolute_tolerance: float = entry(1e-6, FINITE)
+    tolerance: float = 1e-3
+    absolute_tolerance: float = 1e-6
     scaled: bool = False
-
-    def __post_init__(self) -> None:
-        choice(RULES).check("stopping", self.name)
-        check_fields(self)
 
     @property
     def is_scaled(self) -> bool:

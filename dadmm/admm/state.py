@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -194,7 +194,7 @@ class Nodes(Hosted):
     ) -> None:
         super().__init__(topology, exchange)
         self.layout, self.direct = layout, direct
-        every = np.arange(len(topology)) if names is None else np.asarray(names)
+        every = np.arange(topology.n_nodes) if names is None else np.asarray(names)
         self.names_of_all, self.names = every, every[self.nodes]
         n, n_edges, m = len(self.nodes), len(self.arcs), layout.shared_size
         self.work = Work(n, n_edges, m, len(layout.sizes))
@@ -226,9 +226,6 @@ class Nodes(Hosted):
         return int(self.names_of_all[self.topology.indices[self.arcs[edge]]])
 
 
-PHASES = ("solve", "exchange", "update", "observe")
-
-
 class Phase:
     """A context manager that adds up the seconds inside it."""
 
@@ -242,17 +239,21 @@ class Phase:
         self.total += self.last
 
 
-class Clock:
+class Clock(NamedTuple):
     """Seconds of the phases of the last iteration, and of all (4,)."""
 
-    def __init__(self) -> None:
-        self.phases = tuple(Phase() for _ in PHASES)
-        self.solve, self.exchange, self.update, self.observe = self.phases
+    solve: Phase
+    exchange: Phase
+    update: Phase
+    observe: Phase
 
     @property
     def last(self) -> list[float]:
-        return [phase.last for phase in self.phases]
+        return [phase.last for phase in self]
 
     @property
     def total(self) -> Vector:
-        return np.array([phase.total for phase in self.phases])
+        return np.array([phase.total for phase in self])
+
+
+PHASES = Clock._fields

@@ -30,7 +30,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.kind import SolveKind
-from dadmm.solver.plan import Kind, abilities, common_abilities, draw_starts, make_plan
+from dadmm.solver.plan import Kind, abilities, draw_starts, make_plan
 from dadmm.solver.solve import (
     KINDS,
     Problems,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Algorithm:
+class Algorithm(schema.Checked):
     """The base of all algorithms.
 
     Parameters
@@ -76,9 +76,6 @@ class Algorithm:
     has_prox: ClassVar[bool] = False  # whether f_i may have absolute values
     needs_gradient: ClassVar[bool] = True
     allows_schedule: ClassVar[bool] = False  # whether edges may come and go
-
-    def __post_init__(self) -> None:
-        schema.check_fields(self)
 
     def start(self, run: BaselineRun) -> None:
         """Take the nodes of this process; set ``x`` to their estimates."""
@@ -391,17 +388,16 @@ def solve(
         world.share_nodes(list(hosted), topology.n_nodes)
     if not algorithm.needs_gradient:
         coordinates = "raw"  # no others are needed
-    all_able = common_abilities(own["able"] for own in everyone)
+    all_able = [able for own in everyone for able in own["able"]]
     plan = make_plan(all_able, None, coordinates)
     given = plan.kind, sending, schedule
     for problem in hosted.values():
         checks.run(partial(check_suited, algorithm, problem, *given))
     checks.gather()
     with one_blas_thread(), np.errstate(all="ignore"):
-        rule = Stopping(tolerance=0.0).criteria
-        kind = KINDS[plan.kind](hosted, rule, *draw_starts(hosted, plan))
-        kind.plan = plan
-        kind.prepare(topology, world, None)
+        kind = KINDS[plan.kind](hosted, None, *draw_starts(hosted, plan))
+        if plan.kind is not Kind.RAW:
+            kind.prepare(topology, world)
         size = next(iter(kind.within.values())).layout.shared_size
         exchange = make_exchange(world, topology, algorithm.width * size)
         has_l1 = any(own["has_l1"] for own in everyone)

@@ -20,7 +20,7 @@ import numpy as np
 from dadmm import baselines, penalty
 from dadmm.baselines import ALGORITHMS, Algorithm
 from dadmm.baselines.algorithms import check_suited
-from dadmm.cli import job
+from dadmm.cli import job, setup
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum
 from dadmm.comm import identity
@@ -184,7 +184,7 @@ class Comparison(job.Job):
         rows, bar = [], Bar(len(cells), "runs")
         for k, cell in enumerate(cells):
             rows.append(self._noted(self._facts(cell), self._cell, cell))
-            if self.world.rank == 0 and bar.due():
+            if self.world.rank == 0:
                 bar.show(k + 1)
         print_out(from_rank_0(self.world, lambda: self._write(rows)))
         return job.OK
@@ -320,9 +320,9 @@ class Comparison(job.Job):
             return
         # `default_rng([s, 0])`, of a shared start, is `default_rng(s)`, of the data
         self.config = replace(config, topology=topology, data_seed=seed, seed=seed + 1)
-        self.build_graph()
+        setup.build_graph(self)
         if self._data_of != (seed, self.graph.n_nodes):
-            self.load_data()
+            setup.load_data(self)
             self._set_goal()
             self._data_of = seed, self.graph.n_nodes
         self.config, self._loaded = config, (seed, topology)

@@ -19,35 +19,34 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from dadmm.admm.loop import Run
 from dadmm.cli import setup
 from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
-from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
+from dadmm.core.interfaces import Problem
 from dadmm.core.threads import one_blas_thread
+from dadmm.data.files import Names
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
-from dadmm.runs.row_files import PARTS, RowFiles, Stride
+from dadmm.runs.row_files import RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
-from dadmm.solver.plan import Kind, abilities, common_abilities
+from dadmm.solver.plan import Plan
+from dadmm.solver.result import Result
+from dadmm.solver.rows import Observe
 from dadmm.solver.solve import Record, run_plan
-from dadmm.solver.subspace import n_axes
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
 REPORT = ("plotly", "the report", "report")  # what --report needs
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 TURN = 0.5  # seconds in which a rank reports before the next one would
-SUMMARIES = {  # when the summary of a node is sent
-    Kind.METRIC: "in set-up and at checks",
-    Kind.MERGED: "in set-up and at the end",
-    Kind.UNITS: "at the end",
-}
 
 
 def main(argv: Sequence[str] | None = None, kind: type[Job] | None = None) -> int:
@@ -82,13 +81,28 @@ class Job:
     `DadmmError`; only in the iterations a rank may raise one alone.
     """
 
+    config: RunConfig
     resume: Path | None  # the folder of the run to resume
     machines: list[str]  # the host of each rank
+    # by `setup.build_graph`
+    graph: Topology
+    schedule: Schedule | None
+    # by `setup.load_data`
+    data: setup.Shards
+    problems: dict[int, Problem]  # of the nodes of this rank
+    features: Names
+    plan: Plan
     gaps: list[list[int]]  # node, rows dropped and rows filled, where there are any
+    processes: list[tuple[str, int]]  # host and process id of each rank
+    targets: setup.Targets
+    # by `open_folder` and `solve`
+    folder: RunFolder
+    checkpoints: Checkpoints
+    rows: RowFiles
+    result: Result
 
     def __init__(self, world: World, signals: Signals) -> None:
         self.world, self.signals, self.started = world, signals, monotonic()
-        self.set_up = 0.0  # seconds until the first iteration
         self.over_mpi = world.comm is not None
         self._is_alone = False  # whether errors are of this rank
         # after a failure: the ranks of this part, and those that failed
@@ -109,8 +123,8 @@ class Job:
             return OK
         if self.config.report:
             collectively(self.world, require, *REPORT)
-        self.build_graph()
-        self.load_data()
+        setup.build_graph(self)
+        setup.load_data(self)
         try:
             self.open_folder()
             self.solve()
@@ -191,63 +205,6 @@ class Job:
         self.machines = [own["host"] for own in checks.gather(host=host())]
         return given
 
-    def build_graph(self) -> None:
-        """Build or read the graph, and give each rank its nodes."""
-        world, config = self.world, self.config
-        self.graph, self.schedule = setup.share_graph(world, config)
-        config.settle(len(self.graph))
-        if self.over_mpi:
-            hosts = setup.share_placement(world, config, self.graph, self.machines)
-            world.hosts = hosts
-
-    def load_data(self) -> None:
-        """Load or draw the rows, make the problems, and compare them between ranks."""
-        world, config, graph = self.world, self.config, self.graph
-        checks, about = Checks(world), Table(process=[host(), os.getpid()])
-        self.data = data = setup.shards(world, config, graph, checks)
-
-        def make_problems() -> None:
-            self.problems = setup.problems(config, data, graph.n_nodes)
-            self.features = setup.features(config, data, self.problems)
-            about["able"] = abilities(self.problems)
-            about["gaps"] = [[i, *counts] for i, counts in data.gaps.items()]
-            about["gappy"] = setup.have_gaps(self.problems)
-
-        checks.run(make_problems)
-        checks.compare(
-            lambda: {"layout": repr(next(iter(self.problems.values())).layout)}
-        )
-        everyone = checks.gather(**about)
-        self.plan = config.plan(common_abilities([own["able"] for own in everyone]))
-        self._processes = [their["process"] for their in everyone]
-        self.gaps = [row for their in everyone for row in their["gaps"]]
-        if config.data is not None and self.over_mpi and not config.quiet:
-            self._warn()
-        self.targets = setup.find_targets(self, everyone)
-
-    def _warn(self) -> None:
-        """Print what summaries reveal."""
-        kind, few, what = self.plan.kind, 0, "the principal axes that are merged"
-        if kind in SUMMARIES and (kind is not Kind.UNITS or self.config.bound_angle):
-            what = "parameters" if kind is Kind.METRIC else what
-            for i, own in self.problems.items():
-                size = own.layout.size if kind is Kind.METRIC else n_axes(own)
-                few += self.data.rows[i].X.shape[0] <= size
-            few = int(self.world.gather(np.array([[few]])).sum())
-        if few:
-            print_out(
-                f"{few} of {len(self.graph)} nodes have no more rows than {what}; the "
-                "summary that such a node sends to its parent in a tree, "
-                f"{SUMMARIES[kind]}, reveals its rows (docs/privacy.md); "
-                "--no-summaries sends none\n"
-            )
-        if self.config.compare_centralised:
-            print_out(
-                "--compare-centralised: rank 0 gathers each node's number of rows, "
-                "column means and scatter factor; if a node has no more rows than "
-                "columns, these reveal its rows\n"
-            )
-
     def open_folder(self) -> None:
         """Create the folder of the run, or reopen it to resume the run.
 
@@ -258,8 +215,8 @@ class Job:
         if world.rank:
             self.folder = RunFolder(Path(path), graph.n_nodes, run=run)
         if earlier:  # it is removed when all ranks can run
-            collectively(world, self._look_for, earlier)
-            from_rank_0(world, self.folder.begin)
+            collectively(world, self._sees_folder, earlier)
+            from_rank_0(world, self.folder.clear_earlier)
         facts = identity.identity(config.deciding(), graph, self.schedule)
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
@@ -277,12 +234,15 @@ class Job:
         self.checkpoints.open(
             world, tuple(self.data.rows), graph.n_nodes, config.max_iter
         )
-        self._n_edges = len(graph.edges) if config.record_edges else None
-        self._stride = Stride(config.record_every, graph.n_nodes, self._n_edges or 0)
-        self._observe = self.targets.observe if config.record_angle else {}
+        n_edges = len(graph.edges) if config.record_edges else None
+        stride = Stride(config.record_every, graph.n_nodes, n_edges or 0)
+        observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
-            collectively(world, self._reopen)
-        self.rows = collectively(world, self._join)
+            start = self.checkpoints.start
+            n_rows = graph.n_nodes if config.record else 0
+            more = n_rows, n_edges, observe, stride.step(start)
+            from_rank_0(world, lambda: self.folder.resume(start, *more))
+        self.rows = collectively(world, self._open_rows, observe, stride)
         self.checkpoints.sync = self.rows.sync
 
     def _enter(self) -> list[str]:
@@ -295,8 +255,6 @@ class Job:
             name = f"{problem}-{graph}-{scheme}"
             n_nodes = self.graph.n_nodes
             self.folder = RunFolder.create(config.out, name, config.overwrite, n_nodes)
-            if self.folder.earlier is None:
-                self.folder.begin()
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
@@ -304,37 +262,29 @@ class Job:
         folder, earlier = self.folder, self.folder.earlier
         return [str(folder.path), folder.run, "" if earlier is None else earlier.run]
 
-    def _look_for(self, earlier: str) -> None:
-        """Raise if this rank needs the folder of an earlier run, and has another."""
+    def _sees_folder(self, run: str) -> bool:
+        """Return whether this rank sees the folder of a run; raise if it must."""
         there = ""
         with suppress(OutputError):
             there = RunFolder.open(self.folder.path).run
-        if there != earlier:
+        if there != run:
             check_unseen(self.config, self.folder.path)
+        return there == run
 
-    def _reopen(self) -> None:
-        if self.world.rank == 0:
-            start = self.checkpoints.start
-            n_rows = len(self.graph) if self.config.record else 0
-            step = self._stride.step(start)
-            self.folder.resume(start, n_rows, self._n_edges, self._observe, step)
-
-    def _join(self) -> RowFiles:
+    def _open_rows(self, observe: Observe, stride: Stride) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
         rank, config, graph = self.world.rank, self.config, self.graph
-        path, nodes = self.folder.path, self.world.hosted(len(graph))
+        path, nodes = self.folder.path, self.world.hosted(graph.n_nodes)
         if rank == 0:  # the run can be repeated elsewhere
             changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
             write_text(path / "config.toml", config.to_toml(**changed))
-            self.folder.write_ranks(self._processes, self.world.hosts)
-        seen = (path / PARTS).is_dir()
-        if not seen:
-            check_unseen(config, path)
+            self.folder.write_ranks(self.processes, self.world.hosts)
+        seen = rank == 0 or self._sees_folder(self.folder.run)
         keys = [(i,) for i in nodes] if config.record else []
         edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-        more = self._observe, self.checkpoints.start, self._stride
+        more = observe, self.checkpoints.start, stride
         rows = RowFiles(self.folder, rank, nodes, keys, edges, *more)
         if seen and rank:  # they may need the lock after rank 0 fails
             self.folder.lock(first=False)
@@ -348,21 +298,16 @@ class Job:
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
 
-        def note_set_up(t: int, run: Run) -> None:
-            if not self.set_up:
-                passed = monotonic() - self.started
-                self.set_up = max(0.0, passed - sum(run.clock.last))
-
         self._is_alone = True
         try:
             self.result = run_plan(
                 self.plan, world, self.problems, self.graph, given, self.schedule,
-                [note_set_up, self.rows, self.signals, progress], self.checkpoints,
+                [self.rows, self.signals, progress], self.checkpoints,
+                began=self.started,
             )  # fmt: skip
         finally:
             progress.close()
         self._is_alone = False
-        self.set_up = self.set_up or monotonic() - self.started  # without iterations
         if self.result.lost:
             self._adopt_rest()
 
@@ -384,10 +329,11 @@ class Job:
         nodes = np.array([*self.problems])
         left = np.sort(world.joined(nodes, True)[0])  # of all ranks
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
-        gappy = setup.have_gaps(self.problems)
+        gappy = any(isinstance(own, IncompletePPCA) for own in self.problems.values())
         everyone = Checks(world).gather(host=host(), gappy=gappy)
         self.machines = [their["host"] for their in everyone]
-        self.targets = setup.find_targets(self, everyone)
+        gaps = any(their["gappy"] for their in everyone)
+        self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
         from dadmm.cli import results  # not needed before the end
@@ -450,19 +396,17 @@ def check_unseen(config: RunConfig, folder: Path) -> None:
 
 
 def _check_unfinished(folder: Path, max_iter: int) -> None:
-    if not files.exists(folder / "summary.json"):
-        return
-    from dadmm.runs.stored import StoredRun
+    """Raise if the run in a folder has nothing left to do."""
+    from dadmm.runs.attempt import read_progress
 
-    run = StoredRun.read(folder)
-    done, status, reason = map(run.entry, ("iterations", "status", "reason"))
-    why = ""
-    if run.summary.get("lost_nodes"):
+    found = read_progress(folder)
+    if found.summary.get("lost_nodes"):
         why = "has lost nodes, and ended without them; start a new run with all nodes"
-    elif run.entry("converged") or reason == "no_minimum":
-        why = f"has ended after {done} iterations (status {status!r}, reason "
-        why += f"{reason!r}); nothing to resume"
-    elif done >= max_iter:
-        why = f"has done {done} iterations of {max_iter}; raise --max-iter"
-    if why:
-        raise CheckpointError(f"the run in {folder} {why}")
+    elif not found.is_done(max_iter):
+        return
+    elif found.status == "max_iter":
+        why = f"has done {found.iterations} iterations of {max_iter}; raise --max-iter"
+    else:
+        why = f"has ended after {found.iterations} iterations ({found.label}); nothing "
+        why += "is left to resume"
+    raise CheckpointError(f"the run in {folder} {why}")

@@ -102,7 +102,7 @@ def _frames(given: Namespace) -> Iterator[Frame]:
         for block in blocks:
             bar = bar or Bar(size.n_rows if size else block.n_rows, "row")
             for start in range(0, block.n_rows, BLOCK):
-                if done and bar.due():
+                if done:
                     bar.show(done)
                 yield (part := block.take(slice(start, start + BLOCK)))
                 done += part.n_rows

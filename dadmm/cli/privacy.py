@@ -7,15 +7,23 @@ import os
 import re
 from collections.abc import Sequence
 from glob import escape, glob
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dadmm.cli.setup import read_whole
+from dadmm.core.arguments import print_out
 from dadmm.core.errors import ShardError, printable
-from dadmm.data import agreement, shard
+from dadmm.data import agreement
+from dadmm.data.shard import NODE
 from dadmm.models.scores import BINS
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 from dadmm.solver.plan import Kind
+from dadmm.solver.subspace import n_axes
+
+if TYPE_CHECKING:
+    from dadmm.cli.job import Job
 
 TITLE = "# Data that leave a node with these settings (details in docs/privacy.md):"
 SCORES = {  # sums over the rows of a node, by what the model predicts
@@ -24,6 +32,35 @@ SCORES = {  # sums over the rows of a node, by what the model predicts
     "classification": ", sums of log losses, and numbers of right labels",
     "subspace": ", and sums of squared distances from the subspace and from mu",
 }
+SUMMARIES = {  # when the summary of a node is sent
+    Kind.METRIC: "in set-up and at checks",
+    Kind.MERGED: "in set-up and at the end",
+    Kind.UNITS: "at the end",
+}
+
+
+def warn(job: Job) -> None:
+    """Print what the summaries of nodes reveal; all ranks call it."""
+    kind, few, what = job.plan.kind, 0, "the principal axes that are merged"
+    if kind in SUMMARIES and (kind is not Kind.UNITS or job.config.bound_angle):
+        what = "parameters" if kind is Kind.METRIC else what
+        for i, own in job.problems.items():
+            size = own.layout.size if kind is Kind.METRIC else n_axes(own)
+            few += job.data.rows[i].X.shape[0] <= size
+        few = int(job.world.gather(np.array([[few]])).sum())
+    if few:
+        print_out(
+            f"{few} of {len(job.graph)} nodes have no more rows than {what}; the "
+            "summary that such a node sends to its parent in a tree, "
+            f"{SUMMARIES[kind]}, reveals its rows (docs/privacy.md); "
+            "--no-summaries sends none\n"
+        )
+    if job.config.compare_centralised:
+        print_out(
+            "--compare-centralised: rank 0 gathers each node's number of rows, column "
+            "means and scatter factor; if a node has no more rows than columns, these "
+            "reveal its rows\n"
+        )
 
 
 def leaving(config: RunConfig) -> str:
@@ -188,14 +225,14 @@ def shared_names(config: RunConfig) -> list[str]:
 def _visible(source: str) -> dict[int, str]:
     """Return the sources of the nodes whose files exist, by node."""
     file = source.partition("::")[0]
-    if not shard.has_node(file):
+    if not NODE.search(file):
         return {0: source} if os.path.exists(file) else {}
     file = file.replace("{rank}", "{node}")
     words = re.compile(re.escape(file).replace(r"\{node\}", r"(\d+)"))
     found = map(words.fullmatch, glob(escape(file).replace("{node}", "*")))
     nodes = sorted({int(match[1]) for match in found if match})
-    there = [i for i in nodes if os.path.exists(shard.source_of(file, i))]
-    return {i: shard.source_of(source, i) for i in there}
+    there = [i for i in nodes if os.path.exists(NODE.sub(str(i), file))]
+    return {i: NODE.sub(str(i), source) for i in there}
 
 
 def _quoted(values: Sequence[Any]) -> str:

@@ -29,9 +29,9 @@ class Bar:
 
     def __init__(self, total: int, what: str) -> None:
         self._live = _is_terminal(sys.stderr, "DADMM_PROGRESS")
-        self._total, self._what = total, what  # how many there are, of what
-        self._period, self._start = LIVE if self._live else LOG, monotonic()
-        self._next = self._start + self._period
+        self.total, self._what = total, what  # how many there are, of what
+        self._period, self.start = LIVE if self._live else LOG, monotonic()
+        self._next = self.start + self._period
         self._width = 0  # of the line on the terminal
         if self._live:
             from shutil import get_terminal_size  # slow to import
@@ -48,11 +48,13 @@ class Bar:
         return True
 
     def show(self, done: int) -> None:
-        """Print a line: what is done, how fast, and the time left at the mean rate."""
-        seconds = monotonic() - self._start
-        rate, share = max(done, 1) / max(seconds, 1e-9), done / self._total
-        left = f"about {duration((self._total - done) / rate)} left"
-        did = f"{done}/{self._total} {share:.0%} in {duration(seconds)}"
+        """Print what is done, how fast, and the time left at the mean rate, if due."""
+        if not self.due():
+            return
+        seconds = monotonic() - self.start
+        rate, share = max(done, 1) / max(seconds, 1e-9), done / self.total
+        left = f"about {duration((self.total - done) / rate)} left"
+        did = f"{done}/{self.total} {share:.0%} in {duration(seconds)}"
         self.write(share, did, speed(rate), left)
 
     def write(self, share: float, *words: str) -> None:
@@ -101,7 +103,7 @@ def duration(seconds: float) -> str:
     return f"{start}:{seconds:02}"
 
 
-class Progress(Bar):
+class Progress:
     """A callback that shows how far the nodes are from their limits, and failed nodes.
 
     The bar is the way of the worst criterion of the ``nodes`` of this process to its
@@ -111,8 +113,8 @@ class Progress(Bar):
     def __init__(
         self, max_iter: int, nodes: Collection[int] = (0,), is_quiet: bool = False
     ) -> None:
-        super().__init__(max_iter, "iteration")
-        self._nodes, self._is_shown = nodes, not is_quiet
+        self._nodes = nodes
+        self._bar = None if is_quiet else Bar(max_iter, "iteration")
         self._before: int | None = None  # iterations before a resume
         self._top = 0.0  # the largest logarithm of the worst
         self._seen: list[tuple[int, float]] = []  # iterations, and logs of the worst
@@ -120,16 +122,17 @@ class Progress(Bar):
     def __call__(self, t: int, run: Run) -> None:
         if self._before is None:
             self._before = t - 1
-        if not self._is_shown or not self.due():
+        bar = self._bar
+        if bar is None or not bar.due():
             return
-        seconds = monotonic() - self._start
+        seconds = monotonic() - bar.start
         rate = (t - self._before) / max(seconds, 1e-9)
-        most, ending = self._total - t, [f"in {duration(seconds)}", speed(rate)]
+        most, ending = bar.total - t, [f"in {duration(seconds)}", speed(rate)]
         verdict = run.stopping.verdict(run.work.numbers)[:3]
         worst = max((x for row in verdict for x in row.tolist() if x == x), default=0)
         if not (run.stopping.rule.tolerance and 0.0 < worst < math.inf):  # no limit
             left = f"at most {duration(most / rate)} left"
-            self.write(t / self._total, f"{t} of {self._total}", left, *ending)
+            bar.write(t / bar.total, f"{t} of {bar.total}", left, *ending)
             return
         self._seen = [*self._seen[1 - SEEN :], (t, math.log(worst))]
         (first, above), (_, level) = self._seen[0], self._seen[-1]
@@ -143,7 +146,12 @@ class Progress(Bar):
         words = [f"{ratio} times the limit", left]
         if worst <= 1:
             words = ["criteria met, until all nodes know it"]
-        self.write(1 - max(level, 0.0) / max(self._top, 1e-9), f"{t}", *words, *ending)
+        bar.write(1 - max(level, 0.0) / max(self._top, 1e-9), f"{t}", *words, *ending)
+
+    def close(self) -> None:
+        """Clear the line on a terminal."""
+        if self._bar is not None:
+            self._bar.close()
 
     def rewind(self, loss: NodeFailure) -> None:
         """Print the failed nodes, and which parts of the graph continue."""

@@ -83,7 +83,7 @@ def describe(job: Job) -> Fit:
 
 def summarise(job: Job, fit: Fit) -> Summary:
     """Return the content of summary.json, on rank 0; all ranks call it."""
-    seconds = {"total": monotonic() - job.started, "set_up": job.set_up}
+    seconds = {"total": monotonic() - job.started, "set_up": job.result.spent["set_up"]}
     world, config, result, machines = job.world, job.config, job.result, job.machines
     own = list(job.data.rows.values())
     measured = job.targets.metrics(world, result, own)

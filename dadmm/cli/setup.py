@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,16 +14,21 @@ import numpy as np
 
 from dadmm.comm import identity
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import Checks, Record, World, collectively, from_rank_0
+from dadmm.comm.world import (
+    Checks,
+    World,
+    collectively,
+    from_rank_0,
+    host,
+)  # fmt: skip
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Names, load_array, read_frame, reader_of
+from dadmm.data.files import Blocks, Names, load_array, read_frame, reader_of
 from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
@@ -33,6 +38,7 @@ from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
+from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
@@ -43,24 +49,40 @@ INTEGER = re.compile("[+-]?[0-9]+")
 LARGE = 10**8  # bytes of a file of which the run says that it reads it
 
 
-def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
-    """Return the graph, and the schedule of its edges unless all are always used."""
+def build_graph(job: Job) -> None:
+    """Build or read the graph and its schedule, and give each rank its nodes."""
+    world, config = job.world, job.config
     count = config.nodes or (None if world.comm is None else world.size)
     names = {*config.topology.split(",")}
     is_named = names <= GRAPHS.keys() and not config.schedule.endswith(".csv")
-    if world.comm is None or is_named:  # else rank 0 reads a file for all
+    if world.comm is None or is_named:
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
         checks.compare(lambda: {"graph": identity.of_graph(*built)})
         checks.gather()
-        return built
+    else:
+        built = _share_graph(world, config, count)
+    job.graph, job.schedule = built
+    config.settle(job.graph.n_nodes)
+    if world.comm is not None:
+        one_host = len({*job.machines}) == 1 and config.placement in ("hosts", "blocks")
+        if one_host and job.graph.n_nodes == world.size:
+            world.hosts = np.arange(world.size)
+        else:
+            world.hosts = _place_nodes(job)
+
+
+def _share_graph(
+    world: World, config: RunConfig, count: int | None
+) -> tuple[Topology, Schedule | None]:
+    """Return the graph and schedule of files, which rank 0 reads for all."""
 
     def read() -> list[Any]:
         graph, schedule = config.build_graph(count)
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
         places = None if graph.positions is None else graph.positions.tolist()
-        return [len(graph), edges.tolist(), graph.names, places, rounds]
+        return [graph.n_nodes, edges.tolist(), graph.names, places, rounds]
 
     n_nodes, edges, names, places, rounds = from_rank_0(world, read)
     positions = None if places is None else np.array(places)
@@ -68,14 +90,11 @@ def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | N
     return graph, None if rounds is None else Schedule(n_nodes, rounds)
 
 
-def share_placement(
-    world: World, config: RunConfig, graph: Topology, machines: Sequence[str]
-) -> Integers:
-    """Return the rank of each node, given the host of each rank."""
-    how = config.placement
-    one_host = len(graph) == world.size and len(set(machines)) == 1
-    if how == "blocks" or (how == "hosts" and one_host):
-        return assign(graph, machines, "blocks")
+def _place_nodes(job: Job) -> Integers:
+    """Return the rank of each node."""
+    graph, machines, how = job.graph, job.machines, job.config.placement
+    if how == "blocks":
+        return assign(graph, machines, how)
 
     def find() -> list[int]:
         if how == "hosts":
@@ -95,9 +114,26 @@ def share_placement(
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return list(map(int, hosts_of(nodes, ranks, len(graph), world.size)))
+        return list(map(int, hosts_of(nodes, ranks, graph.n_nodes, len(machines))))
 
-    return np.array(from_rank_0(world, find))
+    return np.array(from_rank_0(job.world, find))
+
+
+def load_data(job: Job) -> None:
+    """Load or draw the rows, make the problems, and compare them between ranks."""
+    world, config, checks = job.world, job.config, Checks(job.world)
+    job.data = shards(world, config, job.graph, checks)
+    about = checks.run(lambda: _make_problems(job)) or {}
+    checks.compare(lambda: {"layout": repr(next(iter(job.problems.values())).layout)})
+    everyone = checks.gather(process=[host(), os.getpid()], **about)
+    job.plan = config.plan([able for own in everyone for able in own["able"]])
+    job.processes = [their["process"] for their in everyone]
+    job.gaps = [row for their in everyone for row in their["gaps"]]
+    if config.data is not None and world.comm is not None and not config.quiet:
+        from dadmm.cli.privacy import warn
+
+        warn(job)
+    job.targets = find_targets(job, any(their["gappy"] for their in everyone))
 
 
 class Shards(NamedTuple):
@@ -122,7 +158,7 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
             f"data has {{rank}}, but {n_nodes} nodes are on {world.size} ranks; write "
             "{node}, the number of a node, in place of it"
         )
-    file = shard.source_of(source.partition("::")[0], 0)
+    file = shard.NODE.sub("0", source.partition("::")[0])
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     if size >= LARGE and world.rank == 0 and not config.quiet:
         who = "rank 0 reads it, and sends each rank its rows"
@@ -130,9 +166,8 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
-        load = _load_tracks if config.traits.tracks else _load_all
         whole = collectively(
-            world, lambda: Shards({}) if world.rank else load(config, graph)
+            world, lambda: Shards({}) if world.rank else _load_all(config, graph)
         )
         return whole if world.comm is None else _scatter(world, whole, n_nodes)
 
@@ -141,27 +176,26 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         how["whole"] = not config.traits.blocks
         return choice, shard.open_tables(source, n_nodes, hosted, **how)
 
-    def reduce(values: Mapping[int, Any], merge: Any) -> Any:
-        return world.reduce(graph, list(values.values()), merge)
-
     choice, found = collectively(world, read)
-    encoding = agreement.agree(reduce, found, choice)
+    with world.tree(graph) as tree:
+        encoding = agreement.agree(tree.reduce, found, choice)
     return checks.run(lambda: _encode(encoding, found))
 
 
-def _load_tracks(config: RunConfig, graph: Topology) -> Shards:
-    tracks = datasets.load_tracks(str(config.data))
-    parts = enumerate(shard.split_frames(tracks, graph.n_nodes))
-    return Shards({i: Rows(X) for i, X in parts})
-
-
 def _load_all(config: RunConfig, graph: Topology) -> Shards:
-    """Return the rows of all nodes, from a table."""
+    """Return the rows of all nodes, from one file."""
+    if config.traits.tracks:
+        tracks = datasets.load_tracks(str(config.data))
+        cameras = enumerate(shard.split_frames(tracks, graph.n_nodes))
+        return Shards({i: Rows(X) for i, X in cameras})
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
-    found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
-    return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
+    tables = {i: [part] for i, part in parts}
+    if choice.on_missing == "mean" or choice.standardise:
+        reduce = TreeReduction(graph).reduce
+        encoding = agreement.with_moments(reduce, tables, encoding, choice)
+    return _encode(encoding, tables)
 
 
 def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
@@ -170,7 +204,7 @@ def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
     frame, labels = read_frame(file, **how), config.labels
     if labels is None:
         return frame, choice, None
-    if how["beside"] and frame.sparse is None:
+    if how["beside"] and how["beside"][-1] in frame.places:
         choice = choice._replace(target=how["beside"][-1])  # even if labels are its
     if labels not in frame.names and reader_of(labels) is not None:
         return frame, choice, load_array(labels).ravel()
@@ -206,7 +240,10 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
     rows, gaps = {}, {}
     for i, frames in given.items():
         try:
-            rows[i] = found = encoding.encode_all(frames)
+            if isinstance(frames, Blocks):
+                found = encoding.encode_blocks(frames)
+            else:
+                found = encoding.encode(*frames, fit=True)
         except ShardError as error:
             raise ShardError(f"node {i}: {error}") from None
         n_dropped = int(len(found.kept) - found.kept.sum())
@@ -217,13 +254,16 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
             )
         if n_dropped or found.n_filled:
             gaps[i] = (n_dropped, found.n_filled)
+        rows[i] = found
     return Shards(rows, None, encoding, gaps)
 
 
 def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
     """Return the data of the hosted nodes, which are on rank 0."""
-    told = world.share(whole.encoding and whole.encoding.to_json())
-    encoding = None if told is None else Encoding.from_json(told)
+    encoding = whole.encoding
+    shared = world.share(encoding and encoding.to_json())
+    if world.rank and shared is not None:
+        encoding = Encoding.from_json(shared)
     uses = encoding or Encoding({})  # of tracks: X only
     blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
     found = {}
@@ -268,7 +308,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         X, truth = datasets.synthetic(n_samples, dimension, n_components, noise, seed)
         X = whole = remove_entries(X, config.missing_fraction, seed)
     rows = {}
-    for i, part in shard.shares(len(X), n_nodes, hosted).items():
+    for i in hosted:
+        part = slice(*shard.bounds(len(X), n_nodes, i))
         # in C order, since the bits of results depend on the order
         own = np.array(X[part], float, order="C")
         rows[i] = Rows(own, None if y is None else np.array(y[part], float))
@@ -277,8 +318,10 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
     return Shards(rows, truth, encoding, whole=whole)
 
 
-def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem]:
-    settings = config.problem_arguments(n_nodes)
+def _make_problems(job: Job) -> Table:
+    """Make the problems, and name their columns; return facts for the other ranks."""
+    config, data = job.config, job.data
+    settings = config.problem_arguments(job.graph.n_nodes)
     if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
@@ -292,23 +335,23 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Problem
                 "classes; leave it out of the settings"
             )
     build = partial(builder.build, config.problem, settings=settings)
-    return {i: build(rows) for i, rows in data.rows.items()}
+    job.problems = {i: build(rows) for i, rows in data.rows.items()}
+    job.features = None if data.encoding is None else _name_features(job, data.encoding)
+    return {
+        "able": abilities(job.problems),
+        "gaps": [[i, *counts] for i, counts in data.gaps.items()],
+        "gappy": any(isinstance(own, IncompletePPCA) for own in job.problems.values()),
+    }
 
 
-def have_gaps(problems: dict[int, Problem]) -> bool:
-    return any(isinstance(own, IncompletePPCA) for own in problems.values())
-
-
-def features(config: RunConfig, data: Shards, problems: dict[int, Problem]) -> Names:
+def _name_features(job: Job, encoding: Encoding) -> Names:
     """Return the names of the columns of X, or None if nothing is named after them."""
-    if data.encoding is None:
-        return None
-    names = data.encoding.feature_names
-    shapes = next(iter(problems.values())).layout.shapes
-    if config.traits.predicts == "subspace":
+    names = encoding.feature_names
+    shapes = next(iter(job.problems.values())).layout.shapes
+    if job.config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
-    if "y" not in config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
-        return names if data.encoding.named else None
+    if "y" not in job.config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
+        return names if encoding.named else None
     if "intercept" in names and "intercept" in shapes:
         raise ShardError(
             "a column is called 'intercept', which is also the name of the fitted "
@@ -373,13 +416,12 @@ class Targets(NamedTuple):
         return found
 
 
-def find_targets(job: Job, everyone: Sequence[Record]) -> Targets:
+def find_targets(job: Job, gaps: bool) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
-    The latter has no closed form if the nodes of any rank are "gappy", and is unknown.
+    The latter has no closed form if nodes of any rank have ``gaps``, and is unknown.
     """
     world, config, data = job.world, job.config, job.data
-    gaps = any(their["gappy"] for their in everyone)
     own = [p for p in job.problems.values() if isinstance(p, PPCA)]
     layout = next(iter(job.problems.values())).layout
     if not own:

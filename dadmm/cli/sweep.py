@@ -30,7 +30,7 @@ from dadmm.core.documents import Table, read_toml, to_toml, write_text, writing
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import read_progress
-from dadmm.runs.config import RunConfig, check_harmless, typed
+from dadmm.runs.config import CommandLine, RunConfig, check_harmless, typed
 from dadmm.runs.folder import LOCK, RunFolder
 
 TASKS, LOGS, TABLE = "tasks", "logs", "table.csv"
@@ -139,9 +139,8 @@ class Sweep:
             changed = dict(zip(grid, values, strict=True))
             name = name_of(changed)
             own = {"out": str(self.folder / name), "nodes": n} | base | changed
-            own = {k: typed(k, value, file) for k, value in own.items()}
-            if not self.trust:
-                check_harmless(own, {}, file)
+            own = typed(own, file)
+            check_harmless(own, {}, file, bool(self.trust))
             self.chosen[name] = config = RunConfig(**own)
             config.settle(n)
             attempt.check_same_settings(config, self.folder / name, n)
@@ -258,8 +257,7 @@ class Sweep:
     def _run_task(self, name: str) -> int:
         folder, of = self.folder / name, len(self._left)
         words = ["--config", str(self.file(self._left[name])), *self.trust]
-        given = RunConfig.from_argv(words)
-        given.config.settle(given.config.nodes or 1)
+        given = CommandLine(self.chosen[name], dry_run=False, resume=None)
         planned = attempt.plan_attempt(given, words, folder, given.config.nodes or 1)
         if planned is None:  # it had results before it was marked as failed
             return 0

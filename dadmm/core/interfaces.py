@@ -42,14 +42,15 @@ class Problem(Protocol):
         """Return ``f_i(.; stats)`` of each row of ``thetas`` (n, size), shape (n,)."""
 
 
-def stacks(problem: type, method: str = "stack") -> bool:
+def stacks(problem: type, method: str = "stack", *more: str) -> bool:
     """Return whether problems of a class can be stacked.
 
     They cannot if a subclass inherits `stack` but overrides a method that it replaces;
-    so it is for ``within`` (`dadmm.solver.metric`) and ``neg_log_likelihood``.
+    so it is for ``within`` (`dadmm.solver.metric`) and ``neg_log_likelihood``. Some
+    replace ``more`` methods.
     """
     owners = [kind for kind in problem.__mro__ if method in vars(kind)]
-    names = ("expect", "prox", "objectives")
+    names = ("expect", "prox", "objectives", *more)
     return bool(owners) and all(
         getattr(problem, name) is getattr(owners[0], name) for name in names
     )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.core.errors import ConfigError, DadmmError, shown
+from dadmm.core.errors import ConfigError, DadmmError, closest, shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -125,6 +125,22 @@ def from_toml(name: str, value: Any, annotation: str) -> Any:
     return value
 
 
+def as_fields(
+    kind: type[DataclassInstance], table: Mapping[str, Any], where: str, hint: str = ""
+) -> dict[str, Any]:
+    """Return the entries of a TOML table, at a place, as a dataclass has them.
+
+    ``hint`` is the advice for a key that is not the name of a field.
+    """
+    types, found = {item.name: str(item.type) for item in fields(kind)}, {}
+    for name, value in table.items():
+        if name not in types:
+            known = closest(name, types, hint or f"it may have {', '.join(types)}")
+            raise ConfigError(f"{where}: unknown setting {name!r}; {known}")
+        found[name] = from_toml(f"{where}: {name}", value, types[name])
+    return found
+
+
 def from_text(name: str, text: str, annotation: str) -> int | float | str:
     for word, convert in (("int", int), ("float", float), ("str", str)):
         with suppress(ValueError):
@@ -154,6 +170,16 @@ def check_fields(
         kind, value = kinds[item.name], getattr(record, item.name)
         if kind is not None and (value is not None or item.default is not None):
             kind.check(where + item.name, value, error)
+
+
+class Checked:
+    """The base of a dataclass whose fields are checked when it is made."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    where: ClassVar[str] = ""  # before the name of a field in an error
+
+    def __post_init__(self) -> None:
+        check_fields(self, self.where)
 
 
 def check_entries(

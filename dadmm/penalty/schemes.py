@@ -56,7 +56,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Scheme(schema.Checked):
     """The base of all schemes: their settings and default methods.
 
     Parameters
@@ -121,9 +121,6 @@ class Scheme:
     is_constant: ClassVar[bool] = False  # whether penalties never change
     needs_global_residuals: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        schema.check_fields(self)
-
     def settled(self, chosen: bool) -> Self:
         """Return the scheme with its defaults, in chosen or in raw coordinates."""
         eta0 = "auto" if chosen else self.RAW_ETA0
@@ -138,10 +135,6 @@ class Scheme:
     def couples(self) -> bool:
         """Whether both ends of an edge use the mean of their penalties, by messages."""
         return self.coupling == "symmetric" and not self.is_symmetric
-
-    @property
-    def alpha(self) -> float:
-        return self.RAW_RELAXATION if self.relaxation is None else self.relaxation
 
     def init(self, incidence: Incidence, proposed: Vector) -> PenaltyState:
         """Return the state before the nodes know their neighbours' proposals."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dadmm.core import files
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig, flag
+from dadmm.runs.config import FLAGS, FREE, CommandLine, RunConfig, words_of
 from dadmm.runs.folder import FAILURE, LOCK, RunFolder
 from dadmm.runs.stored import StoredRun, read_config
 from dadmm.solver.checkpoint import complete
@@ -134,11 +134,10 @@ def plan_attempt(
     if not last_checkpoint(folder):
         return [*arguments, "--overwrite"]
     again = ["--resume", str(folder), *["--trust"] * ("--trust" in arguments)]
-    if ":" in wanted.problem:
-        again += ["--problem", wanted.problem]
+    for name in ("problem", "scheme"):
+        if ":" in (place := getattr(wanted, name)):
+            again += [FLAGS[name], place]
     for name, value in wanted.applied().items():
-        if name in FREE - UNCHANGED and isinstance(value, bool):
-            again.append(flag(name if value else f"no_{name}"))
-        elif name in FREE - UNCHANGED:
-            again.append(f"{flag(name)}={value}")
+        if name in FREE:
+            again.append("=".join(words_of(name, value)))
     return again

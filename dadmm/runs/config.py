@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,27 +21,35 @@ from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
 from dadmm.core.documents import Table, read_toml, to_toml
 from dadmm.core.errors import ConfigError, closest
-from dadmm.core.schema import check_fields, from_text, from_toml
+from dadmm.core.schema import as_fields, check_fields, from_text
 from dadmm.core.version import __version__
-from dadmm.data.shard import has_node
+from dadmm.data.files import reader_of
+from dadmm.data.shard import NODE
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
-from dadmm.problems import PROBLEMS, builder
-from dadmm.runs import settings
-from dadmm.runs.settings import PROBLEM, Settings, takes
-from dadmm.solver.plan import Abilities, Plan, abilities_of, make_plan
+from dadmm.problems import PPCA, PROBLEMS, builder
+from dadmm.problems.base import Traits
+from dadmm.runs.settings import IN_MEMORY, OF_SOLVE, PROBLEM, Settings, names
+from dadmm.solver.plan import Plan, abilities_of, make_plan
 from dadmm.solver.solve import MOST_RECORDED, grouped
 
-FREE = settings.names("resume")  # settings that may change when a run is resumed
+FREE = names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
 MOST_SHOWN = 50  # nodes up to which a demonstration records edges
 COMMON = "most used"  # the first topic of --help
 OF_TABLES = ("weight", "on_missing")  # that the short help has, too
+FLAGS = {item.name: f"--{item.name.replace('_', '-')}" for item in fields(Settings)}
 PRESETS = {  # settings that have a name
     file.stem: file for file in sorted(Path(__file__).parent.glob("presets/*.toml"))
 }
+
+
+def takes(problem: str, argument: str) -> bool:
+    """Return whether a problem may have this argument; one of yours may have any."""
+    kind: type | None = PROBLEMS.get(problem)
+    return kind is None or argument in builder.arguments(kind)
 
 
 class CommandLine(NamedTuple):
@@ -57,11 +65,30 @@ class RunConfig(Settings):
     """The settings of a run, checked, with the defaults that depend on the problem."""
 
     def __post_init__(self) -> None:
+        """Check the settings, and set what follows from them: facts and defaults."""
         check_fields(self)
         if self.problem not in PROBLEMS:
             builder.check_name(self.problem)
         check_name("scheme", self.scheme, penalty.SCHEMES)
-        super().__post_init__()
+        kind: type = PROBLEMS.get(self.problem, object)
+        self.is_plugin: bool = kind is object  # whether it is not of this package
+        self.has_subspace: bool = issubclass(kind, PPCA)  # and a centralised solution
+        self.may_have_subspace: bool = self.is_plugin or self.has_subspace
+        self.traits: Traits = getattr(kind, "traits", Traits())
+        tracks = self.traits.tracks  # without a file they are computed, not drawn
+        self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
+        self.draws_rows: bool = self.data is None and not tracks
+        file = (self.data or "").partition("::")[0]
+        self.one_each: bool = NODE.search(file) is not None  # a file per node
+        reader = reader_of(file)
+        has_blocks = reader is not None and reader.extent is not None
+        # whether each rank reads the rows of its own nodes
+        self.is_local: bool = (
+            self.has_table and self.labels is None and (self.one_each or has_blocks)
+        )
+        # the base of a scheme of yours, which is not imported
+        self.scheme_class: type[penalty.Scheme]
+        self.scheme_class = penalty.SCHEMES.get(self.scheme, penalty.Scheme)
         self._check_suited()
         self.settle()
         checked = self
@@ -69,6 +96,16 @@ class RunConfig(Settings):
             checked = copy(self)
             checked.scheme = "snap"
         check_drop(checked.options["sending"], self.scheme)
+
+    def applied(self) -> Table:
+        """Return the settings that this run uses, without those that are None."""
+        return {
+            item.name: value
+            for item in fields(self)
+            if (value := getattr(self, item.name)) is not None
+            and item.metadata["applies"](self)
+            and (self.data != IN_MEMORY or item.name in OF_SOLVE | names("solver"))
+        }
 
     @cached_property
     def arguments(self) -> dict[str, Parameter]:
@@ -101,7 +138,7 @@ class RunConfig(Settings):
             (self.on_missing == "keep" and not self.may_have_subspace,
              f"on_missing keep cannot be used with {self.problem}, which needs all "
              "entries; choose error, drop or mean"),
-            (self.labels and (tracks or has_node(str(self.data))),
+            (self.labels and (tracks or self.one_each),
              "labels cannot be used with one file per node, nor with sfm; leave out "
              "--labels"),
             (tracks and self.n_components not in (None, M),
@@ -126,7 +163,7 @@ class RunConfig(Settings):
             "bound_angle": not synthetic,
             "compare_centralised": synthetic and self.may_have_subspace,
             # a node's file may exist only on the host of its rank
-            "placement": "blocks" if has_node(self.data or "") else "hosts",
+            "placement": "blocks" if self.one_each else "hosts",
         }
         if not self.summaries:
             self.coordinates = "raw"
@@ -136,7 +173,7 @@ class RunConfig(Settings):
             usual["on_missing"] = "keep" if self.may_have_subspace else "error"
         for name in set(penalty.schemes.BUDGET).intersection(self.scheme_class.uses):
             usual[name] = getattr(self.scheme_class, name)
-        if not self.is_plugin and self.data != settings.IN_MEMORY:
+        if not self.is_plugin and self.data != IN_MEMORY:
             # the class of a plug-in is not imported yet
             if "n_components" in self.arguments:
                 usual["n_components"] = self.traits.components
@@ -157,30 +194,32 @@ class RunConfig(Settings):
         self, n_nodes: int | None
     ) -> tuple[topology.Topology, Schedule | None]:
         """Return the graph, and the schedule of its edges unless all are used."""
-        names, seed = self.topology.split(","), self.topology_seed
-        if n_nodes is None and not topology.GRAPHS.keys().isdisjoint(names):
+        graphs, seed = self.topology.split(","), self.topology_seed
+        if n_nodes is None and not topology.GRAPHS.keys().isdisjoint(graphs):
             n_nodes = self.traits.nodes
-        if len(names) == 1:
-            graph = topology.build(names[0], n_nodes, seed)
+        if len(graphs) == 1:
+            graph = topology.build(graphs[0], n_nodes, seed)
+            if self.schedule == "static":
+                return graph, None
             return graph, Schedule.named(graph, self.schedule, seed)
         if self.schedule != "static":
             raise ConfigError(
                 f"schedule {self.schedule} cannot be used with several graphs, "
                 f"{self.topology}, which take turns; leave out --schedule"
             )
-        schedule = Schedule.build(names, n_nodes, seed)
+        schedule = Schedule.build(graphs, n_nodes, seed)
         return schedule.union, schedule
 
-    def plan(self, able: Abilities | None = None) -> Plan:
+    def plan(self, able: Iterable[Iterable[Any]] = ()) -> Plan:
         """Return the plan of a run of problems with these abilities.
 
         By default no entry is missing, and a user's own class has no metric.
         """
-        if able is None:
+        if not able:
             kind = PROBLEMS.get(self.problem, object)
             if self.missing_fraction:
                 kind = getattr(kind, "with_gaps", kind)
-            able = abilities_of(kind)
+            able = [abilities_of(kind)]
         merges = not self.options["scheme"].is_constant
         return make_plan(able, self.init, self.coordinates, merges)
 
@@ -190,8 +229,8 @@ class RunConfig(Settings):
         Each node has an equal share of the regularisation ``alpha``. A class of yours
         must accept all that are given, others get those that they have.
         """
-        names = ("n_components", "l1_ratio", "delta", "fit_intercept")
-        chosen = {name: getattr(self, name) for name in names}
+        plain = ("n_components", "l1_ratio", "delta", "fit_intercept")
+        chosen = {name: getattr(self, name) for name in plain}
         chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         if not self.is_plugin:
             chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
@@ -208,46 +247,58 @@ class RunConfig(Settings):
     @classmethod
     def from_toml(cls, path: str | Path) -> Table:
         """Return the settings of a TOML file, of the right types."""
-        table = read_toml(path)
-        return {k: typed(k, v, str(path)) for k, v in table.items()}
+        return typed(read_toml(path), str(path))
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> CommandLine:
         """Return the checked content of a command line."""
-        given = parse(argv)
-        config, resume = given.pop("config", None), given.pop("resume", None)
+        parser = make_parser()
+        if {"-h", "--help"} & {*argv}:
+            _shorten(parser, argv)
+        parsed, unknown = parser.parse_known_args(argv)
+        if unknown:
+            raise _unknown(unknown[0], parser)
+        given = vars(parsed)
+        for item in fields(cls):
+            if isinstance(text := given.get(item.name), str):
+                given[item.name] = from_text(FLAGS[item.name], text, str(item.type))
         dry, trust = given.pop("dry_run", False), given.pop("trust", False)
-        run = None if resume is None else Path(resume)
-        file = None if config is None else find_settings(config)
-        if run is not None:
-            if file is not None or given.get("overwrite"):
-                barred = "--overwrite" if file is None else "--config"
-                raise ConfigError(
-                    f"{barred} cannot be used with --resume, which keeps the settings "
-                    f"and files of its run; leave out {barred}"
-                )
-            file = run / "config.toml"
-            if files.kind(file) != "file":
-                raise ConfigError(
-                    f"{run} is not the folder of a run: {file} is not a regular file; "
-                    "give the folder that dadmm run names in its last lines"
-                )
-        table = {} if file is None else cls.from_toml(file)
-        if run is not None and not table:
+        resume, file = given.pop("resume", None), given.pop("config", None)
+        if resume is not None:
+            return cls._resumed(Path(resume), file, given, dry, trust)
+        table: Table = {}
+        if file is not None:
+            path = find_settings(file)
+            table = cls.from_toml(path)
+            check_harmless(table, given, path, trust)
+        return CommandLine(cls(**(table | given)), dry, None)
+
+    @classmethod
+    def _resumed(
+        cls, run: Path, file: str | None, given: Table, dry: bool, trust: bool
+    ) -> CommandLine:
+        """Return a command line that resumes a run, with the settings in its folder."""
+        if file is not None or given.get("overwrite"):
+            barred = "--overwrite" if file is None else "--config"
             raise ConfigError(
-                f"{file} is empty, so the settings of the run are unknown; restore the "
-                "file, or start a new run"
+                f"{barred} cannot be used with --resume, which keeps the settings and "
+                f"files of its run; leave out {barred}"
             )
-        if not trust:
-            check_harmless(table, given, str(file))
+        path = run / "config.toml"
+        table = cls.from_toml(path) if files.kind(path) == "file" else {}
+        if not table:
+            raise ConfigError(
+                f"{run} is not the folder of a run: {path} is not a regular file, or "
+                "is empty; give the folder that dadmm run names in its last lines"
+            )
+        check_harmless(table, given, path, trust)
         found = cls(**(table | given))
-        if run is not None:
-            if found.out is not None and Path(found.out) != run:
-                raise ConfigError(
-                    f"a run is resumed in its own folder, {run}; leave out --out"
-                )
-            advice = "a resumed run keeps its settings, so leave it out"
-            found.check_same(cls(**table), run, advice)
+        if found.out is not None and Path(found.out) != run:
+            raise ConfigError(
+                f"a run is resumed in its own folder, {run}; leave out --out"
+            )
+        advice = "a resumed run keeps its settings, so leave it out"
+        found.check_same(cls(**table), run, advice)
         return CommandLine(found, dry, run)
 
     def check_same(self, begun: RunConfig, run: Path, advice: str) -> None:
@@ -283,16 +334,19 @@ class RunConfig(Settings):
         return to_toml(told.applied())
 
 
-def check_harmless(table: Table, given: Table, file: str) -> None:
-    """Raise if a file has settings that only a command line may have."""
+def check_harmless(table: Table, given: Table, file: str | Path, trust: bool) -> None:
+    """Raise if a file has settings that only a command line may have, unless trusted.
+
+    They may be repeated among those ``given`` on the command line.
+    """
     for name in ("problem", "scheme"):
         place = table.get(name, "")
-        if ":" in place and name not in given:
+        if ":" in place and not trust and name not in given:
             raise ConfigError(
                 f"{file} names the {name} {place!r}, and a file may not name code to "
                 f"run; if you trust it, repeat --{name} {place}, or add --trust"
             )
-    if table.get("overwrite") and "overwrite" not in given:
+    if table.get("overwrite") and not trust and "overwrite" not in given:
         raise ConfigError(
             f"{file} asks for overwrite, and a file may not ask to remove results; "
             "give --overwrite on the command line, or add --trust"
@@ -315,51 +369,40 @@ def find_settings(name: str) -> Path:
     return PRESETS[name]
 
 
-def typed(name: str, value: Any, source: str) -> Any:
-    """Return a TOML value as its setting's type."""
-    types = {item.name: str(item.type) for item in fields(Settings)}
-    if name not in types:
-        hint = closest(name, types, "TOML keys are the flags, with underscores")
-        raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
-    if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
-        return json.dumps(value, default=str)
-    return from_toml(f"{source}: {name}", value, types[name])
+def typed(table: Table, source: str) -> Table:
+    """Return the settings of a TOML table, of the right types."""
+    if type(own := table.get("problem_settings")) is dict:  # JSON in a flag
+        table = table | {"problem_settings": json.dumps(own, default=str)}
+    return as_fields(
+        Settings, table, source, "TOML keys are the flags, with underscores"
+    )
 
 
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def words_of(name: str, value: object) -> list[str]:
+    """Return a setting as words of a command line."""
+    if isinstance(value, bool):
+        return [FLAGS[name] if value else FLAGS[name].replace("--", "--no-", 1)]
+    return [FLAGS[name], str(value)]
 
 
 def in_flags(error: object) -> str:
     """Return an error of a command; a setting at its start is written as its flag."""
     said = r"must|cannot|is|needs|merged|matchings|keep|=|'"  # after the name
     first = re.match(rf"(\w+)(?= ({said}))", str(error))
-    if first is None or first[1] not in Settings.__dataclass_fields__:
+    if first is None or first[1] not in FLAGS:
         return str(error)
-    return flag(first[1]) + str(error)[first.end() :]
+    return FLAGS[first[1]] + str(error)[first.end() :]
 
 
-def parse(argv: Sequence[str]) -> Table:
-    """Return the values of a command line by name, ``config`` and others included."""
-    parser = make_parser()
-    if {"-h", "--help"} & {*argv}:
-        _shorten(parser, argv)
-    given, unknown = parser.parse_known_args(argv)
-    if unknown:
-        first = unknown[0].partition("=")[0]
-        known = [name for action in parser._actions for name in action.option_strings]
-        otherwise = "--help lists what is allowed"
-        if not first.startswith("-"):
-            otherwise += "; quote a value that has * or spaces"
-        hint = closest(first, known, otherwise)
-        raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
-    types = {item.name: str(item.type) for item in fields(Settings)}
-    return {
-        name: from_text(flag(name), value, types[name])
-        if isinstance(value, str) and name in types
-        else value
-        for name, value in vars(given).items()
-    }
+def _unknown(argument: str, parser: Parser) -> ConfigError:
+    """Return the error for an argument that the command line does not have."""
+    first = argument.partition("=")[0]
+    known = [name for action in parser._actions for name in action.option_strings]
+    otherwise = "--help lists what is allowed"
+    if not first.startswith("-"):
+        otherwise += "; quote a value that has * or spaces"
+    hint = closest(first, known, otherwise)
+    return ConfigError(f"unknown argument {argument!r}; {hint}")
 
 
 def make_parser() -> Parser:
@@ -385,9 +428,8 @@ def make_parser() -> Parser:
         topic = COMMON if facts["common"] else facts["group"]
         if topic not in groups:
             groups[topic] = parser.add_argument_group(topic)
-        groups[topic].add_argument(flag(item.name), help=text, **how)
-    free = [flag(item.name) for item in fields(Settings) if item.name in FREE]
-    known = ", ".join(PRESETS)
+        groups[topic].add_argument(FLAGS[item.name], help=text, **how)
+    free, known = [FLAGS[name] for name in FLAGS if name in FREE], ", ".join(PRESETS)
     groups[COMMON].add_argument(
         "--config", metavar="FILE", help=f"settings as TOML, or a preset: {known}"
     )
@@ -411,7 +453,7 @@ def _shorten(parser: Parser, argv: Sequence[str]) -> None:
     """Leave out of the help what does not fit the problem and data of a command."""
     words = dict(zip(argv, [*argv[1:], ""], strict=True))
     words |= dict(word.split("=", 1) for word in argv if "=" in word)
-    run = Settings(problem=words.get("--problem", "ppca"), data=words.get("--data"))
+    run = RunConfig(problem=words.get("--problem", "ppca"), data=words.get("--data"))
     shown = {"config", "help", "help_all"}
     for item in fields(Settings):
         facts = item.metadata

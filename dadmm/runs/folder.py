@@ -14,8 +14,9 @@ import re
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
@@ -79,29 +80,26 @@ class Entry(NamedTuple):
     is_place: bool  # whether a run has a folder there
 
 
+@dataclass(eq=False)
 class RunFolder:
     """The folder of a run of so many nodes: its files and its identity."""
 
-    def __init__(
-        self,
-        path: Path,
-        n_nodes: int = 0,
-        names: Iterable[str] = OF_RUN,
-        run: str | None = None,
-    ) -> None:
-        self.path, self.n_nodes, self.names = path, n_nodes, set(names)
-        self.run = run or os.urandom(16).hex()
-        self.checksums: dict[str, str] = {}
-        self.release: Callable[[], object] = lambda: None  # the lock, if it is held
-        self.earlier: RunFolder | None = None  # a run that `begin` removes
+    path: Path
+    n_nodes: int = 0
+    names: frozenset[str] = OF_RUN  # in the manifest
+    run: str = field(default_factory=lambda: os.urandom(16).hex())
+    checksums: dict[str, str] = field(default_factory=dict)  # of merged rows
+    earlier: RunFolder | None = None  # a run that `clear_earlier` removes
+    release: Callable[[], object] = lambda: None  # the lock, if it is held
 
     @classmethod
     def create(
         cls, out: str | None, name: str, overwrite: bool, n_nodes: int
     ) -> RunFolder:
-        """Make the folder of a new run, and lock it; `begin` removes an earlier run.
+        """Make the folder of a new run, and lock it.
 
-        ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``.
+        If it has an ``earlier`` run, `clear_earlier` must follow. ``out`` is the folder
+        of ``--out``; None makes ``runs/<name>-<time>``.
         """
         with writing("runs" if out is None else out):
             if out is None:
@@ -111,19 +109,26 @@ class RunFolder:
                 if path.exists():  # a folder that is refused does not get a lock
                     cls._find_earlier(path, overwrite, n_nodes)
             path.mkdir(parents=True, exist_ok=True)
-            new = cls(path, n_nodes, names=())
+            new = cls(path, n_nodes)
             new.lock(first=True)
-            new.earlier = cls._find_earlier(path, overwrite, n_nodes)
+            try:
+                new.earlier = cls._find_earlier(path, overwrite, n_nodes)
+                if new.earlier is None:  # the folder is empty
+                    new.save()
+                    (path / PARTS).mkdir()
+            except BaseException:
+                new.release()
+                raise
         return new
 
-    def begin(self) -> None:
-        """Remove the earlier run, and add the files of this one."""
-        with writing(self.path):
-            if self.earlier is not None:
+    def clear_earlier(self) -> None:
+        """Remove the earlier run, if there is one, and add the files of this one."""
+        if self.earlier is not None:
+            with writing(self.path):
                 self.earlier.clear_components()
                 self.earlier.clear()
-            self.add(OF_RUN)
-            (self.path / PARTS).mkdir(exist_ok=True)
+                self.names = frozenset()  # what is left is not of this run
+                self.add(OF_RUN)
 
     @classmethod
     def _find_earlier(
@@ -161,9 +166,8 @@ class RunFolder:
                 f"{path / MANIFEST} is not the list of a run's files ({error}); "
                 f"{instead}"
             ) from None
-        run = cls(path, found["nodes"], found["files"], found["run"])
-        run.checksums = found["checksums"]
-        return run
+        names, checksums = frozenset(found["files"]), found["checksums"]
+        return cls(path, found["nodes"], names, found["run"], checksums)
 
     def save(self) -> None:
         about = {
@@ -174,11 +178,13 @@ class RunFolder:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
     def add(self, names: Collection[str]) -> None:
-        """Add names, after `check`."""
+        """Add names after `check`, and make the folder of rows if they have it."""
         self.check(names, self.n_nodes)
         there = {entry.name for entry in self._entries() if entry.is_place}
         self.names |= set(names) - there  # existing folders are not the run's
         self.save()
+        if f"{PARTS}/" in names:
+            (self.path / PARTS).mkdir(exist_ok=True)
 
     def check(self, names: Collection[str], n_nodes: int) -> None:
         """Raise if a name of a run of so many nodes exists and is not of this run."""
@@ -240,7 +246,7 @@ class RunFolder:
                 self.lock(first=True)
                 try:
                     found = RunFolder.open(self.path)
-                    found.names |= set(made)
+                    found.names |= {*made}
                     found.add(names)
                 finally:
                     self.release()
@@ -298,7 +304,6 @@ class RunFolder:
             self._check_rows()
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
-            (self.path / PARTS).mkdir(exist_ok=True)
             header = (*row_files.HISTORY, *observe)
             self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:

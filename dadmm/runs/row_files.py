@@ -256,7 +256,7 @@ class PartFile:
         self._synced.append(t)
         os.fsync(self._file.fileno())
 
-    def close(self, t: int = 0) -> None:
+    def close(self) -> None:
         """Close the file, also if the last rows cannot be written."""
         try:
             self._write_last()
@@ -327,25 +327,22 @@ class RowFiles:
 
     def sync(self) -> None:
         """Bring all rows to disk; raise ``failure`` if there is one."""
-        self._finish(PartFile.sync)
-
-    def close(self) -> None:
-        """Write all rows and close the files; raise ``failure`` if there is one."""
-        try:
-            self._finish(PartFile.close)
-        finally:
-            for file in self._files:
-                with suppress(OSError, ValueError):  # it is full, or closed
-                    file.close()
-
-    def _finish(self, action: Callable[[PartFile, int], None]) -> None:
         if self.failure is None:
             for rows in self._rows:
                 self._try(rows.flush)
             for file in self._files:
-                self._try(action, file, self.last)
+                self._try(file.sync, self.last)
         if self.failure is not None:
             raise self.failure
+
+    def close(self) -> None:
+        """Write all rows and close the files; raise ``failure`` if there is one."""
+        try:
+            self.sync()
+        finally:
+            for file in self._files:
+                with suppress(OSError, ValueError):  # it is full, or closed
+                    file.close()
 
     def _try(self, action: Callable[..., object], *args: object) -> None:
         try:

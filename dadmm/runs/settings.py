@@ -18,13 +18,11 @@ from dadmm.core.documents import Table
 from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import READERS
-from dadmm.data.shard import is_local
 from dadmm.graphs import graphfiles
 from dadmm.graphs import schedule as schedules
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
-from dadmm.problems import PPCA, PROBLEMS, builder
-from dadmm.problems.base import Traits
+from dadmm.problems import PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import FAILURES, MAY_CHANGE, Ranks, Stopping
@@ -52,7 +50,7 @@ def setting(
     choices: Iterable[str] = (),  # allowed values
     *,
     kind: Kind | None = None,  # what it may be; by default, one of the choices
-    applies: Callable[[Settings], bool] = lambda run: True,  # whether a run uses it
+    applies: Callable[[Any], bool] = lambda run: True,  # whether a `RunConfig` uses it
     only: str = "",  # what it is for; where it does not apply, it is refused then
     argument: str = "",  # argument that the problem's constructor must have
     common: bool = False,  # whether --help lists it first
@@ -80,12 +78,6 @@ def solver_setting(
         help = help.format(schemes=", ".join(users))
     facts |= {"solver": True, "resume": name in MAY_CHANGE}
     return setting(group, DEFAULTS[name], help, *choices, **facts)
-
-
-def takes(problem: str, argument: str) -> bool:
-    """Return whether a problem may have this argument; one of yours may have any."""
-    kind: type | None = PROBLEMS.get(problem)
-    return kind is None or argument in builder.arguments(kind)
 
 
 def column_names(text: str) -> list[str]:
@@ -126,7 +118,10 @@ ENCODING = TEXT.also(
 # fmt: off
 @dataclass(repr=False)
 class Settings:
-    """All settings of a run. Without data, it is the paper's synthetic experiment."""
+    """All settings of a run; `config.RunConfig` checks them.
+
+    Without data, it is the paper's synthetic experiment.
+    """
 
     problem: str = setting(PROBLEM, "ppca", "the local problem, or your own as "
         "package.module:Class", PROBLEMS, common=True, kind=TEXT)
@@ -340,34 +335,6 @@ class Settings:
     quiet: bool = setting(RESULTS, False, "print only errors", decides=False,
         resume=True)
     # fmt: on
-
-    def __post_init__(self) -> None:
-        """Set the facts that follow from the problem, the data and the scheme."""
-        kind: type = PROBLEMS.get(self.problem, object)
-        self.is_plugin: bool = kind is object  # whether it is not of this package
-        self.has_subspace: bool = issubclass(kind, PPCA)  # and a centralised solution
-        self.may_have_subspace: bool = self.is_plugin or self.has_subspace
-        self.traits: Traits = getattr(kind, "traits", Traits())
-        tracks = self.traits.tracks  # without a file they are computed, not drawn
-        self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
-        self.draws_rows: bool = self.data is None and not tracks
-        # whether each rank reads the rows of its own nodes
-        self.is_local: bool = (
-            self.has_table and self.labels is None and is_local(str(self.data))
-        )
-        # the base of a scheme of yours, which is not imported
-        self.scheme_class: type[penalty.Scheme]
-        self.scheme_class = penalty.SCHEMES.get(self.scheme, penalty.Scheme)
-
-    def applied(self) -> Table:
-        """Return the settings that this run uses, without those that are None."""
-        return {
-            item.name: value
-            for item in fields(self)
-            if (value := getattr(self, item.name)) is not None
-            and item.metadata["applies"](self)
-            and (self.data != IN_MEMORY or item.name in OF_SOLVE | names("solver"))
-        }
 
 
 def names(fact: str) -> frozenset[str]:

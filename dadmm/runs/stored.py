@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,10 +116,9 @@ def read_config(folder: Path) -> RunConfig:
 class StoredRun:
     """The folder of a finished run; each file is read when it is needed."""
 
+    is_going: ClassVar = False  # whether it has no summary.json
     folder: Path
     summary: Summary
-    is_going: bool = False  # it has no summary.json
-    as_of: str = ""  # when it was read, if it is going
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -294,11 +293,16 @@ class StoredRun:
         there = files.exists(self.folder / "edges.csv")
         return there and len(self.topology.edges) > 0 and self.has_rows
 
-    def column(self, name: str, allowed: Rule = ANY, by_edge: bool = False) -> Matrix:
-        """Return a column of history.csv, (iterations, n_nodes), or of edges.csv."""
-        file, rows = "history.csv", self.history
-        if by_edge:
-            file, rows = "edges.csv", self.edge_history
+    def column(self, name: str, allowed: Rule = ANY) -> Matrix:
+        """Return a column of history.csv, (iterations, n_nodes)."""
+        return self._checked("history.csv", self.history, name, allowed)
+
+    def edge_column(self, name: str, allowed: Rule = ANY) -> Matrix:
+        """Return a column of edges.csv, (iterations, E)."""
+        return self._checked("edges.csv", self.edge_history, name, allowed)
+
+    def _checked(self, file: str, rows: Columns, name: str, allowed: Rule) -> Matrix:
+        """Return a column of a file if its numbers are allowed."""
         if name not in rows:
             why = f"has no column {name!r}; it has {', '.join(rows):.300}; if another "
             why += "version made it, run it again"
@@ -309,10 +313,6 @@ class StoredRun:
             why = f"is damaged: {name} must be {words}, got {wrong[0]:g}"
             raise self._error(file, why)
         return rows[name]
-
-    def edge_column(self, name: str, allowed: Rule = ANY) -> Matrix:
-        """Return a column of edges.csv, (iterations, E)."""
-        return self.column(name, allowed, by_edge=True)
 
     @property
     def eta(self) -> Matrix:
@@ -381,6 +381,9 @@ class StoredRun:
 class GoingRun(StoredRun):
     """A run without summary.json: what it has written so far."""
 
+    is_going: ClassVar = True
+    as_of: str  # when it was read
+
     @cached_property
     def topology(self) -> Topology:
         """The graph, from the settings."""
@@ -437,8 +440,7 @@ def read_run(folder: Path) -> StoredRun:
         n_nodes=config.nodes,
         mpi_library="" if over_mpi else "none (one process)",
     )
-    as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    run = GoingRun(folder, summary, is_going=True, as_of=as_of)
+    run = GoingRun(folder, summary, time.strftime("%Y-%m-%d %H:%M:%S %Z"))
     summary["iterations"] = int(run.iterations[-1]) if run.has_rows else 0
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 import os
 import sys
@@ -23,6 +24,7 @@ from dadmm.solver.result import Result, Seconds
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
 LEAST_PERCENT = 1e-3  # a smaller error is printed as this
+UP = decimal.Context(prec=2, rounding=decimal.ROUND_CEILING)
 ROUNDING = 1e-12  # a smaller disagreement says nothing about a part of theta
 LITTLE = 0.1  # difference of two components that determines the subspace hardly
 WIDEST = 60  # characters of a name
@@ -409,10 +411,7 @@ def _many(count: int, what: str) -> str:
 
 def at_most(number: float) -> str:
     """Return a number of two digits that is at least this one."""
-    text = f"{number:.1e}"
-    if float(text) < number:
-        text = f"{number + 0.06 * 10.0 ** math.floor(math.log10(number)):.1e}"
-    return text
+    return f"{float(UP.create_decimal(str(float(number)))):.1e}"
 
 
 def with_bound(value: float, bound: float) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
-from dadmm.runs.config import flag
+from dadmm.runs.config import words_of
 from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
 from dadmm.show import network, outcome, panels, style
@@ -229,10 +229,8 @@ def command(run: StoredRun) -> str:
     left_out = (*LEFT_OUT, "nodes") if run.summary.over_mpi else LEFT_OUT
     words = [f"mpiexec -n {run.config.nodes} " * run.summary.over_mpi + program("run")]
     for name, value in run.config.chosen().items():
-        if name not in left_out and isinstance(value, bool):
-            words.append(flag(name if value else f"no_{name}"))
-        elif name not in left_out:  # a float has all of its digits
-            words += [flag(name), quote(str(value))]
+        if name not in left_out:  # a float has all of its digits
+            words += map(quote, words_of(name, value))
     return " ".join(words)
 
 

@@ -15,7 +15,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import principal_axes
 from dadmm.models.model import NAME, load_model
 from dadmm.runs import summary
-from dadmm.runs.stored import StoredRun
+from dadmm.runs.stored import GoingRun, StoredRun
 from dadmm.runs.summary import ANGLES, at_most
 from dadmm.show import panels
 from dadmm.show.figure import said
@@ -147,7 +147,7 @@ def _error(run: StoredRun) -> Tile:
 def _printed(run: StoredRun) -> str:
     """Return what a run printed, and which nodes are left if some were lost."""
     found = run.summary
-    if run.is_going:
+    if isinstance(run, GoingRun):
         done, most = f"{found['iterations']:,}", f"{run.config.max_iter:,} iterations"
         words = f"The run is {found['status']} (as of {run.as_of}): {done} of at most "
         return paragraph(f"{words}{most} have been written.", "going")

@@ -97,7 +97,7 @@ class Checkpoints:
         check_fields(self, "checkpoints ")
         self.root = Path(self.folder)
         self.start = 0  # the iteration after which the run continues
-        self.coordinates: Arrays | None = None  # of the run that is resumed, if any
+        self.coordinates: Arrays = {}  # of the run that is resumed, if any
         self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
         self._loaded: dict[int, State] = {}
@@ -114,11 +114,11 @@ class Checkpoints:
     ) -> None:
         """Read the checkpoint to continue from, on all ranks, of their own nodes."""
         self.identity = {**(identity or {}), **self.identity}
-        self._n_nodes = n_nodes
+        self._n_nodes, self._saved = n_nodes, monotonic()
         if self.resume and not self._loaded:
             self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
             self._loaded = collectively(world, lambda: {i: self._load(i) for i in own})
-            self.coordinates = next(iter(self._loaded.values())).coordinates or None
+            self.coordinates = next(iter(self._loaded.values())).coordinates
         if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
@@ -146,14 +146,14 @@ class Checkpoints:
         data = {"data": self.data[i]} if i in self.data else {}
         return {**place, **self.identity, **data}
 
-    def state(self, nodes: np.ndarray) -> State | None:
-        """Return the state of these nodes that was read, once; None for a new run."""
-        self._saved = monotonic()
-        if not self._loaded:
-            return None
-        found = {i: self._loaded.pop(i) for i in nodes.tolist()}
-        self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
-        return State.join(list(found.values()))
+    def restore(self, run: Run) -> State:
+        """Continue a run from the state that was read; return it, once."""
+        with restoring(self):
+            found = {i: self._loaded.pop(i) for i in run.names.tolist()}
+            self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
+            state = State.join(list(found.values()))
+            run.restore(state)
+        return state
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
@@ -346,11 +346,10 @@ def run_with_recovery(
             if local.failures:
                 assert state is not None
                 state.traffic[...] = exchange.sent  # with the initial messages
-            with restoring(checkpoints):
-                if not local.failures:
-                    start, state = checkpoints.start, checkpoints.state(run.names)
-                if state is not None:
-                    run.restore(state)
+            if state is not None:
+                run.restore(state)
+            elif checkpoints.start:
+                start, state = checkpoints.start, checkpoints.restore(run)
             called: list[Callback] = [*callbacks, checkpoints]
             if exchange.rank_failure:
                 keep(start, run)

@@ -18,8 +18,7 @@ The largest error over all q counts, and the root mean square over the neighbour
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,12 +27,12 @@ from numpy.typing import ArrayLike
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
 from dadmm.admm.rule import Rule, Scales
-from dadmm.admm.state import Numbers
+from dadmm.admm.state import Arrays, Numbers
 from dadmm.comm.world import World
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate, Total, certify, is_exact
-from dadmm.solver.plan import Judge, Plan, can_merge_axes
+from dadmm.solver.plan import Judge, Plan
 
 if TYPE_CHECKING:
     from dadmm.solver.merged import MergedStart
@@ -57,14 +56,11 @@ class Statement(NamedTuple):
     status: str = ""
 
 
-Saved = Mapping[str, Array]  # the record of a checkpoint
-
-
 class SolveKind(RunKind):
     """The kind of a run of `dadmm.solve`; a subclass for each member of `plan.Kind`.
 
     Problems, starts and duals are given in the coordinates of the user. `prepare` sets
-    ``within`` and replaces starts, duals and rule, see `RunKind`.
+    ``within`` and replaces starts and duals, see `RunKind`.
     """
 
     RECORD: ClassVar[Any] = None  # what all nodes know after set-up, a NamedTuple
@@ -75,11 +71,12 @@ class SolveKind(RunKind):
     record: Any
     all_exact = complete = False  # set by `mean`
 
-    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
-        """Choose coordinates and start by sums over all nodes, or use saved ones."""
-        if saved:
-            self.enter(self.RECORD(*(saved[name] for name in self.RECORD._fields)))
-            return
+    def reenter(self, saved: Arrays) -> None:
+        """Use coordinates and start of a checkpoint."""
+        self.enter(self.RECORD(*(saved[name] for name in self.RECORD._fields)))
+
+    def prepare(self, topology: Topology, world: World) -> None:
+        """Choose coordinates and start by sums over all nodes."""
         with world.tree(topology) as tree:
 
             def total(rows: Sequence[Array], *how: Any) -> Array:
@@ -113,8 +110,9 @@ class SolveKind(RunKind):
         layout, n_nodes = run.layout, run.topology.n_nodes
         facts: list[list[bool]] = []
         for own in self.own(run):
-            whole = can_merge_axes(type(own)) and own.observed_counts == own.n_samples
-            facts.append([is_exact(own), bool(np.all(whole))])
+            counts = getattr(own, "observed_counts", math.nan)  # of PPCA
+            whole = bool(np.all(counts == getattr(own, "n_samples", None)))
+            facts.append([is_exact(own), whole])
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         self.all_exact, self.complete = (total[-2:] == n_nodes).tolist()
@@ -189,10 +187,6 @@ class RawKind(SolveKind):
     limits of the rule "optimality" when all nodes meet it; of PPCA, relative errors
     below `TIMES` the tolerance. Else the run stops by its rule alone.
     """
-
-    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
-        if self.plan.judge is Judge.MODEL:
-            self.rule = replace(self.rule, scaled=True)
 
     def verdict(self, t: int, run: Run) -> str:
         rule = run.stopping.rule

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
-from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Total, pooled
-from dadmm.solver.kind import Saved, Statement
+from dadmm.solver.kind import Statement
 from dadmm.solver.subspace import NO_UNIT, InUnits, SubspaceProblem, n_axes
 
 LEAST_NOISE = 1e-20  # variance of the noise over the variance of the rows
@@ -190,24 +189,25 @@ class MergedKind(InUnits):
     RECORD = Start
     record: Start
 
-    def prepare(self, topology: Topology, world: World, saved: Saved | None) -> None:
-        """Choose the start by sums over all nodes, or use a saved one.
+    @cached_property
+    def curvature(self) -> dict[int, float]:  # type: ignore[override]
+        """The number of rows of each node, times a length.
 
-        The curvature of f_i is the number of rows, times the length of the covariance
-        of the rows along the components, relative to the model, if that exceeds 1; and
-        twice that, because the likelihood of a node need not be convex.
+        It is the length of the covariance of the rows along the components, relative to
+        the model, if that exceeds 1; and twice that, because the likelihood of a node
+        need not be convex.
         """
-        super().prepare(topology, world, saved)
         axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
         spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
-        self.curvature = {}
+        found = {}
         for i, problem in self.within.items():
             rows = problem.completed(self.starts[i])
             along = rows @ axes
             inside = along / spread
             scaled = rows - (along - inside) @ axes.T
             longest = float(np.linalg.norm(scaled.T @ inside, 2))
-            self.curvature[i] = NOT_CONVEX * max(float(problem.count), longest)
+            found[i] = NOT_CONVEX * max(float(problem.count), longest)
+        return found
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose start and duals; a run that is resumed has its multipliers."""

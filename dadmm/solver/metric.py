@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,7 +162,6 @@ class MetricKind(SolveKind):
 
     def enter(self, record: Coordinates) -> None:
         self.tolerance = self.rule.tolerance  # what the certificate must reach
-        self.rule = replace(self.rule, scaled=True)
         self.curvature = dict.fromkeys(self.problems, 1.0)
         self._change_to(record)
         self.starts = {i: record.inverse @ own for i, own in self.starts.items()}

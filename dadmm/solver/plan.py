@@ -58,7 +58,7 @@ class Plan(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """What problems allow; of booleans and judges, the least of all nodes counts."""
+    """What the problems of a class allow; a run has what all of them allow."""
 
     no_metric: str  # why there is no metric; "" if there is one
     can_merge: bool  # whether PPCA in units can start from merged axes
@@ -68,8 +68,8 @@ class Abilities(NamedTuple):
     many: bool  # whether there are more than 300 parameters
 
 
-def abilities(problems: Mapping[int, Problem]) -> Abilities:
-    """Return what the problems of these nodes allow; raise if their layouts differ."""
+def abilities(problems: Mapping[int, Problem]) -> list[Abilities]:
+    """Return what each class of problems allows; raise if their layouts differ."""
     first, like = next(iter(problems.items()))
     different: dict[object, Problem] = {}  # nodes may be many
     for i, problem in problems.items():
@@ -79,22 +79,14 @@ def abilities(problems: Mapping[int, Problem]) -> Abilities:
                 f"{like.layout}; give all nodes data of the same shape"
             )
         different[type(problem), getattr(problem, "convex", False)] = problem
-    return common_abilities(abilities_of(type(p), p) for p in different.values())
-
-
-def common_abilities(found: Iterable[Iterable[Any]]) -> Abilities:
-    """Return what all problems allow, given the abilities of some or of each rank."""
-    each = [Abilities(*own) for own in found]
-    why = next((own.no_metric for own in each if own.no_metric), "")
-    can_merge, can_draw, judge = map(min, zip(*(own[1:4] for own in each), strict=True))
-    return Abilities(why, can_merge, can_draw, Judge(judge), *each[0][4:])
+    return [abilities_of(type(p), p) for p in different.values()]
 
 
 def abilities_of(kind: type, problem: Problem | None = None) -> Abilities:
     """Return what a problem allows, or what problems of its class may."""
     judge, name, why = Judge.RULE, kind.__name__, ""
-    can_merge = can_merge_axes(kind)
-    can_draw = can_merge and can_merge_axes(kind, "with_log_lengths")
+    can_merge = stacks(kind, "standardised", "init")
+    can_draw = can_merge and stacks(kind, "with_log_lengths", "init")
     is_convex = getattr(problem, "convex", False)
     if problem is not None and hasattr(problem, "gradient") and not is_convex:
         is_model = hasattr(problem, "moment") and not problem.layout.scales
@@ -110,24 +102,23 @@ def abilities_of(kind: type, problem: Problem | None = None) -> Abilities:
     return Abilities(why, can_merge, can_draw, judge, usual, many)
 
 
-def can_merge_axes(kind: type, method: str = "standardised") -> bool:
-    """Return whether the class with this method has the step and start of ``kind``."""
-    owner = next((each for each in kind.__mro__ if method in vars(each)), kind)
-    own = getattr(kind, "init", None) is getattr(owner, "init", None)
-    return stacks(kind, method) and own
-
-
 def make_plan(
-    able: Abilities, init: str | Matrix | None, coordinates: str, merges: bool = True
+    able: Iterable[Iterable[Any]],
+    init: str | Matrix | None,
+    coordinates: str,
+    merges: bool = True,
 ) -> Plan:
-    """Return the plan of a run of problems with these abilities.
+    """Return the plan of a run; ``able`` are the abilities of all problems.
 
     ``merges`` is False if penalties never change, or if the run starts from another
     result: then it starts from merged axes only if it is asked to.
     """
+    each = [Abilities(*own) for own in able]
+    first = each[0]
     raw, auto = coordinates == "raw", coordinates == "auto"
-    can_merge, why = able.can_merge and not raw, able.no_metric
-    start: str | Matrix = able.usual_init if init is None else init
+    can_merge = all(own.can_merge for own in each) and not raw
+    why = next((own.no_metric for own in each if own.no_metric), "")
+    start: str | Matrix = first.usual_init if init is None else init
     drawn, in_units = isinstance(start, str), auto or coordinates == "units"
     merged = drawn and start == "merged"
     if init is None and merged and not (can_merge and merges):
@@ -140,14 +131,15 @@ def make_plan(
     if merged and in_units:
         return Plan(Kind.MERGED, start)
     if not merged and not why and (auto or coordinates == "metric"):
-        if not auto or not able.many:
+        if not auto or not first.many:
             return Plan(Kind.METRIC, start)
         why = f"it has over {MOST_COLUMNS} parameters, and coordinates is not metric"
-    elif drawn and not merged and in_units and able.can_draw:
+    elif drawn and not merged and in_units and all(own.can_draw for own in each):
         return Plan(Kind.UNITS, start)
     if auto or raw:
         why = "raw coordinates were asked for" if raw else why
-        return Plan(Kind.RAW, start, why, able.judge, asked=raw)
+        judge = Judge(min(own.judge for own in each))
+        return Plan(Kind.RAW, start, why, judge, asked=raw)
     if coordinates == "units":
         why = "they are for PPCA, and with missing entries for merged axes only"
     raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')

@@ -280,7 +280,7 @@ def collect(
     calls, shared = run.exchange.collectives.tolist()
     traffic = Traffic(
         messages, data, silent, lost, calls, shared, sums, sum_bytes,
-        tables[4].astype(np.int64), run.mail.is_broadcast,
+        tables[4].astype(np.int64), run.is_broadcast,
     )  # fmt: skip
     duals = run.kind.gradients_of(2.0 * work.multiplier, state.theta)
     return Result(
@@ -299,7 +299,7 @@ def collect(
         nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
-        curvature_seconds=run.curvature_seconds,
+        curvature_seconds=run.penalties.curvature_seconds,
         **known,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, Setup
-from dadmm.admm.rule import Rule
+from dadmm.admm.rule import RULES, Rule
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS, identity
 from dadmm.comm.exchange import Exchange
@@ -24,7 +24,7 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
-from dadmm.core.schema import FLAG, check_fields, choice, entry, of_type
+from dadmm.core.schema import FINITE, FLAG, choice, entry, of_type
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
@@ -38,10 +38,10 @@ from dadmm.solver.plan import (
     COORDINATES,
     INITS,
     Given,
+    Judge,
     Kind,
     Plan,
     abilities,
-    common_abilities,
     draw_starts,
     given_starts,
     make_plan,
@@ -54,8 +54,15 @@ FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
-FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
-    "a dict of functions by name", lambda given: all(map(callable, given.values()))
+FUNCTIONS = (
+    of_type("a dict of functions by name", Mapping)
+    .also(
+        "a dict of functions by name", lambda given: all(map(callable, given.values()))
+    )
+    .also(
+        "a dict by names that the history does not have yet",
+        lambda given: all(isinstance(k, str) and k not in NODE_COLUMNS for k in given),
+    )
 )
 IS_COMM = "a communicator of mpi4py, such as MPI.COMM_WORLD, or Ranks"
 COMMUNICATOR = schema.Kind(((IS_COMM, lambda given: hasattr(given, "Iallreduce")),))
@@ -67,7 +74,7 @@ MAY_CHANGE = {
 
 
 @dataclass(frozen=True)
-class Stopping:
+class Stopping(schema.Checked):
     """When a run stops.
 
     Parameters
@@ -95,25 +102,20 @@ class Stopping:
     10
     """
 
-    rule: str = "optimality"
-    tolerance: float = Rule.tolerance
-    absolute_tolerance: float = Rule.absolute_tolerance
+    rule: str = Rule.name
+    tolerance: float = entry(Rule.tolerance, FINITE)
+    absolute_tolerance: float = entry(Rule.absolute_tolerance, FINITE)
     agreement: str = entry("neighbours", choice(AGREEMENTS))
     max_iter: int = entry(1000, schema.integer(1))
     max_seconds: float | None = entry(None, schema.number("positive", lambda x: x > 0))
 
     def __post_init__(self) -> None:
-        _ = self.criteria  # checks the rule and its tolerances
-        check_fields(self)
-
-    @property
-    def criteria(self) -> Rule:
-        """The rule, with its tolerances."""
-        return Rule(self.rule, self.tolerance, self.absolute_tolerance)
+        choice(RULES).check("stopping", self.rule)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(schema.Checked):
     """Which rows and columns `Result.history` has.
 
     Parameters
@@ -139,19 +141,11 @@ class Record:
     nodes: bool | None = entry(None, FLAG)
     edges: bool = entry(False, FLAG)
     observe: Observe = field(default_factory=dict, metadata={"kind": FUNCTIONS})
-
-    def __post_init__(self) -> None:
-        check_fields(self, "record ")
-        for name in self.observe:
-            if not isinstance(name, str) or name in NODE_COLUMNS:
-                raise ConfigError(
-                    "observe needs names that the history does not have yet, got "
-                    f"{shown(name)}; rename that column"
-                )
+    where = "record "
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Ranks(schema.Checked):
     """The processes of a run over MPI, one or more nodes each.
 
     Parameters
@@ -173,9 +167,6 @@ class Ranks:
     comm: Any = entry(None, COMMUNICATOR)  # noqa: RUF009
     wait: str = entry("auto", choice(WAITS))
     on_failure: str = entry("abort", choice(FAILURES))
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 OPTIONS = {"stopping": Stopping, "sending": Sending, "record": Record}
@@ -338,13 +329,13 @@ def solve(
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
     able = checks.run(lambda: abilities(hosted))
-    begin = checks.run(lambda: given_starts(hosted, len(topology), init, warm_start))
+    begin = checks.run(lambda: given_starts(hosted, topology.n_nodes, init, warm_start))
     if world.comm is not None:
         checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
     everyone = checks.gather(able=able)
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
-    all_able = common_abilities(own["able"] for own in everyone)
+    all_able = [able for own in everyone for able in own["able"]]
     merges = not (given["scheme"].is_constant or is_warm)
     plan = make_plan(all_able, init, coordinates, merges)
     if checkpoints is not None:
@@ -405,10 +396,15 @@ def run_plan(
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
         first = starts or draw_starts(hosted, plan, given["seed"])
-        kind = KINDS[plan.kind](hosted, stop.criteria, *first)
+        is_scaled = plan.kind is not Kind.RAW or plan.judge is Judge.MODEL
+        rule = Rule(stop.rule, stop.tolerance, stop.absolute_tolerance, is_scaled)
+        kind = KINDS[plan.kind](hosted, rule, *first)
         kind.plan, kind.bound_angle = plan, bool(given["bound_angle"])
-        with restoring(checkpoints):
-            kind.prepare(topology, world, checkpoints.coordinates)
+        if checkpoints.coordinates:
+            with restoring(checkpoints):
+                kind.reenter(checkpoints.coordinates)
+        elif plan.kind is not Kind.RAW:
+            kind.prepare(topology, world)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         size = next(iter(kind.within.values())).layout.shared_size

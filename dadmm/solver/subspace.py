@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -211,7 +210,6 @@ class InUnits(SolveKind):
         if it has one; the rule's residual may be `LOOSER` times the limit of `slope`.
         """
         self.record, unit = record, float(record.unit)
-        self.rule = replace(self.rule, scaled=True)
         self.within = {
             i: own.standardised(record.mean, unit) for i, own in self.problems.items()
         }

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -43,11 +43,19 @@ RATES = {
 UNITS = {"latency": SECONDS, "bandwidth": RATES, "egress": RATES}  # by field
 
 Places = str | int | tuple[int, ...]
-T = TypeVar("T")
+T = TypeVar("T", bound="Checked")
 
 
 @dataclass(frozen=True)
-class Link:
+class Checked:
+    """A dataclass whose fields are checked by their kinds."""
+
+    def __post_init__(self) -> None:
+        schema.check_fields(self)
+
+
+@dataclass(frozen=True)
+class Link(Checked):
     """A class of links: ``latency`` in seconds, ``bandwidth`` in bytes/s."""
 
     latency: float = schema.entry(0.0, AMOUNT)
@@ -55,7 +63,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Overhead:
+class Overhead(Checked):
     """Bytes on the wire besides the payload, per message and per packet."""
 
     message: float = schema.entry(0.0, AMOUNT)
@@ -71,7 +79,7 @@ class Overhead:
 
 
 @dataclass(frozen=True)
-class Override:
+class Override(Checked):
     """A link that differs from its class, between two nodes or hosts, both ways."""
 
     latency: float | None = schema.entry(None, AMOUNT)
@@ -79,9 +87,17 @@ class Override:
     nodes: tuple[int, ...] = ()
     hosts: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (len(self.nodes), len(self.hosts)) not in ((2, 0), (0, 2)):
+            raise ConfigError(
+                "an override must name two nodes or two hosts, such as nodes = [0, 5], "
+                f"got {list(self.nodes or self.hosts)}"
+            )
+
 
 @dataclass(frozen=True)
-class Stragglers:
+class Stragglers(Checked):
     """Nodes that compute ``factor`` times as long: those named, or a random share.
 
     The random ones are drawn once, or ``anew`` in every iteration.
@@ -117,7 +133,7 @@ class Wires(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Checked):
     """Latency and bandwidth of links, and the places of nodes."""
 
     links: Mapping[str, Link]  # by class; `host` stands for a missing `socket`
@@ -137,17 +153,9 @@ class Network:
     name: str = schema.entry("network", schema.TEXT)
 
     def __post_init__(self) -> None:
-        schema.check_fields(self)
+        super().__post_init__()
         for name in self.links:
             schema.choice(CLASSES).check("link", name)
-        for where, part in self._tables():
-            schema.check_fields(part, f"{where.strip('[]')}: ")
-        for rule in self.override:
-            if (len(rule.nodes), len(rule.hosts)) not in ((2, 0), (0, 2)):
-                raise ConfigError(
-                    "an override must name two nodes or two hosts, such as nodes = "
-                    f"[0, 5], got {list(rule.nodes or rule.hosts)}"
-                )
 
     @classmethod
     def read(cls, name: str | Path) -> Network:
@@ -161,37 +169,32 @@ class Network:
         found: Table = {"name": path.stem, "links": {}, "override": []}
         found |= {"overhead": {}, "stragglers": {}} | documents.read_toml(path)
         links, rules = found["links"], found["override"]
-        try:
-            TABLE.check("links", links)
-            schema.of_type("a list of tables", list).check("override", rules)
-            found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
-            found["override"] = tuple(
-                build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
-            )
-            found["overhead"] = build(Overhead, found["overhead"], "overhead")
-            found["stragglers"] = build(Stragglers, found["stragglers"], "stragglers")
-            return build(cls, found, "a network")
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        TABLE.check(f"{path}: links", links)
+        schema.of_type("a list of tables", list).check(f"{path}: override", rules)
+        place = f"{path}: {{}}".format
+        found |= {
+            "links": {k: build(Link, v, place(f"links.{k}")) for k, v in links.items()},
+            "override": tuple(build(Override, v, place("override")) for v in rules),
+            "overhead": build(Overhead, found["overhead"], place("overhead")),
+            "stragglers": build(Stragglers, found["stragglers"], place("stragglers")),
+        }
+        return build(cls, found, str(path))
 
     def to_toml(self) -> str:
         """Return the network as a TOML file for `read`."""
         rates = ("egress", "burst", "broadcast", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
         text = to_toml({name: getattr(self, name) for name in plain})
-        for head, part in self._tables():
-            told = {k: v for k, v in vars(part).items() if v not in (None, ())}
-            text += f"\n{head}\n{to_toml(told)}"
-        return text
-
-    def _tables(self) -> list[tuple[str, Link | Overhead | Override | Stragglers]]:
-        """Return the tables of a TOML file with their heads."""
-        return [
+        tables: list[tuple[str, Checked]] = [
             *((f"[links.{name}]", link) for name, link in self.links.items()),
             ("[overhead]", self.overhead),
             ("[stragglers]", self.stragglers),
             *(("[[override]]", rule) for rule in self.override),
         ]
+        for head, part in tables:
+            told = {k: v for k, v in vars(part).items() if v not in (None, ())}
+            text += f"\n{head}\n{to_toml(told)}"
+        return text
 
     def place(
         self, n_nodes: int, recorded: Sequence[str] = ()
@@ -248,29 +251,28 @@ class Network:
         return self.overhead.confirmation + self.overhead.packet
 
 
-def build(kind: type[T], given: Mapping[str, object], where: str) -> T:
-    """Return a dataclass from a table, after checking the types of its values."""
+def build(kind: type[T], given: Table, where: str) -> T:
+    """Return a dataclass from a table, whose place is part of each error."""
     TABLE.check(where, given)
-    types = {item.name: str(item.type) for item in fields(kind)}  # type: ignore[arg-type]
-    found = {}
-    for name, value in given.items():
-        if name not in types:
-            allowed = ", ".join(types)
-            raise ConfigError(f"{where} has no {name!r}; it may have {allowed}")
-        label = f"{where}: {name}"
-        if name in UNITS:
-            value = quantity(value, UNITS[name], label)
-        found[name] = schema.from_toml(label, value, types[name])
-    return kind(**found)
+    amounts = {
+        k: quantity(v, UNITS[k], f"{where}: {k}")
+        for k, v in given.items()
+        if k in UNITS
+    }
+    entries = schema.as_fields(kind, given | amounts, where)
+    try:
+        return kind(**entries)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def quantity(value: object, units: Mapping[str, float], name: str) -> float:
     """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
+    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]*)\s*", str(value))
     try:
-        return float(match[1]) * units[match[2]]  # type: ignore[index]
+        return float(match[1]) * {"": 1.0, **units}[match[2]]  # type: ignore[index]
     except (TypeError, ValueError, KeyError):
         raise ConfigError(
             f"{name} must be a number or a string with one of the units "

@@ -32,7 +32,7 @@ from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Integers, Topology
-from dadmm.timing.network import SECONDS, quantity
+from dadmm.timing.network import AMOUNT, SECONDS, quantity
 from dadmm.timing.replay import Trace
 
 WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift
@@ -200,7 +200,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "such as '50 us'")  # fmt: skip
     add("--out", metavar="FILE", help="write all numbers as JSON")
     given = parser.parse_args(argv)
-    way = quantity(given.way, SECONDS, "--way") if given.way else None
+    way = None
+    if given.way is not None:
+        AMOUNT.check("--way", way := quantity(given.way, SECONDS, "--way"))
     found = waiting(Trace.read(given.run), way)
     if given.out:
         graph, *columns = found

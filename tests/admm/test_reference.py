@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import subspace_angles
 
 import dadmm
-from dadmm.admm.local import curvature
+from dadmm.admm.local import curvatures
 from dadmm.penalty import Scheme, build
 from tests.support import reference
 from tests.support.reference import SCHEMES, Settings, Theta
@@ -126,8 +126,8 @@ def test_library_follows_the_reference(given, scheme, changes):
     settings = replace(BUSY, **changes)
     if scheme == "snap":
         problems = [dadmm.problems.PPCA(x, M) for x in case[0]]
-        bends = map(curvature, problems, map(reference.stack, case[2]))
-        settings = replace(settings, curvature=tuple(bends))
+        bends = map(curvatures, problems, map(reference.stack, case[2]))
+        settings = replace(settings, curvature=tuple(np.concatenate([*bends])))
 
     def keep(t, run):
         thetas.append(run.theta)

@@ -60,16 +60,17 @@ def test_a_run_with_a_checkpoint_is_resumed(folder):
 
 
 def test_a_resumed_run_gets_the_settings_that_may_change(folder):
-    """A problem class is repeated, as the config.toml of a run must not name code."""
-    start(folder, problem="mine:Mean", data="a.npy")
+    """Classes of yours are repeated, as a run's config.toml must not name code."""
+    mine = {"problem": "mine:Mean", "scheme": "mine:Slow"}
+    start(folder, **mine, data="a.npy")
     write_checkpoint(folder, 40, range(2))
     changed = {"max_iter": 500, "quiet": True, "strict": False, "data": "b.npy"}
-    arguments = plan(folder, problem="mine:Mean", **changed)
+    arguments = plan(folder, **mine, **changed)
 
-    assert arguments[2:4] == ["--problem", "mine:Mean"]
     assert {"--max-iter=500", "--quiet", "--no-strict", "--data=b.npy"} <= {*arguments}
     again = RunConfig.from_argv(arguments)
     assert (again.config.max_iter, again.resume) == (500, folder)
+    assert (again.config.problem, again.config.scheme) == (*mine.values(),)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,6 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
     first, other = RunFolder.create(str(tmp_path), "name", False, 3), lock(tmp_path)
-    first.begin()
     rows = tmp_path / PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
     who = f"{tmp_path} .process {os.getpid()} on {os.uname().nodename}"
@@ -253,7 +252,7 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
             RunFolder.create(str(tmp_path), "name", True, 3)
         assert rows.read_text() == "1,0,0\n"
         held.release()
-    RunFolder.create(str(tmp_path), "name", True, 3).begin()
+    RunFolder.create(str(tmp_path), "name", True, 3).clear_earlier()
     assert not rows.exists()
 
 
@@ -286,33 +285,52 @@ def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
         check_unseen(silent, folder)
 
 
-@pytest.mark.mpi
-def test_an_earlier_run_stays_if_a_rank_elsewhere_refuses_to_replace_it(tmp_path):
-    """Each rank is in a folder of its own, as without a shared file system."""
+@pytest.fixture
+def apart(tmp_path):
+    """A job of two ranks, each in a folder of its own, without a shared file system."""
     code = "import os, sys; from dadmm.core.ranks import rank_and_size; "
     code += "os.chdir(str(rank_and_size()[0])); "
     code += "from dadmm.cli.job import main; sys.exit(main())"
     for name in "01":
         (tmp_path / name).mkdir()
-    start = partial(mpiexec, 2, "-c", code, "--out", "run", "--max-iter", 2)
+    return partial(mpiexec, 2, "-c", code, "--out", "run", "--max-iter", 2)
+
+
+@pytest.mark.mpi
+def test_a_rank_does_not_write_into_the_folder_of_another_run(
+    tmp_path, apart, monkeypatch
+):
+    """One that has not ended, and is where rank 0 has made the folder of this run."""
+    monkeypatch.chdir(tmp_path / "1")
+    begin()
+    (tmp_path / "1" / "run" / PARTS).mkdir(exist_ok=True)
+    before = contents(tmp_path / "1")
+    refused = apart(cwd=tmp_path)
+
+    assert (refused.code, "another run" in refused.err) == (2, True)
+    assert contents(tmp_path / "1") == before
+
+
+@pytest.mark.mpi
+def test_an_earlier_run_stays_if_a_rank_elsewhere_refuses_to_replace_it(
+    tmp_path, apart
+):
     silent = ("--no-record", "--no-record-edges", "--no-checkpoint")
-    assert start(*silent, cwd=tmp_path).code == 0
+    assert apart(*silent, cwd=tmp_path).code == 0
     before = contents(tmp_path / "0")
-    refused = start("--overwrite", cwd=tmp_path)
+    refused = apart("--overwrite", cwd=tmp_path)
     after = contents(tmp_path / "0")
 
     assert refused.code == 2
     assert "--no-record" in refused.err
     lock = str(tmp_path / "0" / "run" / ".lock")  # has the number of a process
     assert {k for k in before if before[k] != after.get(k)} == {lock}
-    assert start(*silent, "--overwrite", cwd=tmp_path).code == 0
+    assert apart(*silent, "--overwrite", cwd=tmp_path).code == 0
 
 
 @pytest.fixture
 def fresh(tmp_path):
-    folder = RunFolder.create(str(tmp_path / "run"), "name", False, 3)
-    folder.begin()
-    return folder.path
+    return RunFolder.create(str(tmp_path / "run"), "name", False, 3).path
 
 
 @pytest.mark.parametrize("iterations", [1, 5000])

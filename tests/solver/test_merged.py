@@ -26,7 +26,7 @@ def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
     problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
     best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
     kind = MergedKind(problems)
-    kind.prepare(GRAPH, World(), None)
+    kind.prepare(GRAPH, World())
     (theta,) = map(np.array, {tuple(start) for start in kind.starts.values()})
     point = kind.theta_of(theta[None])[0]
     W, mu, a = problems[0].layout.views(point)

@@ -121,3 +121,8 @@ def test_the_command_says_who_waited_for_whom(tmp_path, capsys):
     }
     told = json.loads(out.read_text())
     assert_allclose(told["seconds"], waiting(trace, 1.1e-4).seconds, rtol=1e-6)
+    assert main([run, "--way", "0.00011", "--out", str(out)]) == 0  # seconds
+    assert json.loads(out.read_text()) == told
+    for way in ("-5 us", "fast", ""):
+        assert main([run, f"--way={way}"]) == 2
+        assert "--way" in capsys.readouterr().err

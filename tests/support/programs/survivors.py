@@ -72,8 +72,10 @@ class Given(Checkpoints):
     def open(self, *arguments):
         pass
 
-    def state(self, nodes):
-        return self.given and State.join([self.given[i] for i in nodes.tolist()])
+    def restore(self, run):
+        state = State.join([self.given[i] for i in run.names.tolist()])
+        run.restore(state)
+        return state
 
     def __call__(self, t, run):
         if run.due == "max_iter":
