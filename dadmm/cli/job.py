@@ -246,7 +246,8 @@ class Job:
         stride = Stride(config.record_every, graph.n_nodes, n_edges or 0)
         observe = self.targets.observe if config.record_angle else {}
         if self.resume is not None:
-            start, n_rows = self.checkpoints.start, len(graph) if config.record else 0
+            start = self.checkpoints.start
+            n_rows = graph.n_nodes if config.record else 0
             more = n_rows, n_edges, observe, stride.step(start)
             from_rank_0(world, lambda: self.folder.resume(start, *more))
         self.rows = collectively(world, self._open_rows, observe, stride)
@@ -281,7 +282,7 @@ class Job:
     def _open_rows(self, observe: Observe, stride: Stride) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
         rank, config, graph = self.world.rank, self.config, self.graph
-        path, nodes = self.folder.path, self.world.hosted(len(graph))
+        path, nodes = self.folder.path, self.world.hosted(graph.n_nodes)
         if rank == 0:  # the run can be repeated elsewhere
             changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
             write_text(path / "config.toml", config.to_toml(**changed))

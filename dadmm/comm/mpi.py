@@ -171,7 +171,7 @@ class MPIExchange(Exchange):
             self.rank_failure = (MPI.Exception,)
         self.private_comm = self._comm = duplicate(comm)
         self._made_of, self.rank = (size, wait, survives), comm.rank
-        hosts = np.arange(len(topology)) if hosts is None else hosts
+        hosts = np.arange(topology.n_nodes) if hosts is None else hosts
         super().__init__(topology, size, nodes, hosts)
         machines, crowded = find_hosts(self._comm)
         polls = crowded if wait == "auto" else wait == "poll"

@@ -37,7 +37,7 @@ def spanning_tree(topology: Topology) -> tuple[Integers, Integers]:
     i, j = topology.sources, topology.indices
     up = np.flatnonzero(depth[j] < depth[i])
     nodes, first = np.unique(i[up], return_index=True)
-    parents = np.full(len(topology), -1)
+    parents = np.full(topology.n_nodes, -1)
     parents[nodes] = j[up[first]]
     return parents, depth
 

@@ -131,7 +131,7 @@ class World:
         ``values`` are of the nodes of this process, ``how`` the other arguments of
         `TreeReduction.reduce`. The bits do not depend on the processes.
         """
-        hosted = self.hosted(len(graph))
+        hosted = self.hosted(graph.n_nodes)
         with self.tree(graph) as tree:
             return tree.reduce(dict(zip(hosted, values, strict=True)), *how)
 

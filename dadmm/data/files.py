@@ -21,7 +21,7 @@ from dadmm.core.classes import require
 from dadmm.core.documents import reading
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array, Matrix
-from dadmm.data.frame import Frame, Sparse, as_column, check_names, is_plain
+from dadmm.data.frame import Frame, Sparse, as_column, is_plain
 from dadmm.data.text import Format, read_text
 
 BLOCK = 2**26  # bytes of the numbers of a block, see `open_blocks`
@@ -110,7 +110,8 @@ def read_frame(
         found = _read(reader, file, key, how, rows or ALL)
         if isinstance(found, np.ndarray):
             names = _read_names(file) if file.suffix == ".npz" else None
-            found = Frame.of(np.array(found, dtype=np.float64, order="F"), names)
+            found = Frame.of(np.array(found, dtype=np.float64), names)
+            more = []
             for name in beside:
                 values = np.asarray(reader.read(file, name, how, ALL))
                 if values.size != found.n_rows or values.dtype.kind not in "fiubU":
@@ -119,11 +120,9 @@ def read_frame(
                         f"{key} has {found.n_rows} rows; give one number or text per "
                         "row"
                     )
-                if name in found.columns:
-                    raise ShardError(
-                        f"{name!r} is a column of {key} and an array; rename it"
-                    )
-                found.columns[name] = as_column(values.ravel())
+                more.append((name, as_column(values.ravel())))
+            if more:
+                found = Frame.of_columns([*found.columns.items(), *more], found.named)
         frame = Frame.of(found)
         return frame if rows is None or reader.extent else frame.take(rows)
 
@@ -187,7 +186,7 @@ def load_array(path: Place, key: str | None = None) -> Array:
     with _opened(path, key) as (reader, file, name):
         found = _read(reader, file, name, Format())
         if isinstance(found, Frame):
-            return np.column_stack([found.numbers(name) for name in found.names])
+            return np.column_stack([*map(found.numbers, found.names)])
     return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
@@ -384,7 +383,6 @@ def _parquet_extent(file: Path) -> Extent:
 def _read_parquet(file: Path, key: str, how: Format, rows: slice) -> Frame:
     """Return rows of a .parquet file, reading only the row groups that have them."""
     whole, ends = _parquet(file)
-    check_names(whole.schema_arrow.names)
     start, stop = rows.indices(ends[-1])[:2]
     groups = [k for k, end in enumerate(ends[1:]) if ends[k] < stop and start < end]
     table = whole.read_row_groups(groups, use_threads=False)

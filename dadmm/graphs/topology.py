@@ -239,7 +239,7 @@ class Topology:
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
         if any(" " in name or "#" in name for name in self.names):
             raise TopologyError("names with blanks or # cannot be in an edge list")
-        words = self.names or range(len(self))
+        words = self.names or range(self.n_nodes)
         once = [f"{words[i]} {words[j]}" for i, j in self.edges.tolist() if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
@@ -266,7 +266,7 @@ class Topology:
         return isinstance(other, Topology) and np.array_equal(self.edges, other.edges)
 
     def __hash__(self) -> int:
-        return hash((len(self), self.indices.tobytes()))
+        return hash((self.n_nodes, self.indices.tobytes()))
 
     def __repr__(self) -> str:
         return f"<Topology of {self.n_nodes} nodes, {len(self.indices) // 2} edges>"
@@ -300,7 +300,7 @@ class Topology:
         It is exact for all graphs of at most 500 nodes, most graphs of at most 2,000,
         and trees, rings, grids, stars and complete graphs of any size.
         """
-        return diameter(self, math.inf if len(self) <= SMALL else MOST_WORK)
+        return diameter(self, math.inf if self.n_nodes <= SMALL else MOST_WORK)
 
 
 def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
@@ -315,10 +315,10 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
             "give the path of a graph file"
         )
     topology = Topology.read(name)
-    if n_nodes not in (None, len(topology)):
+    if n_nodes not in (None, topology.n_nodes):
         raise TopologyError(
-            f"the graph in {name} has {len(topology)} nodes but the run has {n_nodes}; "
-            f"use -n {len(topology)} or --nodes {len(topology)}"
+            f"the graph in {name} has {topology.n_nodes} nodes but the run has "
+            f"{n_nodes}; use -n {topology.n_nodes} or --nodes {topology.n_nodes}"
         )
     return topology
 

@@ -140,8 +140,8 @@ class Consensus(BaseEstimator):
         hosted = range(len(world.hosted(len(graph))))
 
         def divide() -> list[Arrays]:
-            shares = shard.shares(n, len(hosted), hosted).values()
-            return [tuple(array[own] for array in arrays) for own in shares]
+            cuts = [slice(*shard.bounds(n, len(hosted), i)) for i in hosted]
+            return [tuple(array[own] for array in arrays) for own in cuts]
 
         return FitData(world, graph, on_all_ranks(world, divide))
 

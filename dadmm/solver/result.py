@@ -299,7 +299,7 @@ def collect(
         nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
-        curvature_seconds=run.curvature_seconds,
+        curvature_seconds=run.penalties.curvature_seconds,
         **known,
     )
 

@@ -329,7 +329,7 @@ def solve(
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
     able = checks.run(lambda: abilities(hosted))
-    begin = checks.run(lambda: given_starts(hosted, len(topology), init, warm_start))
+    begin = checks.run(lambda: given_starts(hosted, topology.n_nodes, init, warm_start))
     everyone = checks.gather(
         lambda: facts_of(given, problems, hosted, topology, schedule), able=able
     )
