@@ -12,7 +12,6 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.state import PHASES
 from dadmm.comm.traffic import Traffic
-from dadmm.comm.tree import pack, unpack
 from dadmm.comm.world import World
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, shown
@@ -296,7 +295,7 @@ def collect(
         nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
-        curvature_seconds=run.curvature_seconds,
+        curvature_seconds=run.penalties.curvature_seconds,
         **known,
     )
 
@@ -308,16 +307,11 @@ def _gathered(
 
     They have a row per node or per edge (see ``owners``), or per pair of ranks.
     """
-    own = np.frombuffer(b"".join(map(pack, tables)), np.uint8)
-    received, _ = World(run.exchange.private_comm).joined(own, everywhere)
-    if not len(received):
+    world, hosts = World(run.exchange.private_comm), run.exchange.hosts
+    whole = [world.gather(table, everywhere) for table in tables]  # rank by rank
+    if not len(whole[0]):
         return False, tables
-    found, hosts = unpack(received.tobytes()), run.exchange.hosts  # by rank
-    senders, whole = hosts[run.topology.edges[:, 0]], list[Array]()
-    owners = hosts, senders, senders, hosts, senders, None
-    for k, ranks in enumerate(owners):
-        table = np.concatenate(found[k :: len(tables)])
-        whole.append(table.copy())
-        if ranks is not None:
-            whole[k][np.argsort(ranks, kind="stable")] = table
+    senders = hosts[run.topology.edges[:, 0]]
+    for k, owners in enumerate((hosts, senders, senders, hosts, senders)):
+        whole[k][np.argsort(owners, kind="stable")] = whole[k].copy()
     return True, whole
