@@ -258,8 +258,6 @@ def restoring(checkpoints: Checkpoints) -> Iterator[None]:
     except DadmmError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if not checkpoints.start:
-            raise
         place = path_of(checkpoints.root, checkpoints.start, 0)
         raise _not_valid(place, error) from None
 
