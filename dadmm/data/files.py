@@ -161,7 +161,7 @@ def open_blocks(
     parts = [rows] if size is None else size.cut(rows)
     if len(parts) > 1:
         return Blocks(path, parts, how)
-    return [read_frame(path, rows=None if parts == [ALL] else parts[0], **how)]
+    return [read_frame(path, rows=parts[0], **how)]
 
 
 def reader_of(path: Place) -> Reader | None:
@@ -250,14 +250,11 @@ def _read(
 ) -> Frame | Array | Sparse:
     """Return what a file holds; raise if it is empty, or an array without numbers."""
     found = reader.read(file, key, how, rows)
-    if isinstance(found, Frame):
-        shape: tuple[int, ...] = found.n_rows, len(found.names)
-    else:
-        shape = found.shape
-        if found.dtype.kind not in "fiub":
-            raise ShardError(f"it holds values of type {found.dtype}; save numbers")
-    if 0 in shape:
-        raise ShardError(f"it is empty, of shape {shape}; save some samples")
+    matrix = found.matrix if isinstance(found, Frame) else found
+    if matrix.dtype.kind not in "fiub":
+        raise ShardError(f"it holds values of type {matrix.dtype}; save numbers")
+    if 0 in matrix.shape:
+        raise ShardError(f"it is empty, of shape {matrix.shape}; save some samples")
     return found
 
 
