@@ -164,10 +164,6 @@ def open_blocks(
     return [read_frame(path, rows=parts[0], **how)]
 
 
-def reader_of(path: Place) -> Reader | None:
-    return READERS.get(Path(str(path).partition("::")[0]).suffix)
-
-
 def load_array(path: Place, key: str | None = None) -> Array:
     """Return an array of numbers of any shape and number type from a file.
 
@@ -218,9 +214,9 @@ def load_tracks(path: Place) -> Matrix:
     ...     dadmm.datasets.load_tracks(f"{folder}/cube.npy").shape
     (8, 10)
     """
-    reader = reader_of(path)
-    named = reader is not None and reader.archive and "::" not in str(path)
-    found = load_array(path, "measurement_matrix" if named else None)
+    reader = READERS.get(Path(path).suffix)  # none if the path names an array
+    has_names = reader is not None and reader.archive
+    found = load_array(path, "measurement_matrix" if has_names else None)
     matrix = np.array(found, dtype=np.float64)
     is_pairs = matrix.ndim == 2 and len(matrix) % 2 == 0 and matrix.shape[1] >= 4
     if not is_pairs or np.isinf(matrix).any():
@@ -236,8 +232,8 @@ def load_tracks(path: Place) -> Matrix:
 def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path, str]]:
     """Yield the reader of a file, the file and a key; make one sentence of errors."""
     name, _, inner = str(path).partition("::")
-    file, key, reader = Path(name), key or inner, reader_of(path)
-    if reader is None:
+    file, key = Path(name), key or inner
+    if (reader := READERS.get(file.suffix)) is None:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     if key and not reader.archive:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
