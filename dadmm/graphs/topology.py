@@ -315,10 +315,10 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
             "give the path of a graph file"
         )
     topology = Topology.read(name)
-    if n_nodes not in (None, len(topology)):
+    if n_nodes not in (None, topology.n_nodes):
         raise TopologyError(
-            f"the graph in {name} has {len(topology)} nodes but the run has {n_nodes}; "
-            f"use -n {len(topology)} or --nodes {len(topology)}"
+            f"the graph in {name} has {topology.n_nodes} nodes but the run has "
+            f"{n_nodes}; use -n {topology.n_nodes} or --nodes {topology.n_nodes}"
         )
     return topology
 

@@ -299,7 +299,7 @@ def collect(
         nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
-        curvature_seconds=run.curvature_seconds,
+        curvature_seconds=run.penalties.curvature_seconds,
         **known,
     )
 
@@ -312,7 +312,7 @@ def _gathered(
     They have a row per node (two), per edge (two), and per pair of ranks.
     """
     flat = np.concatenate([table.ravel() for table in tables])
-    received, _ = World(run.exchange.private_comm).joined(flat, everywhere)
+    received = World(run.exchange.private_comm).gather(flat, everywhere)
     if not len(received):
         return False, tables
     hosts, shapes = run.exchange.hosts, [table.shape[1:] for table in tables]

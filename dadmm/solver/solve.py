@@ -330,9 +330,9 @@ def solve(
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
     able = checks.run(lambda: abilities(hosted))
     begin = checks.run(lambda: given_starts(hosted, topology.n_nodes, init, warm_start))
-    if world.comm is not None:
-        checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
-    everyone = checks.gather(able=able)
+    everyone = checks.gather(
+        lambda: facts_of(given, problems, hosted, topology, schedule), able=able
+    )
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     all_able = [able for own in everyone for able in own["able"]]
@@ -367,7 +367,7 @@ def facts_of(
     schedule: Schedule | None,
 ) -> dict[str, str]:
     """Return the facts that must be the same on all ranks."""
-    facts = identity.versions() | identity.settings(_facts(given, {"max_seconds"}))
+    facts = identity.settings(_facts(given, {"max_seconds"}))
     facts["graph"] = identity.of_graph(topology, schedule)
     facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
     return facts | {"layout": repr(next(iter(hosted.values())).layout)}
