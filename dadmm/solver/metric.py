@@ -200,7 +200,8 @@ class MetricKind(SolveKind):
         self.save(run, last=self._last, **known)
 
     def holds_at_start(self, run: Run) -> bool:
-        if self.tolerance == 0.0:  # max_iter iterations are asked for
+        # with a tolerance of 0, max_iter iterations are asked for
+        if self.duals is None or self.tolerance == 0.0:
             return False
         run.edges.pull()  # the steps of the first iteration; nothing is sent
         run.local.solve()
