@@ -314,8 +314,7 @@ def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch)
     monkeypatch.setitem(sys.modules, "dadmm.comm.mpi", None)
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
-    for words in (["run"], ["rnu"]):
-        assert "pip install mpich" in refused(capsys, *words, main=start)
+    assert "pip install mpich" in refused(capsys, "run", main=start)
     monkeypatch.setenv("PMI_RANK", "1")
     with pytest.raises(SystemExit, match="2"):
         start(["run"])
