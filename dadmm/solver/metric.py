@@ -189,7 +189,8 @@ class MetricKind(SolveKind):
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def holds_at_start(self, run: Run) -> bool:
-        if self.tolerance == 0.0:  # max_iter iterations are asked for
+        # with a tolerance of 0, max_iter iterations are asked for
+        if self.duals is None or self.tolerance == 0.0:
             return False
         run.edges.pull()  # the steps of the first iteration; nothing is sent
         run.local.solve()
