@@ -125,8 +125,8 @@ class RunFolder:
             with writing(self.path):
                 self.earlier.clear_components()
                 self.earlier.clear()
-                self.names = frozenset()  # what is left is not of this run
-                self.add(OF_RUN)
+                self.save()
+                (self.path / PARTS).mkdir(exist_ok=True)
 
     def _find_earlier(self, overwrite: bool) -> RunFolder | None:
         """Return an earlier run in the folder; raise if the folder may not be used."""
@@ -174,14 +174,12 @@ class RunFolder:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
     def add(self, names: Collection[str]) -> None:
-        """Add names that are not there, and make the folder of rows if they have it."""
+        """Add names to the manifest; folders that are there are not the run's."""
         self._check(names, self)
         self.names |= {*names} - {
             name for _, name, _ in self._entries() if name in PLACES
         }
         self.save()
-        if f"{PARTS}/" in names:
-            (self.path / PARTS).mkdir(exist_ok=True)
 
     def _check(self, names: Collection[str], owner: RunFolder) -> None:
         """Raise if something in the way of this run's names is not of the owner."""
@@ -303,6 +301,7 @@ class RunFolder:
             self._check_rows()
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
+            (self.path / PARTS).mkdir(exist_ok=True)
             header = (*row_files.HISTORY, *observe)
             self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:
