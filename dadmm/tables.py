@@ -102,4 +102,4 @@ def encode(
         )
     with world.tree(topology) as tree:
         encoding = agree(tree.reduce, frames, choice)
-    return encoding, [encoding.encode_all(own) for own in frames.values()]
+    return encoding, [encoding.encode(own, fit=True) for (own,) in frames.values()]

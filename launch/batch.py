@@ -129,7 +129,7 @@ def attempt(
     rank, stop = runtime.run_command(job), StopHandler()
     with start(allocation, runtime, pin, rank) as (command, variables):
         spread = allocation.ranks > allocation.ranks_here
-        code, _ = run_job(command, variables, "", job, stop, stall_seconds, spread)
+        code = run_job(command, variables, "", job, stop, stall_seconds, spread)
     if RunFolder.is_live(folder):  # it was refused, as another job was faster
         return code or 1
     state = read_progress(folder)

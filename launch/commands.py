@@ -66,10 +66,10 @@ def local(arguments: list[str]) -> int:
         options = mpi.fault_tolerance(runtime.mpiexec, command)
         options += ["-n", str(n or mpi.DEFAULT_RANKS)]
         command = [runtime.mpiexec, *options, *command]
-        return run_job(command, variables, resume, *job_options)[0]
+        return run_job(command, variables, resume, *job_options)
     on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
     with on_hosts as command:
-        return run_job(command, variables, resume, *job_options)[0]
+        return run_job(command, variables, resume, *job_options)
 
 
 def setup(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from dadmm.core.documents import check_regular, parse
+from dadmm.core.documents import parse, reading
 from dadmm.core.errors import DadmmError, printable
 from dadmm.runs.attempt import last_checkpoint
 from dadmm.runs.folder import RunFolder
@@ -58,21 +58,23 @@ class Failure(NamedTuple):
     signum: int = 0
 
 
+class Seen(NamedTuple):
+    """What the launch command has seen of a job."""
+
+    first: int | None = None  # the rank that ended first, if known
+    sure: bool = True  # else it is probably this one
+    out_of_memory: bool = False  # the kernel has killed a process
+    here: bool = True  # rank 0 would have reported the folder
+    since: float = 0.0  # when the job began
+    killed: str = ""  # the signal by which others ended mpiexec
+
+
 def explain(
-    resume: str,
-    tail: str,
-    folder: Path | None,
-    code: int,
-    first: int | None = None,
-    out_of_memory: bool = False,
-    here: bool = True,
-    sure: bool = True,
-    since: float = 0.0,
+    resume: str, tail: str, folder: Path | None, code: int, seen: Seen
 ) -> list[str]:
     """Return sentences about a job that has ended, [] if there is nothing to add.
 
-    `tail` is the end of the output, `first` the rank that ended first, if known, which
-    is `sure` or probable; rank 0 ran on this host if `here`. The job began at `since`.
+    `tail` is the end of the output.
     """
     if code == NOT_CONVERGED or (code == BAD_INPUT and has_results(folder)):
         return []
@@ -82,11 +84,13 @@ def explain(
             f"a process ended with code {code} after the results had been written; "
             f"those in {place} are complete"
         ]
-    advice = resume_advice(resume, folder, here)
+    advice = resume_advice(resume, folder, seen.here)
     if code == BAD_INPUT and tail.strip():  # the run has printed its error
-        return [advice] if folder and has_saved(folder, since) else []
+        return [advice] if folder and has_saved(folder, seen.since) else []
+    if seen.killed:  # by whom is not known
+        return [f"mpiexec was killed by {seen.killed}", advice]
     tail = tail.replace("\r", "\n").replace("\0", "")
-    found = cause(tail, read_ranks(folder), first, out_of_memory, sure)
+    found = cause(tail, read_ranks(folder), seen)
     return [found or f"the job failed {UNKNOWN} (exit code {code})", advice]
 
 
@@ -99,10 +103,9 @@ def has_saved(folder: Path, since: float) -> bool:
         return False
 
 
-def cause(
-    tail: str, ranks: Ranks, first: int | None, out_of_memory: bool, sure: bool = True
-) -> str:
+def cause(tail: str, ranks: Ranks, seen: Seen) -> str:
     """Return a sentence about what happened, or "" if nothing is known."""
+    first, sure, out_of_memory = seen[:3]
     if lost := lost_host(tail, ranks):
         return f"{lost}, and its ranks with it"
     # dadmm's own report is more precise than an MPI's
@@ -282,13 +285,12 @@ def diagnose(run: str, file: str = "", resume: str = "") -> None:
         return
     if file:
         try:
-            size = check_regular(file).st_size
-            with open(file, "rb") as output:
-                output.seek(max(0, size - TAIL))
+            with reading(file), open(file, "rb") as output:
+                output.seek(max(0, os.fstat(output.fileno()).st_size - TAIL))
                 tail = output.read().decode(errors="replace")
-        except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        except DadmmError as error:
+            raise UsageError(str(error)) from None
     ranks = len(read_ranks(folder)) or "RANKS"
     resume = resume or f"./launch/local -n {ranks} --resume"
-    for sentence in explain(resume, tail, folder, code=1):
+    for sentence in explain(resume, tail, folder, 1, Seen()):
         print(f"dadmm: {printable(sentence)}")

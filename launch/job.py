@@ -30,6 +30,7 @@ class StopHandler:
         self.process: subprocess.Popen[bytes] | None = None
         self.count = 0
         self.first: int | None = None  # the first signal
+        self.has_ended_it = False  # whether it has sent TERM or KILL
         self._last = -SAME
 
     def __call__(self, signum: int, frame: FrameType | None = None) -> None:
@@ -68,6 +69,7 @@ class StopHandler:
         signal.alarm(GRACE)
 
     def _signal_group(self, signum: int) -> None:
+        self.has_ended_it = True
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signum)
@@ -81,8 +83,8 @@ def run_job(
     stop: StopHandler | None = None,
     stall_seconds: int = 0,
     spread: bool = False,
-) -> tuple[int, Path | None]:
-    """Run mpiexec until it ends; return the exit code and the folder of the run.
+) -> int:
+    """Run mpiexec until it ends; return the exit code.
 
     INT, TERM, USR1 and HUP stop the job. After a failure, print what happened and how
     to resume: `resume` is the command when the folder is appended. Rank 0 reports its
@@ -111,22 +113,24 @@ def run_job(
         signal.alarm(0)
         if code:
             monitor.end_left()
+        folder, since = monitor.folder, started - SKEW * spread
+        if folder is None and not monitor.sees_rank_0:
+            folder = named_folder(arguments or [], since)
+        by_other = code < 0 and not stop.has_ended_it
+        killed = signal.Signals(-code).name if by_other else ""
         code = code if code >= 0 else 128 - code
-        folder = monitor.folder or named_folder(arguments, started)
         by_user = stop.count > 1
-        return report_end(code, resume, monitor, folder, by_user, started), folder
+        return report_end(code, resume, monitor, folder, by_user, since, killed)
 
 
-def named_folder(arguments: list[str] | None, since: float) -> Path | None:
+def named_folder(arguments: list[str], since: float) -> Path | None:
     """Return the folder that arguments name, if a run began in it since this time."""
-    if not arguments:
-        return None
     from launch.batch import read_arguments  # it needs dadmm
 
     given = read_arguments(arguments)
     folder = given and (given.resume or given.config.out)
     with contextlib.suppress(OSError, ValueError):  # it does not exist
-        if folder and Path(folder, "config.toml").stat().st_mtime > since - SKEW:
+        if folder and Path(folder, "config.toml").stat().st_mtime > since:
             return Path(folder)
     return None
 
@@ -141,13 +145,15 @@ def report_end(
     monitor: Monitor,
     folder: Path | None,
     by_user: bool,
-    started: float = 0.0,
+    since: float = 0.0,
+    killed: str = "",
 ) -> int:
     """Print what happened to a failed job; return the exit code of the command.
 
     A run without results has failed even if mpiexec returned 0, as Open MPI does after
     it has lost a host. So has one whose rank ended without its last word, as by
     os._exit(0), before there was a folder. If a rank raised an error, the code is 1.
+    The job began at `since`; `killed` is the signal by which others ended mpiexec.
     """
     last = {rank.facts.get("inside") for rank in monitor.ranks.values()}
     if code == 0 and (has_results(folder) if folder else last <= {"MPI_Finalize"}):
@@ -165,8 +171,10 @@ def report_end(
     sure = all(map(monitor.has_seen, range(size)))
     likely = all(monitor.has_seen(rank, anywhere=True) for rank in range(size))
     first = monitor.first if size and likely else None  # else an unseen one may be it
-    seen = first, monitor.out_of_memory, monitor.has_seen(0), sure, started - SKEW
-    sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
+    seen = diagnosis.Seen(
+        first, sure, monitor.out_of_memory, monitor.sees_rank_0, since, killed
+    )
+    sentences = diagnosis.explain(resume, monitor.tail, folder, code, seen)
     if sentences and monitor.tail[-1:] not in ("", "\n"):  # after a progress line
         print(file=sys.stderr)
     for sentence in sentences:

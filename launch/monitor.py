@@ -123,7 +123,7 @@ class Monitor:
             self._server.bind(address)
             self._server.listen(BACKLOG)
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
-        self._remote = socket.socket()
+        self._remote, self._is_spread = socket.socket(), spread
         if spread:
             self._remote.bind(("", 0))
             self._remote.listen(BACKLOG)
@@ -153,6 +153,11 @@ class Monitor:
         """Return whether a rank, on this host or anywhere, has connected or ended."""
         ranks = (each for each in self.ranks.values() if each.is_here or anywhere)
         return rank in [*self._early, *(each.facts.get("rank") for each in ranks)]
+
+    @property
+    def sees_rank_0(self) -> bool:
+        """Whether rank 0 runs on this host, and can reach this monitor."""
+        return self.has_seen(0) or (bool(self.ranks) and not self._is_spread)
 
     @property
     def tail(self) -> str:
@@ -291,7 +296,8 @@ class Monitor:
                     line.send(b"\n")  # which its host confirms, and it never reads
             if silent > SILENT:
                 state, inside = self._state(rank, line), rank.facts.get("inside")
-                state = INSIDE if inside and state in ("S", ANSWERS) else state
+                # MPICH waits in a busy loop
+                state = INSIDE if inside and state in ("R", "S", ANSWERS) else state
                 what = inside if state == INSIDE else rank.facts.get("process")
                 told = STATES.get(state, "is frozen").format(what)
                 self._say(f"{rank.name} {told}", rank.heard)
@@ -304,7 +310,7 @@ class Monitor:
         moved = max((rank.moved for rank in ranks), default=math.inf)
         if not known and now - moved > STALL:
             late = [rank for rank in ranks if not rank.facts.get("waits")][:3]
-            words = [f"{rank.name} is in {rank.facts.get('at')}" for rank in late]
+            words = [f"{k.name} is in {k.facts.get('at', 'set-up')}" for k in late]
             told = "; ".join(words) or "all ranks of this host wait for messages"
             self._say(f"no iteration has ended: {told}", moved)
         return ends or (bool(waits) and all(waits))
@@ -313,9 +319,7 @@ class Monitor:
         """Return the state of a silent rank: a letter of /proc, `CUT` or `ANSWERS`."""
         process = rank.facts.get("process")
         if rank.is_here:
-            with contextlib.suppress(OSError):
-                return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][1]
-            return ""
+            return state_of(process)
         for other in self.ranks.values():  # ranks of its host see its process
             states = other.facts.get("states")
             same = other.facts.get("host") == rank.facts.get("host")
@@ -335,32 +339,37 @@ class Monitor:
         facts = [rank.facts for rank in self.ranks.values()]
         size = max((each.get("size", 0) for each in facts), default=0)
         first = min((rank.moved for rank in ranks), default=math.inf)
-        if now - first > SILENT and not any(each.get("iteration") for each in facts):
+        iterates = any(each.get("iteration") for each in facts)
+        if now - first > SILENT and not (iterates or self._early):
             known = {each.get("rank") for each in facts}
             missing = set(range(size)) - known
-            is_spread = "DADMM_MONITOR_TCP" in self.variables
-            found = set() if is_spread or not missing else self._find_processes()
-            running = found if found & known else missing  # else it cannot be known
+            found = {} if self._is_spread or not missing else self._find_processes()
+            # without processes of known ranks, it cannot be known
+            ended = missing - found.keys() if found.keys() & known else set()
             for rank in sorted(missing)[:3]:
-                what = "" if rank in running else " and has ended"
-                told = f"rank {rank} has not reported to this command{what}"
-                self._say(told, first)
-            if missing - running and not self._early:
-                self._early = missing - running
+                told = " and has ended" if rank in ended else ""
+                process = found.get(rank)
+                if state := STATES.get(state_of(process)):
+                    told = f": process {process} {state.format(process)}"
+                self._say(f"rank {rank} has not reported to this command{told}", first)
+            if ended:
+                self._early = ended
                 self._deadline = min(self._deadline, now + PATIENCE)
 
-    def _find_processes(self) -> set[int]:
-        """Return the ranks of this job that have a process on this host."""
+    def _find_processes(self) -> dict[int, int]:
+        """Return the processes of this job on this host, by rank."""
         from dadmm.core.ranks import LAUNCHERS
 
-        found, own = set(), f"DADMM_MONITOR={self.variables['DADMM_MONITOR']}"
+        found: dict[int, int] = {}
+        own = f"DADMM_MONITOR={self.variables['DADMM_MONITOR']}"
         for place in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # it has ended, or is somebody else's
                 words = place.read_text(errors="replace").split("\0")
                 if own in words:
                     known = dict(word.partition("=")[::2] for word in words)
                     ranks = (known.get(rank, "") for rank, _ in LAUNCHERS)
-                    found |= {int(rank) for rank in ranks if rank.isdigit()}
+                    process = int(place.parent.name)
+                    found |= {int(rank): process for rank in ranks if rank.isdigit()}
         return found
 
     def _say(self, sentence: str, since: float) -> None:
@@ -380,6 +389,13 @@ class Monitor:
             connection.close()
         self._selector.close()
         self._directory.cleanup()
+
+
+def state_of(process: object) -> str:
+    """Return the state of a process of this host, a letter; "" if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][1]
+    return ""
 
 
 def count_oom_kills() -> int:

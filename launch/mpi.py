@@ -4,6 +4,7 @@ import compileall
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -129,14 +130,20 @@ def runtime_of(python: Path, mpiexec: str, external: bool) -> Runtime:
 
 def enter(runtime: Runtime) -> None:
     """Go on in the Python of an environment; the one of an image cannot start ranks."""
-    if os.environ.get("DADMM_IMAGE"):
-        if find_spec("numpy") is None:
-            raise UsageError(
-                "the job of an image is started from an environment of the project; "
-                "make it on a login node: ./launch/setup"
-            )
-    elif sys.executable != runtime.python:
+    in_image = bool(os.environ.get("DADMM_IMAGE"))
+    if sys.executable != runtime.python and not in_image:
         os.execve(runtime.python, [runtime.python, *sys.argv], dict(os.environ))
+    absent = [name for name in ("numpy", "mpi4py") if find_spec(name) is None]
+    if absent and in_image:
+        raise UsageError(
+            "the job of an image is started from an environment of the project; "
+            "make it on a login node: ./launch/setup"
+        )
+    if absent:
+        raise UsageError(
+            f"{runtime.python} has no {absent[0]}, which dadmm needs; install dadmm "
+            f"there: {runtime.python} -m pip install -e {shlex.quote(str(PROJECT))}"
+        )
 
 
 def default_variables(mpiexec: str, external: bool) -> dict[str, str]:

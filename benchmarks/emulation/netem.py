@@ -139,7 +139,7 @@ def emulate(arguments: list[str]) -> int:
         except NetworkError as error:
             raise UsageError(str(error)) from None
         before = network.counters()
-        code, _ = run_job(network.command(0, command), variables, given.resume, own)
+        code = run_job(network.command(0, command), variables, given.resume, own)
         if report:
             json.dump(growth(before, network.counters()), report, indent=2)
     return code

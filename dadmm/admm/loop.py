@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.admm.edges import Edges, LossyEdges
-from dadmm.admm.local import Local, edge_factors
+from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
@@ -40,7 +39,7 @@ def iterate(
     iterations before.
     """
     edges, local, mail, clock = run.edges, run.local, run.mail, run.clock
-    if start == 0 and run.is_solved():
+    if start == 0 and run.kind.holds_at_start(run):
         return 0, "converged"
     for t in range(start + 1, max_iter + 1):
         with clock.solve:
@@ -103,7 +102,7 @@ class RunKind:
         return "converged"
 
     def holds_at_start(self, run: Run) -> bool:
-        """Return whether nothing is left to do at known multipliers."""
+        """Return whether nothing is left to do, as a warm start may have it."""
         return False
 
     def adopt(self, run: Run) -> None:
@@ -152,8 +151,6 @@ class Run(Nodes):
         Seconds of each phase.
     due : str
         What all nodes do now: "save", a reason to stop, or "".
-    curvature_seconds : float
-        How long the curvatures were measured.
 
     Examples
     --------
@@ -216,22 +213,9 @@ class Run(Nodes):
             self, kind.rule, reach, cycle, window,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
-        self.curvature_seconds = 0.0
-        self.penalties = Penalties(self, scheme, self.mail, self._proposed(scheme))
+        given = self.mail, self.local, kind.curvature
+        self.penalties = Penalties(self, scheme, *given)
         kind.adopt(self)
-
-    def _proposed(self, scheme: Scheme) -> Vector:
-        """Return the first penalties that this end of each edge proposes, (E,)."""
-        if scheme.eta0 != "auto":
-            return np.full(len(self.arcs), float(scheme.eta0 or np.nan))
-        began, known = monotonic(), self.kind.curvature
-        if known is None:
-            curvature = self.local.curvatures()
-            self.curvature_seconds = monotonic() - began
-        else:
-            curvature = np.array([known[i] for i in self.names.tolist()])
-        factors = edge_factors(self.topology, self.arcs)
-        return np.repeat(curvature, self.incidence.degrees) * factors
 
     @property
     def theta(self) -> Matrix:
@@ -263,10 +247,6 @@ class Run(Nodes):
             state.multipliers[rows] = 0.5 * sums
             self.edges.sum_multipliers()
         self.penalties.start()
-
-    def is_solved(self) -> bool:
-        """Return whether a run that starts from known multipliers has nothing to do."""
-        return self.kind.duals is not None and self.kind.holds_at_start(self)
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""

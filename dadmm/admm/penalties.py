@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from time import monotonic
+
 import numpy as np
 
+from dadmm.admm.local import Local, edge_factors
 from dadmm.admm.mail import Mail
 from dadmm.admm.state import Nodes
 from dadmm.comm.sending import Turn
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.layout import Vector
 from dadmm.penalty.schemes import Observation, Scheme
 
 
@@ -18,17 +21,33 @@ class Penalties:
     With symmetric coupling an edge has the mean of both proposals. If each end has its
     own, as printed in the paper, the sum of all multipliers changes by ``1/2 sum_edges
     (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the nodes agree on a
-    wrong point. ``proposed`` (E,) are the first penalties of this end, NaN if unknown.
+    wrong point. The first penalties may depend on the ``curvature`` of f_i, by original
+    number of the node, which is measured unless it is known.
     """
 
     NAME = "residuals"
 
     def __init__(
-        self, nodes: Nodes, scheme: Scheme, mail: Mail, proposed: Vector
+        self,
+        nodes: Nodes,
+        scheme: Scheme,
+        mail: Mail,
+        local: Local,
+        curvature: Mapping[int, float] | None,
     ) -> None:
         state, work, incidence = nodes.state, nodes.work, nodes.incidence
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
-        self.exchange, self._proposed = nodes.exchange, proposed
+        self.exchange, self.curvature_seconds = nodes.exchange, 0.0
+        if scheme.eta0 == "auto":
+            if curvature is None:
+                began, bends = monotonic(), local.curvatures()
+                self.curvature_seconds = monotonic() - began
+            else:
+                bends = np.array([curvature[i] for i in nodes.names.tolist()])
+            factors = edge_factors(nodes.topology, nodes.arcs)
+            self._proposed = np.repeat(bends, incidence.degrees) * factors
+        else:  # NaN is unknown
+            self._proposed = np.full(len(state.eta), float(scheme.eta0 or np.nan))
         self._couples = scheme.couples
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)

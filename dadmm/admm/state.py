@@ -194,7 +194,7 @@ class Nodes(Hosted):
     ) -> None:
         super().__init__(topology, exchange)
         self.layout, self.direct = layout, direct
-        every = np.arange(len(topology)) if names is None else np.asarray(names)
+        every = np.arange(topology.n_nodes) if names is None else np.asarray(names)
         self.names_of_all, self.names = every, every[self.nodes]
         n, n_edges, m = len(self.nodes), len(self.arcs), layout.shared_size
         self.work = Work(n, n_edges, m, len(layout.sizes))

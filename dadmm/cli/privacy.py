@@ -14,7 +14,8 @@ import numpy as np
 from dadmm.cli.setup import read_whole
 from dadmm.core.arguments import print_out
 from dadmm.core.errors import ShardError, printable
-from dadmm.data import agreement, shard
+from dadmm.data import agreement
+from dadmm.data.shard import NODE
 from dadmm.models.scores import BINS
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
@@ -46,7 +47,7 @@ def warn(job: Job) -> None:
         for i, own in job.problems.items():
             size = own.layout.size if kind is Kind.METRIC else n_axes(own)
             few += job.data.rows[i].X.shape[0] <= size
-        few = int(job.world.gather(np.array([[few]])).sum())
+        few = int(job.world.gather(np.array([few])).sum())
     if few:
         print_out(
             f"{few} of {len(job.graph)} nodes have no more rows than {what}; the "
@@ -224,14 +225,14 @@ def shared_names(config: RunConfig) -> list[str]:
 def _visible(source: str) -> dict[int, str]:
     """Return the sources of the nodes whose files exist, by node."""
     file = source.partition("::")[0]
-    if not shard.has_node(file):
+    if not NODE.search(file):
         return {0: source} if os.path.exists(file) else {}
     file = file.replace("{rank}", "{node}")
     words = re.compile(re.escape(file).replace(r"\{node\}", r"(\d+)"))
     found = map(words.fullmatch, glob(escape(file).replace("{node}", "*")))
     nodes = sorted({int(match[1]) for match in found if match})
-    there = [i for i in nodes if os.path.exists(shard.source_of(file, i))]
-    return {i: shard.source_of(source, i) for i in there}
+    there = [i for i in nodes if os.path.exists(NODE.sub(str(i), file))]
+    return {i: NODE.sub(str(i), source) for i in there}
 
 
 def _quoted(values: Sequence[Any]) -> str:

@@ -14,13 +14,7 @@ import numpy as np
 
 from dadmm.comm import identity
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import (
-    Checks,
-    World,
-    collectively,
-    from_rank_0,
-    host,
-)  # fmt: skip
+from dadmm.comm.world import Checks, World, collectively, from_rank_0
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -28,7 +22,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Names, load_array, read_frame, reader_of
+from dadmm.data.files import READERS, Blocks, Names, load_array, read_frame
 from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
@@ -58,15 +52,14 @@ def build_graph(job: Job) -> None:
     if world.comm is None or is_named:
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
-        checks.compare(lambda: {"graph": identity.of_graph(*built)})
-        checks.gather()
+        checks.gather(lambda: {"graph": identity.of_graph(*built)})
     else:
         built = _share_graph(world, config, count)
     job.graph, job.schedule = built
-    config.settle(len(job.graph))
+    config.settle(job.graph.n_nodes)
     if world.comm is not None:
         one_host = len({*job.machines}) == 1 and config.placement in ("hosts", "blocks")
-        if one_host and len(job.graph) == world.size:
+        if one_host and job.graph.n_nodes == world.size:
             world.hosts = np.arange(world.size)
         else:
             world.hosts = _place_nodes(job)
@@ -82,7 +75,7 @@ def _share_graph(
         edges, turns = graph.edges, None if schedule is None else schedule.rows
         rounds = turns and [edges[rows].tolist() for rows in turns]
         places = None if graph.positions is None else graph.positions.tolist()
-        return [len(graph), edges.tolist(), graph.names, places, rounds]
+        return [graph.n_nodes, edges.tolist(), graph.names, places, rounds]
 
     n_nodes, edges, names, places, rounds = from_rank_0(world, read)
     positions = None if places is None else np.array(places)
@@ -114,7 +107,7 @@ def _place_nodes(job: Job) -> Integers:
                 )
             columns.append(numbers.astype(np.int64))
         nodes, ranks = columns
-        return list(map(int, hosts_of(nodes, ranks, len(graph), len(machines))))
+        return list(map(int, hosts_of(nodes, ranks, graph.n_nodes, len(machines))))
 
     return np.array(from_rank_0(job.world, find))
 
@@ -124,8 +117,11 @@ def load_data(job: Job) -> None:
     world, config, checks = job.world, job.config, Checks(job.world)
     job.data = shards(world, config, job.graph, checks)
     about = checks.run(lambda: _make_problems(job)) or {}
-    checks.compare(lambda: {"layout": repr(next(iter(job.problems.values())).layout)})
-    everyone = checks.gather(process=[host(), os.getpid()], **about)
+    everyone = checks.gather(
+        lambda: {"layout": repr(next(iter(job.problems.values())).layout)},
+        process=[os.uname().nodename, os.getpid()],
+        **about,
+    )
     job.plan = config.plan([able for own in everyone for able in own["able"]])
     job.processes = [their["process"] for their in everyone]
     job.gaps = [row for their in everyone for row in their["gaps"]]
@@ -158,7 +154,7 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
             f"data has {{rank}}, but {n_nodes} nodes are on {world.size} ranks; write "
             "{node}, the number of a node, in place of it"
         )
-    file = shard.source_of(source.partition("::")[0], 0)
+    file = shard.NODE.sub("0", source.partition("::")[0])
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     if size >= LARGE and world.rank == 0 and not config.quiet:
         who = "rank 0 reads it, and sends each rank its rows"
@@ -166,10 +162,17 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
-        whole = collectively(
-            world, lambda: Shards({}) if world.rank else _load_all(config, graph)
-        )
-        return whole if world.comm is None else _scatter(world, whole, n_nodes)
+        whole = Shards({})
+
+        def describe() -> Table | None:
+            nonlocal whole
+            whole = _load_all(config, graph)
+            return None if whole.encoding is None else whole.encoding.to_json()
+
+        described = from_rank_0(world, describe)
+        if world.comm is None:
+            return whole
+        return _scatter(world, whole, described, n_nodes)
 
     def read() -> tuple[Choice, Tables]:
         choice, how = _choose(config)
@@ -191,8 +194,11 @@ def _load_all(config: RunConfig, graph: Topology) -> Shards:
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
     parts = enumerate(shard.split(frame, graph.n_nodes, labels))
-    found, reduce = {i: [part] for i, part in parts}, TreeReduction(graph).reduce
-    return _encode(agreement.with_moments(reduce, found, encoding, choice), found)
+    tables = {i: [part] for i, part in parts}
+    if choice.on_missing == "mean" or choice.standardise:
+        reduce = TreeReduction(graph).reduce
+        encoding = agreement.with_moments(reduce, tables, encoding, choice)
+    return _encode(encoding, tables)
 
 
 def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
@@ -201,9 +207,10 @@ def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
     frame, labels = read_frame(file, **how), config.labels
     if labels is None:
         return frame, choice, None
-    if how["beside"] and frame.sparse is None:
+    if how["beside"] and how["beside"][-1] in frame.places:
         choice = choice._replace(target=how["beside"][-1])  # even if labels are its
-    if labels not in frame.names and reader_of(labels) is not None:
+    is_file = Path(labels.partition("::")[0]).suffix in READERS
+    if is_file and labels not in frame.places:
         return frame, choice, load_array(labels).ravel()
     column = frame.find(labels, "labels")
     return frame, choice._replace(labels=column), frame.column(column)
@@ -226,8 +233,7 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     )  # fmt: skip
     target, beside = config.target or "y", list[str]()
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
-    reader = reader_of(str(config.data))
-    if supervised and by_name and reader and reader.archive:
+    if supervised and by_name and config.reader and config.reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
     how = {name: getattr(config, name) for name in FORMAT}
     return choice, how | {"beside": beside}
@@ -237,7 +243,10 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
     rows, gaps = {}, {}
     for i, frames in given.items():
         try:
-            rows[i] = found = encoding.encode_all(frames)
+            if isinstance(frames, Blocks):
+                found = encoding.encode_blocks(frames)
+            else:
+                found = encoding.encode(*frames, fit=True)
         except ShardError as error:
             raise ShardError(f"node {i}: {error}") from None
         n_dropped = int(len(found.kept) - found.kept.sum())
@@ -248,13 +257,17 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
             )
         if n_dropped or found.n_filled:
             gaps[i] = (n_dropped, found.n_filled)
+        rows[i] = found
     return Shards(rows, None, encoding, gaps)
 
 
-def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
+def _scatter(
+    world: World, whole: Shards, described: Table | None, n_nodes: int
+) -> Shards:
     """Return the data of the hosted nodes, which are on rank 0."""
-    told = world.share(whole.encoding and whole.encoding.to_json())
-    encoding = None if told is None else Encoding.from_json(told)
+    encoding = whole.encoding
+    if world.rank and described is not None:
+        encoding = Encoding.from_json(described)
     uses = encoding or Encoding({})  # of tracks: X only
     blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
     found = {}
@@ -299,7 +312,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         X, truth = datasets.synthetic(n_samples, dimension, n_components, noise, seed)
         X = whole = remove_entries(X, config.missing_fraction, seed)
     rows = {}
-    for i, part in shard.shares(len(X), n_nodes, hosted).items():
+    for i in hosted:
+        part = slice(*shard.bounds(len(X), n_nodes, i))
         # in C order, since the bits of results depend on the order
         own = np.array(X[part], float, order="C")
         rows[i] = Rows(own, None if y is None else np.array(y[part], float))
@@ -311,7 +325,7 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
 def _make_problems(job: Job) -> Table:
     """Make the problems, and name their columns; return facts for the other ranks."""
     config, data = job.config, job.data
-    settings = config.problem_arguments(len(job.graph))
+    settings = config.problem_arguments(job.graph.n_nodes)
     if not config.is_plugin:  # one of yours may accept any rows
         gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
@@ -441,5 +455,5 @@ def find_targets(job: Job, gaps: bool) -> Targets:
         best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
     axes = None if best is None else best.W.tolist()
     if data.whole is None:
-        axes = world.share(axes)
+        axes = from_rank_0(world, lambda: axes)
     return Targets(layout, W | {"angle_to_centralised": np.array(axes)}, best, pooled)

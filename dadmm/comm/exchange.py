@@ -52,7 +52,7 @@ class Exchange:
         nodes: Integers | None = None,
         hosts: Integers | None = None,
     ) -> None:
-        self.hosts = np.zeros(len(topology), int) if hosts is None else hosts
+        self.hosts = np.zeros(topology.n_nodes, int) if hosts is None else hosts
         if nodes is None:
             own = np.flatnonzero(self.hosts == self.rank)
             nodes = own[np.argsort(topology.degrees[own], kind="stable")]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from functools import reduce as fold
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,9 +71,9 @@ def select(frame: Frame, choice: Choice) -> tuple[Names, str | None, str | None]
     weight = None if choice.weight is None else use(choice.weight, "weight")
     target = None
     if choice.supervised:
-        free = [name for name in frame.names if name not in uses]
-        target = use(choice.target or (free or frame.names)[-1], "target")
-    features = [name for name in frame.names if name not in uses]
+        free = [name for name in frame.places if name not in uses]
+        target = use(choice.target or (free or [*frame.places])[-1], "target")
+    features = [name for name in frame.places if name not in uses]
     if choice.features is not None:
         features = [use(word, "features") for word in choice.features]
     if not features:
@@ -117,7 +118,11 @@ def _texts(
 ) -> dict[str, Facts]:
     """Return facts of features that are not plain numbers, and of classes, by name."""
     forced = {frame.find(word, "categories") for word in choice.categories}
-    columns = {name: frame.column(name) for name in features if frame.sparse is None}
+    odd = forced.union(frame.texts)
+    if isinstance(frame.matrix, np.ndarray):  # a sparse one has no column of gaps
+        is_empty = np.asarray(np.isnan(frame.matrix).all(axis=0))
+        odd.update(compress(frame.places, is_empty))
+    columns = {name: frame.column(name) for name in features if name in odd}
     if target is not None and choice.n_classes:
         used = ~frame.gaps(features if choice.on_missing == "drop" else ())
         columns[target] = frame.column(target)[used]
@@ -134,8 +139,6 @@ def _texts(
             if np.isinf(values).any():
                 raise ShardError(f"the target {target!r} has an infinite entry")
             known += np.unique(values[~np.isnan(values)]).tolist()
-        elif not np.isnan(values).all():
-            continue
         found[name] = {"values": known if len(known) <= choice.max_categories else None}
         if known:
             found[name][kind] = node
@@ -183,24 +186,18 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
         for kind in ("text", "number"):
             if nodes := [facts[kind] for facts in own if kind in facts]:
                 texts[name][kind] = min(nodes)
-    first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    others = [  # the first comparison is cheap, the second ignores the order
-        table
-        for table in rest
-        if table[1:] != first[1:] and _uses(table) != _uses(first)
-    ]
+    first, *others = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
+    others = [own for own in others if own[1:] != first[1:]]  # cheap, and often enough
+    others = [own for own in others if _uses(own) != _uses(first)]  # in any order
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
-
-
-def _features(table: Uses) -> Sequence[str]:
-    return positions(table[2]) if isinstance(table[2], int) else table[2]
 
 
 def _uses(table: Uses) -> set[str]:
     """Return the columns of a table with their uses, in words."""
-    _, named, _, target, weight = table
+    _, named, names, target, weight = table
     kind = "" if named else "unnamed "
-    found = {f"the {kind}feature {name!r}" for name in _features(table)}
+    names = positions(names) if isinstance(names, int) else names
+    found = {f"the {kind}feature {name!r}" for name in names}
     return found | {f"the target {target!r}", f"the weight {weight!r}"}
 
 
@@ -214,7 +211,10 @@ def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
         i: fold(pair, (describe(frame, choice, i) for frame in table))
         for i, table in tables.items()
     }
-    return with_moments(reduce, tables, conclude(reduce(told, pair), choice), choice)
+    encoding = conclude(reduce(told, pair), choice)
+    if choice.on_missing == "mean" or choice.standardise:
+        return with_moments(reduce, tables, encoding, choice)
+    return encoding
 
 
 def conclude(whole: Facts, choice: Choice) -> Encoding:
@@ -225,7 +225,7 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
     first, *others = whole["tables"]
     if others:
         raise _conflict(first, others[0])
-    _, named, _, target, weight = first
+    _, named, names, target, weight = first
     for name, facts in whole["texts"].items():
         if "text" in facts and "number" in facts:
             raise ShardError(
@@ -239,20 +239,21 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
                 "leave it out with --leave-out, raise --max-categories, or choose "
                 "another --target or --problem if it is the target"
             )
+    features = positions(names) if isinstance(names, int) else names
     known = {name: tuple(facts["values"]) for name, facts in whole["texts"].items()}
     classes = None
     if choice.n_classes and target is not None:
         classes = known[target]
         _check_classes(target, classes, choice.n_classes)
     encoding = Encoding(
-        {name: known.get(name, ()) for name in _features(first)},
+        {name: known.get(name, ()) for name in features},
         target, classes, weight, intercept=choice.intercept,
         on_missing=choice.on_missing, unknown=choice.unknown, named=named,
     )  # fmt: skip
-    names = Counter(encoding.feature_names)
-    if not names:
+    counts = Counter(encoding.feature_names)
+    if not counts:
         raise ShardError("the only feature has one category; name further columns")
-    for name in (name for name, count in names.items() if count > 1):
+    for name in (name for name, count in counts.items() if count > 1):
         raise ShardError(f"two features are called {name!r}; rename a column")
     return encoding
 
@@ -269,13 +270,11 @@ def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
 
 
 def _conflict(first: Uses, second: Uses) -> ShardError:
-    said = []
-    for has, lacks in ((first, second), (second, first)):
-        if words := _uses(has) - _uses(lacks):
-            said.append(
-                f"node {has[0]} has {listed(sorted(words))}, but node {lacks[0]} has "
-                "not"
-            )
+    said = [
+        f"node {has[0]} has {listed(sorted(words))}, but node {lacks[0]} has not"
+        for has, lacks in ((first, second), (second, first))
+        if (words := _uses(has) - _uses(lacks))
+    ]
     return ShardError(
         f"{', and '.join(said)}; give all files the same columns, or choose them by "
         "their names with --features and --target"
@@ -288,9 +287,7 @@ def _conflict(first: Uses, second: Uses) -> ShardError:
 def with_moments(
     reduce: Reduce, tables: Tables, encoding: Encoding, choice: Choice
 ) -> Encoding:
-    """Return an encoding with the means and scales over all nodes that it needs."""
-    if choice.on_missing != "mean" and not choice.standardise:
-        return encoding
+    """Return an encoding with the means and scales over all nodes."""
     own = {
         i: fold(merge_moments, (_moments(encoding, frame) for frame in table))
         for i, table in tables.items()

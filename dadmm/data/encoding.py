@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dadmm.core import schema
 from dadmm.core.errors import ShardError, listed, shown
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.data.frame import Frame, Sparse, codes_of, label, positions
+from dadmm.data.frame import Frame, codes_of, label, positions
 
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
@@ -150,37 +150,37 @@ class Encoding:
         The rows of a ``fit`` have a target and weights. In other tables the target may
         be absent; there is no y then.
         """
-        alone = not frame.named and len(frame.names) == len(self.columns)
-        names = [*frame.names] if alone else [*self.columns]  # of the features
+        present = frame.places
+        alone = not frame.named and len(present) == len(self.columns)
+        names = [*present] if alone else [*self.columns]  # of the features
         others = [name for name in (self.target, self.weight) if fit and name]
-        present = {*frame.names}
         lacking = [name for name in names + others if name not in present]
         if lacking:
             raise ShardError(
                 f"the table has no column {listed(map(repr, lacking))}; give it "
                 "the columns of the fit"
             )
-        X, gaps = self._features(frame, names), frame.gaps(names)
+        X, n_filled = self._features(frame, names), 0
+        kept = np.ones(X.shape[0], bool)
         y = self._target(frame) if self.target in present and not alone else None
         weight = np.array(frame.column(self.weight)) if fit and self.weight else None
         if self.on_missing == "error":
             frame.check_gaps([*names, self.target] if fit and self.target else names)
-        kept, n_filled = ~gaps if self.on_missing == "drop" else np.ones_like(gaps), 0
-        if self.on_missing in ("drop", "mean") and fit and y is not None:
-            kept &= ~np.isnan(y)
-        if not kept.all():
-            X, y, weight = (a if a is None else a[kept] for a in (X, y, weight))
-        if self.on_missing == "mean" and self.means is not None:
-            n_filled = int(gaps[kept].sum())
-            X = np.where(np.isnan(X), self.means, X) if n_filled else X
+        elif self.on_missing != "keep":
+            gaps = frame.gaps(names)
+            kept = ~gaps if self.on_missing == "drop" else kept
+            kept = kept & ~np.isnan(y) if fit and y is not None else kept
+            if not kept.all():
+                X, y, weight = (a if a is None else a[kept] for a in (X, y, weight))
+            if self.on_missing == "mean" and self.means is not None:
+                n_filled = int(gaps[kept].sum())
+                X = np.where(np.isnan(X), self.means, X) if n_filled else X
         if self.scales is not None and self.means is not None:
             X = (X - self.means if self.intercept else X) / self.scales
         return Rows(X, y, weight, kept, n_filled)
 
-    def encode_all(self, frames: Iterable[Frame]) -> Rows:
-        """Return the numbers of one frame or several, whose X is encoded when used."""
-        if isinstance(frames, Sequence) and len(frames) == 1:
-            return self.encode(frames[0], fit=True)
+    def encode_blocks(self, frames: Iterable[Frame]) -> Rows:
+        """Return the numbers of frames with the rows of a node, encoded when used."""
 
         def encoded() -> Iterator[Rows]:  # keeps no frame
             return (self.encode(frame, fit=True) for frame in frames)
@@ -188,23 +188,25 @@ class Encoding:
         parts, has_gaps = [], False
         for own in encoded():
             has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())
-            parts.append(own._replace(X=None))
-        _, y, weight, kept, n_filled = zip(*parts, strict=True)
-        every, p = np.concatenate(kept), len(self.feature_names)
-        X = RowBlocks(lambda: map(attrgetter("X"), encoded()), int(every.sum()), p)
-        return Rows(
-            X.toarray() if has_gaps else X,
-            None if y[0] is None else np.concatenate(y),
-            None if weight[0] is None else np.concatenate(weight),
-            every,
-            sum(n_filled),
-        )
+            parts.append((own.y, own.weight, own.kept, own.n_filled))
+        *arrays, n_filled = zip(*parts, strict=True)
+        whole: list[Any] = [
+            None if own[0] is None else np.concatenate(own) for own in arrays
+        ]
+        y, weight, kept = whole
+        n, p = int(kept.sum()), len(self.feature_names)
+        X = RowBlocks(lambda: map(attrgetter("X"), encoded()), n, p)
+        return Rows(X.toarray() if has_gaps else X, y, weight, kept, sum(n_filled))
 
-    def _features(self, frame: Frame, names: Sequence[str]) -> Matrix | Sparse:
-        if frame.sparse is not None and not any(self.columns.values()):
-            X = frame.sparse
-            if tuple(names) != frame.names:
-                X = X[:, [int(name[1:]) for name in names]]
+    def _features(self, frame: Frame, names: Sequence[str]) -> Any:
+        """Return the columns of X (n, p); sparse if the table is, and nothing else."""
+        if not any(self.columns.values()):
+            for name in filter(frame.texts.__contains__, names):
+                frame.numbers(name)  # raises unless all of its entries are missing
+            places = [frame.places[name] for name in names]
+            if isinstance(frame.matrix, np.ndarray):
+                return frame.matrix.take(places, axis=1)  # in C order
+            X = frame.matrix if names == [*frame.places] else frame.matrix[:, places]
             return X if self.means is None else X.toarray()
         blocks = []
         for name, words in zip(names, self.columns.values(), strict=True):

@@ -16,7 +16,6 @@ Sparse = Any  # a csr_array of scipy, and
 Arrow = Any  # a ChunkedArray of pyarrow: both are slow to import
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
-TEXTS = ("string", "large_string", "bool")  # of pyarrow
 ODD = (bytes, list, tuple, dict, np.ndarray, date, time, timedelta)
 
 
@@ -37,9 +36,10 @@ class Frame(NamedTuple):
     array(['A', 'B', 'B'], dtype=object)
     """
 
-    columns: dict[str, Array]  #: by name, in the order of the file
+    places: dict[str, int]  #: number of each column, by name
+    matrix: Any  #: (n, p) numbers, NaN in columns of text; sparse if the table was
+    texts: dict[str, Array]  #: columns that are not numbers, by name
     named: bool = True  #: whether it has names; else they are ``x0``, ``x1``, ...
-    sparse: Sparse | None = None  #: a sparse table, without names, in place of columns
     first: int = 0  #: number of the first row, if others are before it; for errors
 
     @classmethod
@@ -54,58 +54,76 @@ class Frame(NamedTuple):
         """
         if isinstance(table, Frame):
             return table
-        if hasattr(table, "tocsr"):
-            return cls({}, False, table.tocsr().astype(np.float64))
-        named, pairs = True, list[tuple[str, Array]]()
         if hasattr(table, "column_names"):  # pyarrow
-            columns = map(from_arrow, table.columns)
-            pairs = [*zip(table.column_names, columns, strict=True)]
-        elif hasattr(table, "items"):  # a dict, or of pandas
-            pairs = [(str(name), as_column(values)) for name, values in table.items()]
-        elif (matrix := np.asarray(table)).dtype.names is not None:
-            pairs = [(name, as_column(matrix[name])) for name in matrix.dtype.names]
-        elif matrix.ndim != 2:
+            return cls.of_columns(table.column_names, map(from_arrow, table.columns))
+        if hasattr(table, "items"):  # a dict, or of pandas
+            columns = (as_column(values) for _, values in table.items())
+            return cls.of_columns([*map(str, table.keys())], columns)
+        matrix = table.tocsr() if hasattr(table, "tocsr") else np.asarray(table)
+        if (fields := matrix.dtype.names) is not None:
+            return cls.of_columns(fields, (as_column(matrix[name]) for name in fields))
+        if matrix.ndim != 2:
             raise ShardError(
                 f"a table of shape {matrix.shape} must have two dimensions"
             )
-        else:
-            named, width = names is not None, matrix.shape[1]
-            called = positions(width) if names is None else names
-            if len(called) != width:
-                raise ShardError(
-                    f"there are {len(called)} names for {width} columns; give one for "
-                    "each"
-                )
-            numbers = matrix * 1.0 if matrix.dtype.kind == "b" else matrix
-            pairs = [*zip(called, map(as_column, numbers.T), strict=True)]
-        check_names([name for name, _ in pairs])
-        for name, values in pairs:
-            if len(values) != len(pairs[0][1]):
-                raise ShardError(
-                    f"columns {pairs[0][0]!r} and {name!r} differ in their number of "
-                    "rows"
-                )
-        return cls(dict(pairs), named)
+        width, named = matrix.shape[1], names is not None
+        called = positions(width) if names is None else check_names(names)
+        if len(called) != width:
+            raise ShardError(
+                f"there are {len(called)} names for {width} columns; give one for each"
+            )
+        if matrix.dtype.kind not in "fiub":
+            return cls.of_columns(called, map(as_column, matrix.T), named)
+        places = {name: k for k, name in enumerate(called)}
+        return cls(places, matrix.astype(np.float64, copy=False), {}, named)
+
+    @classmethod
+    def of_columns(
+        cls, names: Sequence[str], columns: Iterable[Array], named: bool = True
+    ) -> Frame:
+        """Return the table of columns of `as_column`; their names must differ."""
+        places = {name: k for k, name in enumerate(check_names(names))}
+        found = dict(zip(names, columns, strict=True))
+        texts = {k: own for k, own in found.items() if own.dtype != np.float64}
+        lengths = [*map(len, found.values())]
+        if len({*lengths}) > 1:
+            k = next(k for k, length in enumerate(lengths) if length != lengths[0])
+            raise ShardError(
+                f"columns {names[0]!r} and {names[k]!r} differ in their number of rows"
+            )
+        matrix = np.full((lengths[0] if lengths else 0, len(names)), np.nan)
+        for name in found.keys() - texts.keys():
+            matrix[:, places[name]] = found[name]
+        return cls(places, matrix, texts, named)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all columns."""
-        if self.sparse is not None:
-            return positions(self.sparse.shape[1])
-        return tuple(self.columns)
+        return tuple(self.places)
 
     @property
     def n_rows(self) -> int:
         """The number of rows."""
-        if self.sparse is not None:
-            return int(self.sparse.shape[0])
-        return len(next(iter(self.columns.values()), ()))
+        return int(self.matrix.shape[0])
+
+    @property
+    def sparse(self) -> Sparse | None:
+        """The matrix if it is sparse, else None."""
+        return self.matrix if hasattr(self.matrix, "tocsr") else None
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """The columns by name, in the order of the file."""
+        dense = self.matrix if self.sparse is None else self.matrix.toarray()
+        return dict(zip(self.places, dense.T, strict=True)) | self.texts
 
     def column(self, name: str) -> Array:
         """Return a column."""
-        if self.sparse is not None:
-            return np.asarray(self.sparse[:, [int(name[1:])]].toarray().ravel())
-        values = self.columns[name]
+        values = self.texts.get(name)
+        if values is None:
+            found = self.matrix[:, [self.places[name]]]
+            dense = found if self.sparse is None else found.toarray()
+            return np.asarray(dense[:, 0])
         if values.dtype.names is not None:
             raise ShardError(
                 f"column {name!r} has neither numbers nor text, but values of type "
@@ -117,11 +135,9 @@ class Frame(NamedTuple):
     def numbers(self, name: str) -> Array:
         """Return a column of numbers; raise if it has text."""
         values = self.column(name)
-        if values.dtype != object:
-            return values
-        words = codes_of(values)[0]
-        if not words:  # texts are in other rows of the table
-            return np.full(len(values), np.nan)
+        words = codes_of(values)[0] if values.dtype == object else []
+        if not words:  # texts, if any, are in other rows of the table
+            return values.astype(np.float64, copy=False)
         word = next((word for word in words if not is_numeral(word)), words[0])
         raise ShardError(
             f"column {name!r} has text, such as {shown(word)} in row "
@@ -131,14 +147,12 @@ class Frame(NamedTuple):
 
     def gaps(self, names: Iterable[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
+        if self.sparse is not None:
+            lost = self.sparse[:, [self.places[name] for name in names]].tocoo()
+            return np.isin(np.arange(self.n_rows), lost.row[np.isnan(lost.data)])
         found = np.zeros(self.n_rows, dtype=bool)
-        if self.sparse is None:
-            for values in map(self.columns.__getitem__, names):
-                lost = values == None if values.dtype == object else np.isnan(values)  # noqa: E711
-                found |= lost.astype(bool)
-        elif np.isnan(self.sparse.data).any():
-            part = self.sparse[:, [int(name[1:]) for name in names]].tocoo()
-            found[part.row[np.isnan(part.data)]] = True
+        for values in map(self.column, names):
+            found |= values == None if values.dtype == object else np.isnan(values)  # noqa: E711
         return found
 
     def check_gaps(self, names: Sequence[str]) -> None:
@@ -152,9 +166,8 @@ class Frame(NamedTuple):
 
     def take(self, rows: slice | Array) -> Frame:
         """Return some of the rows, by a slice or by numbers."""
-        sparse = None if self.sparse is None else self.sparse[rows]
-        columns = {name: values[rows] for name, values in self.columns.items()}
-        return Frame(columns, self.named, sparse)
+        texts = {name: values[rows] for name, values in self.texts.items()}
+        return Frame(self.places, self.matrix[rows], texts, self.named)
 
     def find(self, word: str, purpose: str) -> str:
         """Return the name of a column, given its name, or its number from 0 or -1."""
@@ -174,13 +187,15 @@ def positions(width: int) -> tuple[str, ...]:
     return tuple(f"x{k}" for k in range(width))
 
 
-def check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> Sequence[str]:
+    """Return the names of columns; raise if one is empty or there twice."""
     if len({*names, ""}) <= len(names):
         k = next(k for k, name in enumerate(names) if name in ("", *names[:k]))
         raise ShardError(
             f"column {k} has the name {names[k]!r}; give each column a name of its "
             "own, or remove a column that only numbers the rows"
         )
+    return names
 
 
 def as_column(values: object) -> Array:
@@ -220,10 +235,7 @@ def from_arrow(column: Arrow) -> Array:
     if is_plain(column):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
-    kind = str(column.type).removeprefix("dictionary<values=")
-    if not kind.startswith(TEXTS + NUMBERS):
-        return _odd(len(column), str(column.type))
-    return as_texts(column.to_pylist())
+    return as_column(np.fromiter(column.to_pylist(), dtype=object))
 
 
 def _odd(length: int, kind: str) -> Array:

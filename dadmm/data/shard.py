@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,16 +12,17 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data.encoding import Rows, row_blocks
-from dadmm.data.files import extent, open_blocks, reader_of
+from dadmm.data.files import extent, open_blocks
 from dadmm.data.frame import Frame
 
 __all__ = ["bounds", "split", "split_frames"]
 
+NODE = re.compile(r"\{(node|rank)\}")  # in a source with one file per node
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
 
 
 def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
-    """Return the start and stop of the samples of node i.
+    """Return the start and stop of the samples of node i; raise if they are too few.
 
     Shares are contiguous and differ by at most one sample; the larger come first.
 
@@ -30,6 +32,11 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
     >>> [dadmm.shard.bounds(10, 3, i) for i in range(3)]
     [(0, 4), (4, 7), (7, 10)]
     """
+    if n_samples < n_nodes:
+        raise ShardError(
+            f"{n_nodes} nodes are too many for the data, which can be divided among "
+            f"{n_samples} at most; use fewer nodes"
+        )
     share, rest = divmod(n_samples, n_nodes)
     return i * share + min(i, rest), (i + 1) * share + min(i + 1, rest)
 
@@ -51,9 +58,10 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     >>> [part.column("age").tolist() for part in parts]
     [[71.0], [34.0, 52.0]]
     """
-    n = samples.n_rows if isinstance(samples, Frame) else len(samples)
-    own: list[Any] = [*shares(n, n_nodes, range(n_nodes)).values()]
-    if labels is not None:
+    n = np.shape(samples.matrix if isinstance(samples, Frame) else samples)[0]
+    if labels is None:
+        own: list[Any] = [slice(*bounds(n, n_nodes, i)) for i in range(n_nodes)]
+    else:
         numbers, nodes, wrong = np.asarray(labels), np.arange(n_nodes), ""
         if numbers.shape != (n,):
             wrong = f"labels have shape {numbers.shape} for {n} samples"
@@ -73,17 +81,6 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     return [np.array(samples[rows], np.float64, order="C") for rows in own]
 
 
-def shares(
-    n: int, n_nodes: int, nodes: Iterable[int], what: str = "samples"
-) -> dict[int, slice]:
-    """Return which of n samples some nodes have; raise if they are too few for all."""
-    if n < n_nodes:
-        raise ShardError(
-            f"{n} {what} are too few for {n_nodes} nodes; use at most {n} nodes"
-        )
-    return {i: slice(*bounds(n, n_nodes, i)) for i in nodes}
-
-
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     """Return the rows of each camera: whole frames, split as evenly as possible.
 
@@ -98,39 +95,27 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     >>> [rows.shape for rows in dadmm.shard.split_frames(tracks, 3)]
     [(8, 8), (8, 8), (6, 8)]
     """
-    cuts = shares(len(tracks) // 2, n_nodes, range(n_nodes), "frames").values()
-    return [np.ascontiguousarray(tracks[2 * own.start : 2 * own.stop]) for own in cuts]
-
-
-def is_local(source: str) -> bool:
-    """Return whether each process can read its own samples from this source."""
-    one_each, reader = has_node(source.partition("::")[0]), reader_of(source)
-    return one_each or (reader is not None and reader.extent is not None)
-
-
-def has_node(source: str) -> bool:
-    return "{node}" in source or "{rank}" in source
-
-
-def source_of(source: str, node: int) -> str:
-    return source.replace("{node}", str(node)).replace("{rank}", str(node))
+    cuts = [bounds(len(tracks) // 2, n_nodes, i) for i in range(n_nodes)]
+    return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
 
 
 def open_tables(
     source: str, n_nodes: int, nodes: Iterable[int], **how: Any
 ) -> dict[int, Iterable[Frame]]:
-    """Return the frames of some nodes, from a source for which `is_local` holds.
+    """Return the frames of some nodes, which are read from their own files or rows.
 
-    The file is divided evenly, or there is one per node, such as ``part-{node}.csv``.
+    There is one file per node, such as ``part-{node}.csv``, or the file has an extent
+    and is divided evenly.
     """
-    if not has_node(source):
-        size = extent(source)
-        cuts = shares(size.n_rows if size else 0, n_nodes, nodes)
-        return {i: open_blocks(source, rows, **how) for i, rows in cuts.items()}
+    size = None if NODE.search(source) else extent(source)
     tables: dict[int, Iterable[Frame]] = {}
     for i in nodes:
+        if size is not None:
+            rows = slice(*bounds(size.n_rows, n_nodes, i))
+            tables[i] = open_blocks(source, rows, **how)
+            continue
         try:
-            tables[i] = open_blocks(source_of(source, i), **how)
+            tables[i] = open_blocks(NODE.sub(str(i), source), **how)
         except ShardError as error:
             raise ShardError(f"node {i}: {error}") from None
     return tables

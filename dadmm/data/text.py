@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Array
-from dadmm.data.frame import Frame, as_texts, check_names, is_numeral, positions
+from dadmm.data.frame import Frame, as_texts, is_numeral, positions
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # cells without an entry
 MOST_COLUMNS = 100_000
@@ -45,7 +45,7 @@ def read_text(file: Path, how: Format, spaces: bool) -> Frame:
     try:
         head = _head(file, how, spaces)
         if head is None:
-            return Frame({})
+            return Frame.of_columns([], [])
         columns = None if spaces else _read_arrow(file, how, head)
         if columns is None:
             with file.open(encoding=how.codec, newline="") as lines:
@@ -58,7 +58,7 @@ def read_text(file: Path, how: Format, spaces: bool) -> Frame:
             "encoding with --encoding"
         ) from None
     names = head.names or positions(head.width)
-    return Frame(dict(zip(names, columns, strict=True)), head.names is not None)
+    return Frame.of_columns(names, columns, head.names is not None)
 
 
 def _head(file: Path, how: Format, spaces: bool) -> Head | None:
@@ -101,7 +101,6 @@ def _head(file: Path, how: Format, spaces: bool) -> Head | None:
             f"the separator and the decimal mark are both {mark!r}; choose others with "
             "--separator and --decimal"
         )
-    check_names(names if has_names else [])
     return Head(mark, tuple(names) if has_names else None, len(first), above + taken)
 
 

@@ -82,7 +82,7 @@ def diameter(topology: Topology, most: float) -> int:
     centre are searched from, until the bound is exact or the work, visited edges times
     words of 64 sources, exceeds ``most`` (Crescenzi et al., 2013, iFUB).
     """
-    indptr, indices, n = topology.indptr, topology.indices, len(topology)
+    indptr, indices, n = topology.indptr, topology.indices, topology.n_nodes
     widest, width = int(topology.degrees.max()), math.isqrt(n)
     if widest == n - 1:
         return min(n - 1, 1 + (len(indices) < n * (n - 1)))
@@ -155,7 +155,7 @@ def common_neighbours(topology: Topology, arcs: Integers) -> Vector:
 
     In a graph of very many edges it is expected of a random graph with these degrees.
     """
-    n, degrees = len(topology), topology.degrees
+    n, degrees = topology.n_nodes, topology.degrees
     i, j = topology.edges[arcs].T
     if n <= MOST_DENSE:
         near = np.zeros((n, n), dtype=np.float32)
@@ -193,7 +193,7 @@ def slowness(topology: Topology) -> float:
 
     Above 5,000 nodes the diameter estimates it, well for complete graphs and rings.
     """
-    n, i, j = len(topology), topology.sources, topology.indices
+    n, i, j = topology.n_nodes, topology.sources, topology.indices
     if n < 3:
         return 1.0
     weights = 1.0 / np.sqrt(topology.degrees[i] * topology.degrees[j])

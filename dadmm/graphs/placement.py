@@ -25,7 +25,7 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
     from a node, or assigned by `place` if each rank has one, whichever has the fewest
     edges between hosts, and then between ranks.
     """
-    n_nodes, n_ranks = len(graph), len(machines)
+    n_nodes, n_ranks = graph.n_nodes, len(machines)
     _check_enough(n_nodes, n_ranks)
     ranks = np.arange(n_ranks)
     sizes = n_nodes // n_ranks + (ranks < n_nodes % n_ranks)

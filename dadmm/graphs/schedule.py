@@ -6,9 +6,9 @@ has no message, and its multiplier, anchor and penalty stay the same.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -27,15 +27,10 @@ ALLOWED = "static, matchings, random:P with a probability P, or a .csv file of t
 LONGEST = 100_000  # rounds of a file of times
 
 
-def _is_known(text: str) -> bool:
-    if text.startswith(RANDOM):
-        with suppress(ValueError):
-            return 0.0 < float(text.removeprefix(RANDOM)) <= 1.0
-        return False
-    return text in ("static", "matchings") or text.endswith(".csv")
-
-
-NAMED = schema.TEXT.also(ALLOWED, _is_known)
+WORDS = re.compile(
+    rf"static|matchings|{RANDOM}([0-9]+[.]?[0-9]*|[.][0-9]+)(e-?[0-9]+)?|.*[.]csv"
+)
+NAMED = schema.TEXT.also(ALLOWED, lambda text: bool(WORDS.fullmatch(text)))
 
 
 class Schedule:
@@ -87,7 +82,7 @@ class Schedule:
     @classmethod
     def matchings(cls, graph: Topology) -> Schedule:
         """Return matchings that cover a graph: a node has at most one neighbour."""
-        busy = [0] * len(graph)  # the rounds of each node, as bits
+        busy = [0] * graph.n_nodes  # the rounds of each node, as bits
         rounds: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for i, j in graph.edges[graph.sources < graph.indices].tolist():
             taken = busy[i] | busy[j]
@@ -119,7 +114,7 @@ class Schedule:
         the largest. Every edge of the graph must be up at some time.
         """
         file, found = Path(path), defaultdict(list)
-        number = {graph.label(i): i for i in range(len(graph))}
+        number = {graph.label(i): i for i in range(graph.n_nodes)}
         known = {tuple(pair) for pair in graph.edges.tolist()}
         with reading(file, TopologyError):
             for t, *ends in graphfiles.read_table(file, ("t", *graphfiles.ENDS)):
@@ -132,13 +127,11 @@ class Schedule:
                     )
                 found[int(t)].append(pair)
             rounds = [found[t] for t in range(1, 1 + max(found, default=0))]
-            return cls(len(graph), rounds, graph)
+            return cls(graph.n_nodes, rounds, graph)
 
     @classmethod
-    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule | None:
-        """Return the schedule of a setting, see `ALLOWED`; None for "static"."""
-        if text == "static":
-            return None
+    def named(cls, graph: Topology, text: str, seed: int = 0) -> Schedule:
+        """Return the schedule of a setting, see `ALLOWED`, that is not "static"."""
         if text == "matchings":
             return cls.matchings(graph)
         if text.startswith(RANDOM):

@@ -58,10 +58,11 @@ class Topology:
         _nodes(n)
         places = np.zeros((n, 2)) if self.positions is None else self.positions
         placed = places.shape == (n, 2) and np.isfinite(places).all()
-        if not placed or len(self.names) not in (0, n):
+        named = len(self.names) in (0, n) and len({*self.names}) == len(self.names)
+        if not placed or not named:
             raise TopologyError(
-                f"each of the {n} nodes needs one name, and a position of two finite "
-                "numbers, if any are given"
+                f"each of the {n} nodes needs a name of its own, and a position of two "
+                "finite numbers, if any are given"
             )
         fit = indptr[0] == 0 and indptr[-1] == len(j) and (degrees >= 0).all()
         i = np.repeat(np.arange(n), degrees if fit else 0)
@@ -214,7 +215,8 @@ class Topology:
     def from_graph(cls, graph: Topology | NetworkxGraph) -> Topology:
         """Return the topology of a networkx graph; a Topology is returned unchanged.
 
-        Nodes that are not the integers 0..J-1 get names. Directions and attributes but
+        Nodes are the integers 0..J-1, or else have names that are not all numbers, or
+        positions. Directions and attributes but
         positions (``pos``, or ``x`` and ``y``) are dropped, and parallel edges merged.
         """
         if isinstance(graph, Topology):
@@ -239,7 +241,7 @@ class Topology:
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
         if any(" " in name or "#" in name for name in self.names):
             raise TopologyError("names with blanks or # cannot be in an edge list")
-        words = self.names or range(len(self))
+        words = self.names or range(self.n_nodes)
         once = [f"{words[i]} {words[j]}" for i, j in self.edges.tolist() if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
@@ -266,7 +268,7 @@ class Topology:
         return isinstance(other, Topology) and np.array_equal(self.edges, other.edges)
 
     def __hash__(self) -> int:
-        return hash((len(self), self.indices.tobytes()))
+        return hash((self.n_nodes, self.indices.tobytes()))
 
     def __repr__(self) -> str:
         return f"<Topology of {self.n_nodes} nodes, {len(self.indices) // 2} edges>"
@@ -300,7 +302,7 @@ class Topology:
         It is exact for all graphs of at most 500 nodes, most graphs of at most 2,000,
         and trees, rings, grids, stars and complete graphs of any size.
         """
-        return diameter(self, math.inf if len(self) <= SMALL else MOST_WORK)
+        return diameter(self, math.inf if self.n_nodes <= SMALL else MOST_WORK)
 
 
 def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
@@ -315,10 +317,10 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
             "give the path of a graph file"
         )
     topology = Topology.read(name)
-    if n_nodes not in (None, len(topology)):
+    if n_nodes not in (None, topology.n_nodes):
         raise TopologyError(
-            f"the graph in {name} has {len(topology)} nodes but the run has {n_nodes}; "
-            f"use -n {len(topology)} or --nodes {len(topology)}"
+            f"the graph in {name} has {topology.n_nodes} nodes but the run has "
+            f"{n_nodes}; use -n {topology.n_nodes} or --nodes {topology.n_nodes}"
         )
     return topology
 

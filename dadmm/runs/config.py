@@ -23,7 +23,8 @@ from dadmm.core.documents import Table, read_toml, to_toml
 from dadmm.core.errors import ConfigError, closest
 from dadmm.core.schema import as_fields, check_fields, from_text
 from dadmm.core.version import __version__
-from dadmm.data.shard import has_node, is_local
+from dadmm.data.files import READERS, Reader
+from dadmm.data.shard import NODE
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PPCA, PROBLEMS, builder
@@ -77,9 +78,13 @@ class RunConfig(Settings):
         tracks = self.traits.tracks  # without a file they are computed, not drawn
         self.has_table: bool = self.data not in (None, IN_MEMORY) and not tracks
         self.draws_rows: bool = self.data is None and not tracks
+        file = (self.data or "").partition("::")[0]
+        self.one_each: bool = NODE.search(file) is not None  # a file per node
+        self.reader: Reader | None = READERS.get(Path(file).suffix)
+        has_blocks = self.reader is not None and self.reader.extent is not None
         # whether each rank reads the rows of its own nodes
         self.is_local: bool = (
-            self.has_table and self.labels is None and is_local(str(self.data))
+            self.has_table and self.labels is None and (self.one_each or has_blocks)
         )
         # the base of a scheme of yours, which is not imported
         self.scheme_class: type[penalty.Scheme]
@@ -133,7 +138,7 @@ class RunConfig(Settings):
             (self.on_missing == "keep" and not self.may_have_subspace,
              f"on_missing keep cannot be used with {self.problem}, which needs all "
              "entries; choose error, drop or mean"),
-            (self.labels and (tracks or has_node(str(self.data))),
+            (self.labels and (tracks or self.one_each),
              "labels cannot be used with one file per node, nor with sfm; leave out "
              "--labels"),
             (tracks and self.n_components not in (None, M),
@@ -158,7 +163,7 @@ class RunConfig(Settings):
             "bound_angle": not synthetic,
             "compare_centralised": synthetic and self.may_have_subspace,
             # a node's file may exist only on the host of its rank
-            "placement": "blocks" if has_node(self.data or "") else "hosts",
+            "placement": "blocks" if self.one_each else "hosts",
         }
         if not self.summaries:
             self.coordinates = "raw"
@@ -194,6 +199,8 @@ class RunConfig(Settings):
             n_nodes = self.traits.nodes
         if len(graphs) == 1:
             graph = topology.build(graphs[0], n_nodes, seed)
+            if self.schedule == "static":
+                return graph, None
             return graph, Schedule.named(graph, self.schedule, seed)
         if self.schedule != "static":
             raise ConfigError(

@@ -127,10 +127,9 @@ class Consensus(BaseEstimator):
             "graph": identity.of_graph(graph),
         }
         del facts["comm"], facts["topology"]  # ranks have their own objects
-        checks = Checks(world)
-        checks.compare(lambda: facts)
-        told = checks.gather(scaled=_is_standardised(arrays[0]))
-        if world.size > 1 and all(them["scaled"] for them in told):
+        scaled = _is_standardised(arrays[0])
+        everyone = Checks(world).gather(lambda: facts, scaled=scaled)
+        if world.size > 1 and all(each["scaled"] for each in everyone):
             raise ProblemError(
                 "every rank has standardised all columns of X by itself, so a column "
                 "has another unit on each rank; leave the scaler out, or scale by "
@@ -141,8 +140,8 @@ class Consensus(BaseEstimator):
         hosted = range(len(world.hosted(len(graph))))
 
         def divide() -> list[Arrays]:
-            shares = shard.shares(n, len(hosted), hosted).values()
-            return [tuple(array[own] for array in arrays) for own in shares]
+            cuts = [slice(*shard.bounds(n, len(hosted), i)) for i in hosted]
+            return [tuple(array[own] for array in arrays) for own in cuts]
 
         return FitData(world, graph, on_all_ranks(world, divide))
 

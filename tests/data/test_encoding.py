@@ -140,6 +140,8 @@ def test_sparse_rows_stay_sparse_unless_they_are_standardised_or_have_categories
     scaled = agreed([frame, frame], standardise=True)
     assert_allclose(scaled.encode(frame).X.std(axis=0), 1)
     codes = sparse.csr_array([[1.0, 3.0], [0.0, 2.0]])
+    found = agreed([codes, 2 * codes], supervised=False, categories=["x1"])
+    assert found.columns == {"x0": (), "x1": ("2", "3", "4", "6")}
     encoding = Encoding({"x0": (), "x1": ("2", "3", "4")})
     assert_array_equal(encoding.encode(Frame.of(codes)).X, [[1, 1, 0], [0, 0, 0]])
     with pytest.raises(ShardError, match="'6'"):

@@ -20,7 +20,7 @@ from benchmarks.emulation.network import AGENT
 from dadmm.core import files
 from dadmm.runs.folder import LOCK
 from launch import job
-from launch.diagnosis import explain, read_ranks
+from launch.diagnosis import Seen, explain, read_ranks
 from launch.job import StopHandler, report_end
 from tests.support.emulation import network, reached_by
 from tests.support.processes import (
@@ -181,16 +181,35 @@ def test_ranks_without_mpiexec_are_killed(tmp_path):
 
 
 def test_the_folder_of_a_failed_run_is_found(tmp_path):
-    """Rank 0 reports it, or it is that of the arguments, if it is not older."""
+    """Rank 0 reports it, or it is that of the arguments, if it is not older.
+
+    What an earlier run left there is not a result of this job.
+    """
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 9, range(4))
     ended = start(as_rank(0, folder=str(folder)), tmp_path).end()
     assert ended.code == 1
     assert ended.said[-1].endswith(f"{RESUME} run")
-    for changed, found in ((time.time() + TIMEOUT, True), (0, False)):
+    later, before = time.time() + TIMEOUT, time.time() - 1
+    for changed, script, found in (
+        (later, "exit 9", True),
+        (before, "exit 9", False),
+        (later, f"{as_rank(1)}; exit 9", False),  # rank 0 is here, and named none
+    ):
         os.utime(folder / "config.toml", (changed, changed))
-        ended = start("exit 9", tmp_path, folder="run").end()
+        ended = start(script, tmp_path, folder="run").end()
         assert ended.said[-1].endswith(f"{RESUME} run") is found
+        (folder / "summary.json").touch()
+        ended = start(script, tmp_path, folder="run").end()
+        assert ("complete" in ended.said[-1]) is found
+        (folder / "summary.json").unlink()
+
+
+def test_an_mpiexec_that_was_killed_is_named(tmp_path):
+    """Not the rank that ended first, which only followed it."""
+    ended = start(f"{as_rank(2)}; kill -KILL $$", tmp_path).end()
+    assert ended.code == 128 + signal.SIGKILL
+    assert "mpiexec" in ended.said[0]
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 2])
@@ -214,13 +233,14 @@ def test_a_killed_rank_is_named(tmp_path, rank):
     assert ended.said[-1].endswith(f"{RESUME} run")
 
 
-class Seen:
+class Watched:
     """What a monitor has seen of a job of four ranks, of which rank 2 ended first."""
 
     first, out_of_memory, has_stalled = 2, False, False
 
     def __init__(self, tail: str, connected: str) -> None:
         self.tail, self.connected, self.ranks = tail, connected, {}
+        self.sees_rank_0 = connected == "here"
 
     def said(self, name: str) -> list[int]:
         return [4]
@@ -252,7 +272,8 @@ def test_the_code_is_one_of_dadmm_and_a_rank_is_named_if_all_were_seen(
         (tmp_path / "summary.json").touch()
     folder = tmp_path if results else None
 
-    assert report_end(code, "resume", Seen(tail, connected), folder, False) == result
+    watched = Watched(tail, connected)
+    assert report_end(code, "resume", watched, folder, False) == result
     assert said in capfd.readouterr().err
 
 
@@ -319,33 +340,35 @@ def test_the_failed_rank_is_named_if_it_is_known(tmp_path, case):
     text = name if "\n" in name else (RECORDED / f"{name}.txt").read_text()
     text = text.replace("RUNNING AT vm", f"RUNNING AT {host or 'vm'}")
     run = write_run(tmp_path / "run", *hosts)
-    sentence, advice = explain(RESUME, text, run, 9, first)
+    sentence, advice = explain(RESUME, text, run, 9, Seen(first))
 
     assert sentence.startswith(who)
     assert words in sentence
     assert "no complete checkpoint" in advice
     if name == "openmpi-sigkill":  # by the kernel, if that has killed a process
-        assert "memory ran out" in explain(RESUME, text, run, 9, out_of_memory=True)[0]
+        seen = Seen(out_of_memory=True)
+        assert "memory ran out" in explain(RESUME, text, run, 9, seen)[0]
 
 
 def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
     """A later one lacks the file of a node; the folder is quoted for a shell."""
     monkeypatch.chdir(tmp_path)
     run = write_run(tmp_path / "my run")
-    refused = (RESUME, "dadmm: error: x", run, 2)
-    assert explain(*refused) == explain(RESUME, "", run, 3) == []  # not converged
+    refused = (RESUME, "dadmm: error: x", run, 2, Seen())
+    assert explain(*refused) == explain(RESUME, "", run, 3, Seen()) == []
     for iteration, nodes in ((80, range(4)), (120, range(4)), (160, (0, 1, 3))):
         write_checkpoint(run, iteration, nodes)
-    _, advice = explain(RESUME, "", run, 1)
+    _, advice = explain(RESUME, "", run, 1, Seen())
 
     assert "iteration 120" in advice
     assert advice.endswith(f"{RESUME} 'my run'")
-    assert RESUME not in explain(RESUME, "", None, 1)[1]
-    assert f"{RESUME} FOLDER" in explain(RESUME, "", None, 1, here=False)[1]
-    assert explain(RESUME, "dadmm: error: x", None, 2) == []
+    assert RESUME not in explain(RESUME, "", None, 1, Seen())[1]
+    assert f"{RESUME} FOLDER" in explain(RESUME, "", None, 1, Seen(here=False))[1]
+    assert explain(RESUME, "dadmm: error: x", None, 2, Seen()) == []
     # a full disk has its own message, so that only the advice is added
     assert explain(*refused) == [advice]
-    assert explain(*refused, since=time.time() + 9) == []  # it was resumed and refused
+    later = Seen(since=time.time() + 9)
+    assert explain(*refused[:4], later) == []  # it was resumed and refused
     with (run / LOCK).open("w") as file:  # the run of another job
         assert files.lock(file.fileno())
         assert explain(*refused) == []

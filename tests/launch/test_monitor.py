@@ -90,11 +90,15 @@ def test_a_rank_of_another_host_is_named_with_what_is_known(watched, clock, caps
 
 
 @pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("state", "SR")
 def test_ranks_inside_mpi_wait_for_others_and_end_a_job_if_all_do(
-    watched, clock, capsys, works
+    watched, clock, capsys, state, works
 ):
-    """MPI_Init and MPI_Finalize keep Python's lock, so that a rank is silent."""
-    watched._state = lambda *_: "S"
+    """MPI_Init and MPI_Finalize keep Python's lock, so that a rank is silent.
+
+    MPICH waits in a busy loop.
+    """
+    watched._state = lambda *_: state
     lines = [Line(watched, rank=k, inside="MPI_Init") for k in (0, 1)]
     clock.now += 101
     if works:
@@ -115,6 +119,20 @@ def test_a_rank_that_never_came_is_named(watched, clock, capsys):
 
     assert "rank 1 has" in capsys.readouterr().err
     assert len(lines) == 2
+
+
+def test_a_rank_that_is_stopped_before_it_connects_is_named(clock, capsys):
+    with monitor.Monitor() as found:
+        line = Line(found, rank=0, size=2)
+        environment = os.environ | found.variables | {"PMI_RANK": "1"}
+        with subprocess.Popen(["sleep", "60"], env=environment) as late:
+            late.send_signal(signal.SIGSTOP)
+            os.waitpid(late.pid, os.WUNTRACED)
+            clock.now += 9
+            found._check_stall()
+            late.kill()
+    line.socket.close()
+    assert f"kill -CONT {late.pid}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("runs", [True, False])

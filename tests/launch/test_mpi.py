@@ -32,7 +32,7 @@ def test_other_arguments_are_those_of_the_run(monkeypatch):
     def run_job(command, variables, resume, passed, *_):
         again = variables["DADMM_RESUME_COMMAND"]
         started.append((" ".join(command[:3]), command[7:], passed, again))
-        return 0, Path("a run")
+        return 0
 
     monkeypatch.setattr(mpi, "prepare", lambda *_, **options: fake)
     monkeypatch.setattr(commands, "run_job", run_job)
@@ -118,6 +118,12 @@ def test_an_mpi_or_an_environment_of_the_user_is_used(
     monkeypatch.setenv("DADMM_IMAGE", "dadmm.sif")  # it may not load the host's MPI
     assert mpi.prepare("", own=True).mpiexec == ""
     assert len(made) == 2
+
+
+def test_a_python_without_dadmm_s_packages_is_refused_before_ranks_start(monkeypatch):
+    monkeypatch.setattr(mpi, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="numpy"):
+        mpi.enter(mpi.Runtime(sys.executable, "mpiexec", {}))
 
 
 HOSTS = {

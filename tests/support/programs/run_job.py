@@ -17,5 +17,4 @@ monitor.STALL = options.get("stall", monitor.STALL)
 monitor.LEFT = options.get("left", monitor.LEFT)
 arguments = ["--out", options["folder"]] if "folder" in options else None
 resume = "./launch/local -n 4 --resume"
-code, _ = job.run_job(sys.argv[2:], dict(os.environ), resume, arguments)
-sys.exit(code)
+sys.exit(job.run_job(sys.argv[2:], dict(os.environ), resume, arguments))
