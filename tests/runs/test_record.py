@@ -16,7 +16,7 @@ from dadmm.runs.stored import StoredRun
 from dadmm.solver.checkpoint import NodeFailure
 from dadmm.solver.rows import Recorder, RowBuffer
 from tests.support.problems import quadratics
-from tests.support.runs import run_job, run_of
+from tests.support.runs import TINY, run_job, run_of
 from tests.support.solving import solve
 
 
@@ -126,9 +126,6 @@ def test_a_change_of_coordinates_changes_neither_messages_nor_what_is_observed(
     assert_array_equal(result.history["second"][-1], result.theta[:, 1])
 
 
-SMALL = "--nodes 3 --n-samples 30 --dimension 4 --n-components 2 --tolerance 0 --quiet"
-
-
 @pytest.fixture
 def short(monkeypatch):
     """Let files of rows be thinned after a few iterations."""
@@ -138,7 +135,7 @@ def short(monkeypatch):
 def run_to(folder, iterations, *words):
     more = ("--max-iter", str(iterations), "--record-edges", *words)
     if "--resume" not in words:
-        more = (*SMALL.split(), *more, "--out", str(folder))
+        more = (*TINY, *more, "--out", str(folder))
     assert main([*map(str, more)]) == 0
     return StoredRun.read(folder)
 
