@@ -181,9 +181,8 @@ class World:
         try:
             wait_until_read(sys.stderr)  # MPICH may drop text that comes with the end
         finally:
-            if self._all is None:
-                raise SystemExit(code)
-            self._all.Abort(code)
+            if self._all is not None:
+                self._all.Abort(code)
 
 
 def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
