@@ -22,10 +22,7 @@ from dadmm.core.layout import Array
 T = TypeVar("T")
 Table = dict[str, Any]  # settings, or the content of a TOML or JSON file
 
-MOST_TEXT, MOST_TOML = (
-    2**24,
-    2**20,
-)  # characters of a summary, and of a file of settings
+MOST_TEXT, MOST_TOML = 2**24, 2**20  # characters, of a summary and of settings
 PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""  # of a key of TOML
 # tomllib takes very long to read a key of very many parts
 LONG_KEY = re.compile(rf"(?<![\w.-])(?:{PART}[ \t]*+\.[ \t]*+){{20}}")
