@@ -51,24 +51,36 @@ class WithStart(Problem):
         return np.where(np.isnan(values), np.inf, values)
 
 
+def as_floats(problem: str, name: str, values: Any, dense: bool = True) -> Any:
+    """Return an argument as floats, dense or in CSR format; NaN where it is masked."""
+    try:
+        if hasattr(values, "tocsr"):
+            values = values.toarray() if dense else values.tocsr()
+        elif isinstance(values, np.ma.MaskedArray):
+            values = np.ma.filled(values.astype(np.float64), np.nan)
+        else:
+            values = np.asarray(values)
+        if values.dtype.kind in "cmM":  # numpy would only warn
+            raise TypeError(f"got {values.dtype}")
+        return values.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{problem} needs {name} of numbers: {error}") from None
+
+
 def checked_array(
     problem: str, name: str, values: Any, shape: Shape = None, finite: bool = True
 ) -> Any:
     """Return a copy of an argument, dense or in CSR format; raise if not valid."""
-    sparse = hasattr(values, "tocsr")
-    try:
-        found: Any = values.tocsr() if sparse else np.array(values, float, order="C")
-        found = found.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{problem} needs {name} of numbers: {error}") from None
+    found = as_floats(problem, name, values, dense=False)
     if shape is not None and found.shape != shape:
         shapes = f"{shape}, got {found.shape}"
         raise ProblemError(f"{problem} needs {name} of shape {shapes}")
+    if isinstance(found, np.ndarray):
+        numbers, places, found = found, None, np.array(found, order="C")
+    else:
+        entries = found.tocoo()
+        numbers, places = entries.data, np.column_stack([entries.row, entries.col])
     if finite:
-        numbers, places = found, None
-        if sparse:
-            entries = found.tocoo()
-            numbers, places = entries.data, np.column_stack([entries.row, entries.col])
         check_entries(problem, f"finite {name}", numbers, ~np.isfinite(numbers), places)
     return found
 

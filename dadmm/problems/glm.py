@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
 from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification, counts
@@ -28,16 +28,11 @@ MOST = 300.0  # derivatives are those at this fit beyond it; their squares are f
 MOST_CLASSES = 1000
 
 
-class Anchor(NamedTuple):
-    """The proximal terms ``weight/2 |theta - centre|^2`` of m problems."""
-
-    weight: Matrix  # (m, 1, 1)
-    centre: Matrix  # (m, 1, p)
-    rounding: Matrix  # (m, 1) error of its gradient by rounding
-
-
 class LocalModel(NamedTuple):
-    """The proximal objectives of m problems, each near a point."""
+    """The proximal objectives of m problems, each near a point.
+
+    Their weights are (m, 1, 1) and their centres (m, 1, p).
+    """
 
     value: Matrix  # (m, 1)
     gradient: Matrix  # (m, 1, p)
@@ -64,9 +59,15 @@ class GeneralisedLinear(LinearProblem):
     def _adopt(self, given: Design) -> None:
         self._rows = given.rows[None]  # (m, n, p)
         self._data = given.rows  # (n, p) in the units of the data
-        # (m, r, p), and (p, k) theta without penalised entries
-        self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
+        # (p, k) theta without penalised entries
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
+        self._keep(given, np.empty((0, self.layout.size)))
+
+    def _keep(self, given: Design, more: Matrix) -> None:
+        """Keep the weights, and the rows of the penalty with more rows below them."""
+        held = np.vstack([given.penalty_rows(self.alpha), more])
+        self._held = np.zeros((1, self.layout.size + len(more), held.shape[1]))
+        self._held[0, : len(held)] = held  # (m, r, p); the penalty may have no rows
         self._weights = given.weights[None, None]  # (m, 1, n)
         self._is_free = np.array([self.alpha == 0.0])  # (m,)
 
@@ -101,10 +102,6 @@ class GeneralisedLinear(LinearProblem):
         """Return the squared lengths of the rows, (m, 1, n)."""
         return np.asarray(np.vecdot(self._rows, self._rows)[:, None, :])
 
-    def _span(self, k: int) -> Matrix:
-        """Return rows (r, p) that span all directions that problem k determines."""
-        return np.asarray(self._rows[k])
-
     def _prepare(self) -> None:
         self._penalty = self._held.mT @ self._held  # (m, p, p)
         self._squares = self._row_squares()
@@ -132,11 +129,11 @@ class GeneralisedLinear(LinearProblem):
     ) -> Vector:
         here = theta.reshape(len(self._held), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
-        centre = centre.reshape(here.shape)
-        anchor = Anchor(weight, centre, 4.0 * EPS * row_lengths(weight * centre))
-        here = self._descend(here, anchor)
+        here = self._descend(here, centre.reshape(here.shape), weight)
         for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
-            span = self._span(int(k))  # of all points with this f, that of least norm
+            span = self._rows[k]  # of all points with this f, that of least norm
+            if self._held[k].any():
+                span = np.vstack([span, self._held[k]])
             here[k, 0] = np.linalg.lstsq(span, span @ here[k, 0])[0]
         return here.reshape(theta.shape)
 
@@ -150,14 +147,14 @@ class GeneralisedLinear(LinearProblem):
         forces, _ = self._derivatives(self._fits(theta[None, None]))
         return np.asarray((theta @ self._penalty + self._pull(forces))[0, 0])
 
-    def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
+    def _descend(self, here: Matrix, centre: Matrix, weight: Matrix) -> Matrix:
         """Return the minimum of the proximal objective, (m, 1, p)."""
-        here, model = here.copy(), self._evaluate(here, anchor)
-        pull = 0.5 * np.vecdot(anchor.weight * anchor.centre, anchor.centre)
+        here, model = here.copy(), self._evaluate(here, centre, weight)
+        pull = 0.5 * np.vecdot(weight * centre, centre)
         high = ~(model.value <= self._at_zero + pull)
         if high.any():  # Newton's method is slow where losses are linear or grow fast
             here[high] = 0.0
-            model = self._evaluate(here, anchor)
+            model = self._evaluate(here, centre, weight)
         moving = model.far
         for _ in range(MAX_STEPS):
             if not moving.any():
@@ -166,27 +163,29 @@ class GeneralisedLinear(LinearProblem):
             hessian += self._penalty
             # an amount below rounding, which mostly makes a singular system solvable
             least = 4.0 * EPS * model.trace + self._least
-            hessian += (anchor.weight + least[..., None]) * self._eye
+            hessian += (weight + least[..., None]) * self._eye
             step = -solve_systems(hessian, model.gradient)
             step *= moving[..., None]
-            new = self._evaluate(here + step, anchor)
+            new = self._evaluate(here + step, centre, weight)
             enough = 1e-4 * np.vecdot(model.gradient, step) + 1e-14 * model.value
             worse = new.value > model.value + enough
             if worse.any():
-                step *= self._length(here, step, anchor, worse)[..., None]
-                new = self._evaluate(here + step, anchor)
+                length = self._length(here, step, here - centre, weight, worse)
+                step *= length[..., None]
+                new = self._evaluate(here + step, centre, weight)
             here += step
             model, moving = new, moving & new.far
         return here
 
     def _length(
-        self, here: Matrix, step: Matrix, anchor: Anchor, worse: NDArray[np.bool_]
-    ) -> Matrix:
+        self, here: Matrix, step: Matrix, off: Matrix, weight: Matrix,
+        worse: NDArray[np.bool_],
+    ) -> Matrix:  # fmt: skip
         """Return the fraction of each step to take, (m, 1); 1 unless it is worse."""
         start, along = self._fits(here), self._fits(step)
-        held, off = step @ self._penalty, here - anchor.centre
-        slope = np.vecdot(held, here) + np.vecdot(anchor.weight * step, off)
-        bend = np.vecdot(held + anchor.weight * step, step)
+        held = step @ self._penalty
+        slope = np.vecdot(held, here) + np.vecdot(weight * step, off)
+        bend = np.vecdot(held + weight * step, step)
         length: Matrix = np.ones_like(slope)
         for _ in range(MAX_HALVINGS):
             forces, _ = self._derivatives(start + length[..., None] * along)
@@ -197,19 +196,20 @@ class GeneralisedLinear(LinearProblem):
             length[worse] *= 0.5
         return length
 
-    def _evaluate(self, here: Matrix, anchor: Anchor) -> LocalModel:
+    def _evaluate(self, here: Matrix, centre: Matrix, weight: Matrix) -> LocalModel:
         fits = self._fits(here)
         forces, curvature = self._derivatives(fits)
         trace = np.vecdot(curvature, self._squares)
-        off = here - anchor.centre
-        held, pull = here @ self._penalty, anchor.weight * off
+        off = here - centre
+        held, pull = here @ self._penalty, weight * off
         gradient = (held + pull) + self._pull(forces)
         near = 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
         value = self._losses(fits) + near
         terms = np.vecdot(np.abs(forces), self._lengths) + row_lengths(held + pull)
-        # the rounding of the fits times the curvature, and of the penalty
+        # the rounding of the fits times the curvature, of the penalty, and the centre
         bend = trace + self._penalty_trace
-        rounding = 4.0 * EPS * (bend * row_lengths(here)) + anchor.rounding
+        rounding = 4.0 * EPS * (bend * row_lengths(here))
+        rounding += 4.0 * EPS * row_lengths(weight * centre)
         far = row_lengths(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, fits, curvature, trace)
 
@@ -229,11 +229,6 @@ def solve_systems(matrices: Matrix, rows: Matrix) -> Matrix:
         least = 8.0 * EPS * rows.shape[-1]  # smaller eigenvalues count as zero
         inverse = np.linalg.pinv(matrices, rcond=least, hermitian=True)
         return np.asarray(rows @ inverse.mT)
-
-
-def padded(rows: Matrix, count: int) -> Matrix:
-    """Return ``count`` rows (1, count, p): the given ones, and zeros."""
-    return np.pad(rows, ((0, count - len(rows)), (0, 0)))[None]
 
 
 @dataclass(eq=False, repr=False)
@@ -377,8 +372,7 @@ class MultinomialLogistic(GeneralisedLinear):
 
     n_classes: int = entry(MISSING, integer(2, MOST_CLASSES))
     alpha: float = entry(1.0, FINITE)
-    arrays = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
-    mapped = ("_maps", "_held", "_free")
+    arrays = (*GeneralisedLinear.arrays, "_basis", "_is_own")
     separated = "some classes"
     traits = Traits("classification", True, classification, "margins")
 
@@ -388,27 +382,18 @@ class MultinomialLogistic(GeneralisedLinear):
         rule = f"integer labels from 0 to {K - 1}, because n_classes is {K}"
         self._check_targets(rule, y, (y != np.round(y)) | (y < 0.0) | (y >= K))
         d = p - self.fit_intercept
-        places = np.arange(K * d).reshape(K, d)  # of each class in theta
-        self.layout = Layout.of(coef=(K, d))
-        if self.fit_intercept:
-            self.layout = Layout.of(coef=(K, d), intercept=(K,))
-            places = np.column_stack([places, K * d + np.arange(K)])
+        self.layout = self._layout(d, K)
         penalised = 1.0 * (np.arange(K * p) < K * d)
         basis, factor = np.linalg.qr(given.rows)  # (n, q) and (q, p)
-        maps = np.zeros((K, len(factor), K * p))
-        for own, place in zip(maps, places, strict=True):
-            own[:, place] = factor
-        mean = maps.mean(axis=0)
-        maps = (maps - mean).reshape(-1, K * p)
+        parts = np.split(factor, [d], axis=1)  # of the coefficients, and the intercept
+        maps = np.hstack([np.kron(np.eye(K), part) for part in parts])
+        mean = maps.reshape(K, -1, K * p).mean(axis=0)
+        maps -= np.tile(mean, (K, 1))
         centring = triangular(np.sqrt(given.weights)[:, None] * basis) @ mean
-        held = given._replace(penalised=penalised).penalty_rows(self.alpha)
-        held = np.vstack([held, centring])
-        self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
-        self._held = padded(held, K * p + len(factor))
+        self._basis, self._rows = basis[None], maps[None]  # (m, n, q), (m, K q, k)
         self._is_own = (np.arange(K)[:, None] == y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)
-        self._weights = given.weights[None, None]  # (m, 1, n)
-        self._is_free = np.array([self.alpha == 0.0])  # (m,)
+        self._keep(given._replace(penalised=penalised), centring)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, p), where F'F is at most the Hessian within the radius.
@@ -428,7 +413,7 @@ class MultinomialLogistic(GeneralisedLinear):
         others = np.where(np.eye(K, dtype=bool), 0.0, (unit**2)[:, None, :])
         G[:, range(K), range(K)] = others.sum(axis=2)
         G *= (total * np.sqrt(self._weights[0, 0]))[:, None, None] * unit[:, None, :]
-        maps = self._maps[0].reshape(K, -1, len(theta))
+        maps = self._rows[0].reshape(K, -1, len(theta))
         held: Matrix = self._held[0]
         for first in range(0, n, BLOCK):
             part = slice(first, first + BLOCK)
@@ -468,14 +453,14 @@ class MultinomialLogistic(GeneralisedLinear):
 
     def _fits(self, points: Matrix) -> Matrix:
         m, s, _ = points.shape
-        parts = (points @ self._maps.mT).reshape(m, s, self._is_own.shape[2], -1)
+        parts = (points @ self._rows.mT).reshape(m, s, self._is_own.shape[2], -1)
         return np.asarray((parts @ self._basis.mT[:, None]).reshape(m, s, -1))
 
     def _pull(self, forces: Matrix) -> Matrix:
         m, s, _ = forces.shape
         parts = forces.reshape(m, s, self._is_own.shape[2], -1)
         pulls = (parts @ self._basis[:, None]).reshape(m, s, -1)
-        return np.asarray(pulls @ self._maps)
+        return np.asarray(pulls @ self._rows)
 
     def _hessian(self, model: LocalModel) -> Matrix:
         chance = self._chances(model.fits)[1][:, 0]  # (m, K, n)
@@ -489,14 +474,11 @@ class MultinomialLogistic(GeneralisedLinear):
                 bend = curvature[:, k] if j == k else both
                 block = (basis * bend[..., None]).mT @ basis
                 inner[:, j, :, k], inner[:, k, :, j] = block, block
-        return np.asarray(self._maps.mT @ inner.reshape(m, K * q, -1) @ self._maps)
+        return np.asarray(self._rows.mT @ inner.reshape(m, K * q, -1) @ self._rows)
 
     def _row_squares(self) -> Matrix:
-        m, K = len(self._maps), self._is_own.shape[2]
-        maps = self._maps.reshape(m, K, -1, self._maps.shape[2])
+        m, K = len(self._rows), self._is_own.shape[2]
+        maps = self._rows.reshape(m, K, -1, self._rows.shape[2])
         factors: Matrix = np.asarray(np.linalg.qr(maps.mT, mode="r"))  # (m, K, r, q)
         logits = self._basis[:, None] @ factors.mT
         return np.asarray(np.vecdot(logits, logits).reshape(m, 1, -1))
-
-    def _span(self, k: int) -> Matrix:
-        return np.vstack([self._maps[k], self._held[k]])

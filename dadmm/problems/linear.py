@@ -92,11 +92,13 @@ class LinearProblem(TransformableProblem):
         check_fields(self, error=ProblemError)
         self.alpha = float(self.alpha)
         given = self._design(X, y, sample_weight)
-        self.layout = Layout.of(coef=(int(given.penalised.sum()),))
-        if self.fit_intercept:
-            self.layout = Layout.of(**self.layout.shapes, intercept=())
+        self.layout = self._layout(int(given.penalised.sum()))
         self._adopt(given)
         self._prepare()
+
+    def _layout(self, d: int, *classes: int) -> Layout:
+        free = {"intercept": classes} if self.fit_intercept else {}
+        return Layout.of(coef=(*classes, d), **free)
 
     def init(self, rng: np.random.Generator) -> Vector:
         return np.zeros(self.layout.size)
@@ -137,20 +139,18 @@ class LinearProblem(TransformableProblem):
             X, y, weights = X[kept], y[kept], weights[kept]
         if not isinstance(X, np.ndarray) and not self.traits.blocks:
             X = X.toarray()
+        if hasattr(X, "tocsr"):
+            X = dense_blocks(X)
         penalised = np.append(np.ones(d), np.zeros(int(self.fit_intercept)))
 
         def parts() -> Iterator[Design]:
             start = 0
-            for block in row_blocks(X):
-                dense = isinstance(block, np.ndarray)
-                step = len(block) if dense else max(BLOCK, d)
-                for k in range(0, block.shape[0], step):
-                    rows = block if dense else block[k : k + step].toarray()
-                    part = slice(start, start + len(rows))
-                    if self.fit_intercept:
-                        rows = np.hstack([rows, np.ones((len(rows), 1))])
-                    yield Design(rows, y[part], penalised, weights[part])
-                    start = part.stop
+            for rows in row_blocks(X):
+                own = slice(start, start + len(rows))
+                if self.fit_intercept:
+                    rows = np.hstack([rows, np.ones((len(rows), 1))])
+                yield Design(rows, y[own], penalised, weights[own])
+                start = own.stop
 
         if isinstance(X, np.ndarray):
             (found,) = parts()
@@ -163,6 +163,13 @@ class LinearProblem(TransformableProblem):
             largest = np.maximum(largest, own.largest())
         self.lightest = min(own.weighted().lightest(largest) for own in parts())
         return Design(both[:, :-1], both[:, -1], penalised, weights)
+
+
+def dense_blocks(X: Any) -> RowBlocks:
+    """Return the rows of a sparse X, of which few are dense at a time."""
+    n, d = X.shape
+    starts = range(0, n, step := max(BLOCK, d))
+    return RowBlocks(lambda: (X[k : k + step].toarray() for k in starts), n, d)
 
 
 @dataclass(eq=False, repr=False)

@@ -14,16 +14,15 @@ from copy import copy
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, triangular
-from dadmm.core.schema import integer
+from dadmm.core.schema import FLAG, integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import Scalars, Traits, check_entries, stacked
+from dadmm.problems.base import Scalars, Traits, as_floats, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
 
 # of coordinates in which lengths are logarithms, see `LogLengthPPCA`
@@ -102,26 +101,21 @@ class PPCA(Problem):
     True
     """
 
-    with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
+    with_gaps: ClassVar[type[PPCA]]  # the class of an object whose samples have NaN
     free_axes = False  # whether only the column space of W is of interest
     free_offsets = False  # whether each sample has an offset of its own
     usual_init: ClassVar[str] = "merged"
     traits = Traits("subspace", sends="W, mu and a", title="PPCA", blocks=True)
     _log_unit = 0.0  # of the samples, see `standardised`
 
-    def __new__(cls, samples: ArrayLike = (), *_: object, **__: object) -> Self:
-        """Return an object of this class, or of `with_gaps` if the samples have NaN."""
-        gaps = not isinstance(samples, RowBlocks)  # these have none
-        gaps = gaps and bool(np.isnan(np.asarray(samples, dtype=np.float64)).any())
-        made: Self = object.__new__(vars(cls).get("with_gaps", cls) if gaps else cls)
-        return made
-
     @with_one_blas_thread
     def __init__(
-        self, samples: Matrix, n_components: int, *, zero_mean: bool = False
+        self, samples: Any, n_components: int, *, zero_mean: bool = False
     ) -> None:
         if not isinstance(samples, RowBlocks):
-            samples = np.asarray(samples, dtype=np.float64)
+            samples = as_floats("PPCA", "samples", samples)
+            if np.isnan(samples).any():  # the class for gaps, if there is one
+                self.__class__ = vars(type(self)).get("with_gaps", type(self))
         if samples.ndim != 2 or samples.shape[0] < 1:
             raise ProblemError(
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
@@ -130,6 +124,7 @@ class PPCA(Problem):
         below = f"less than the {self.dimension} dimensions of the samples"
         known = integer(1).also(below, lambda number: number < self.dimension)
         known.check("n_components", n_components, ProblemError)
+        FLAG.check("zero_mean", zero_mean, ProblemError)
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
         self.layout = Layout(shapes | {"a": ()})
@@ -139,8 +134,9 @@ class PPCA(Problem):
     def _read(self, samples: Matrix) -> None:
         largest, parts = 0.0, list[Pooled]()
         for rows in row_blocks(samples):
-            check_entries("PPCA", "finite samples", rows, ~np.isfinite(rows))
-            largest = max(largest, float(np.abs(rows).max()))
+            largest = max(largest, size := float(np.abs(rows).max()))
+            if not math.isfinite(size):
+                check_entries("PPCA", "finite samples", rows, ~np.isfinite(rows))
             parts = [*parts, summarise(rows)]
             if len(parts) > 1:
                 counts, means, factors = zip(*parts, strict=True)

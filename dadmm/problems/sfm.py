@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import choice
 from dadmm.data.patterns import observed_means
-from dadmm.problems.base import Traits
+from dadmm.problems.base import Traits, as_floats
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.ppca import PPCA
 
@@ -52,11 +51,8 @@ class StructureFromMotion(PPCA):
         tracks=True, components=3, nodes=5,
     )  # fmt: skip
 
-    def __new__(cls, rows: ArrayLike = (), **_: object) -> Self:
-        return super().__new__(cls, rows)
-
     def __init__(self, rows: Matrix, *, start: str = "frame") -> None:
-        rows = np.asarray(rows, dtype=np.float64)
+        rows = as_floats("structure from motion", "rows", rows)
         if rows.ndim != 2 or len(rows) % 2 or not len(rows):
             raise ProblemError(
                 "structure from motion needs x and y of each frame, rows of shape "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,11 +62,6 @@ class Smooth(WithStart):
     array([1., 2., 3.])
     """
 
-    def __new__(cls, *_: object, hessian: object = None, **__: object) -> Self:
-        """Return an object that has `rows` and `within` if there is a Hessian."""
-        found: type = TwiceSmooth if cls is Smooth and hessian is not None else cls
-        return object.__new__(found)
-
     def __init__(
         self,
         value_and_gradient: Callable[[Vector], tuple[ArrayLike, ArrayLike]],
@@ -76,6 +71,8 @@ class Smooth(WithStart):
         convex: bool = False,
         start: ArrayLike | None = None,
     ) -> None:
+        if hessian is not None and type(self) is Smooth:
+            self.__class__ = TwiceSmooth  # it has `rows` and `within`
         integer(1).check("size", size, ProblemError)
         FLAG.check("convex", convex, ProblemError)
         self.layout, self.convex = Layout.of(theta=(int(size),)), convex

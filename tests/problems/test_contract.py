@@ -261,6 +261,10 @@ LINEAR = [
     ("LeastSquares", WEIGHT, (ROWS, TARGETS), {WEIGHT: np.zeros(3)}),
     ("Huber", "row 1", (ROWS, TARGETS), {WEIGHT: [1, -1, 1]}),
     ("Lasso", "row 2", (ROWS, TARGETS), {WEIGHT: [1, 1, np.inf]}),
+    ("Ridge", "complex", (1j * ROWS, TARGETS)),
+    ("Ridge", "complex", (sparse.csr_array(1j * ROWS), TARGETS)),
+    ("Huber", "datetime", (ROWS, TARGETS.astype("datetime64[D]"))),
+    ("Ridge", "row 2, column 1", (np.ma.masked_equal(ROWS, 5.0), TARGETS)),
 ]
 
 
@@ -296,7 +300,8 @@ SMOOTH = [
 BAD_SAMPLES = [
     ("n_components", np.ones((9, 1))), ("samples", np.ones((0, 4))),
     ("missing", np.full((3, 4), NAN)), ("row 1, column 1", np.diag([NAN, np.inf])),
-    ("samples", np.full(4, NAN)),
+    ("samples", np.full(4, NAN)), ("samples of numbers", [["a", "b"]]),
+    ("complex", np.eye(3, dtype=complex)),
 ]  # fmt: skip
 CALLS = [
     *((word, partial(getattr(problems, kind), *given, **dict(*named)))
@@ -304,6 +309,8 @@ CALLS = [
     *SMOOTH,
     *((word, partial(kind, x, 1)) for word, x in BAD_SAMPLES
       for kind in (PPCA, problems.IncompletePPCA)),
+    ("zero_mean", partial(PPCA, np.eye(3), 1, zero_mean="no")),
+    ("rows of numbers", partial(StructureFromMotion, [["a"] * 3] * 2)),
     *(("rows", partial(StructureFromMotion, np.ones(s))) for s in ((3, 5), 4, (0, 5))),
     ("start", partial(StructureFromMotion, np.ones((4, 6)), start="middle")),
 ]  # fmt: skip

@@ -202,6 +202,8 @@ def test_data_far_from_zero_lose_only_the_digits_that_they_lack(offset, limit, m
 def test_a_nan_chooses_the_class_and_the_start_is_orthonormal():
     (samples, holed, *_), problem = make(CASES[0]), make(CASES[5])[1]
     assert type(PPCA(samples=samples, n_components=2)) is IncompletePPCA
+    masked = np.ma.masked_array(np.nan_to_num(samples, nan=9.0), np.isnan(samples))
+    assert_array_equal(PPCA(masked, 2).raw_factor, holed.raw_factor)
     assert type(problem) is PPCA
     assert type(copy.deepcopy(holed)) is IncompletePPCA
     with pytest.raises(ProblemError, match="nan"):
