@@ -166,7 +166,8 @@ def check_fields(
     for item in fields(record):
         kind, value = kinds[item.name], getattr(record, item.name)
         if kind is not None and (value is not None or item.default is not None):
-            kind.check(where + item.name, value, error)
+            called = item.metadata.get("called", item.name)  # by an error
+            kind.check(where + called, value, error)
 
 
 class Checked:

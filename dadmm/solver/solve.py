@@ -102,16 +102,12 @@ class Stopping(schema.Checked):
     10
     """
 
-    rule: str = Rule.name
+    rule: str = entry(Rule.name, choice(RULES), called="stopping")
     tolerance: float = entry(Rule.tolerance, FINITE)
     absolute_tolerance: float = entry(Rule.absolute_tolerance, FINITE)
     agreement: str = entry("neighbours", choice(AGREEMENTS))
     max_iter: int = entry(1000, schema.integer(1))
     max_seconds: float | None = entry(None, schema.number("positive", lambda x: x > 0))
-
-    def __post_init__(self) -> None:
-        choice(RULES).check("stopping", self.rule)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -419,7 +415,7 @@ def run_plan(
         by_node = small if records.nodes is None else bool(records.nodes)
         start = checkpoints.start
         recorder = Recorder(run, records.observe, by_node, by_edge, start)
-        called = [*kind.callbacks, *callbacks, *recorder.callbacks]
+        called: list[Callback] = [*kind.callbacks, *callbacks, recorder]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)

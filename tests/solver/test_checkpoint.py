@@ -100,8 +100,8 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, settings, cut
         given["schedule"] = Schedule.matchings(RING)
 
     def watch(t, run):
-        changes = getattr(run.kind, "changes", 0)
-        seen.append(run.state.coordinates | {"so far": changes})
+        record = getattr(run.kind, "record", None)
+        seen.append(run.state.coordinates | {"so far": getattr(record, "changes", 0)})
 
     whole = run_of(name, **given, callbacks=[watch])
     at = int(cut * whole.iterations) if isinstance(cut, float) else cut
@@ -136,6 +136,14 @@ def test_saving_changes_nothing_and_the_last_whole_one_of_two_is_used(tmp_path):
     checkpoint.path_of(tmp_path, 40, 4).unlink()
     keep = Checkpoints(tmp_path, resume=True)
     assert_same(run_of("endless", checkpoints=keep, **brief), whole, 35)
+
+
+def test_checkpoints_that_were_used_before_are_of_the_run_that_is_saved(tmp_path):
+    keep = Checkpoints(tmp_path)
+    for eta0 in (10.0, 11.0):
+        run_of("endless", eta0=eta0, max_iter=20, checkpoints=keep)
+    again = Checkpoints(tmp_path, resume=True)
+    assert run_of("endless", eta0=11.0, checkpoints=again).iterations == 40
 
 
 @pytest.fixture(scope="module")
