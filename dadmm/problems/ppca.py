@@ -19,7 +19,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, triangular
-from dadmm.core.schema import FLAG, integer
+from dadmm.core.schema import FLAG, INTEGER
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Scalars, Traits, as_floats, check_entries, stacked
@@ -115,9 +115,12 @@ class PPCA(Problem):
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
             )
         self.n_samples, self.dimension = samples.shape
-        below = f"less than the {self.dimension} dimensions of the samples"
-        known = integer(1).also(below, lambda number: number < self.dimension)
-        known.check("n_components", n_components, ProblemError)
+        INTEGER.check("n_components", n_components, ProblemError)
+        if not 1 <= n_components < self.dimension:
+            raise ProblemError(
+                "n_components must be at least 1 and less than the "
+                f"{self.dimension} dimensions of the samples, got {n_components}"
+            )
         FLAG.check("zero_mean", zero_mean, ProblemError)
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
