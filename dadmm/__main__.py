@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from dadmm.comm.world import connect
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
 from dadmm.core.errors import DadmmError, closest
 from dadmm.core.ranks import rank_and_size
@@ -27,7 +26,7 @@ COMMANDS = {
         "timing.calibrate", "fit a network to measurements", "a.csv --out b.toml"
     ),
 }  # fmt: skip
-# all ranks of these raise together; of the others, the first rank of mpiexec does all
+# all ranks of these raise together; of anything else, the first rank does all
 FOR_RANKS = ("run", "compare")
 INTERRUPTED = 130  # exit code after SIGINT, as of a shell
 
@@ -36,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names, and return its exit code."""
     name, *words = (sys.argv[1:] if argv is None else list(argv)) or [""]
     rank, _ = rank_and_size() or (0, 1)
+    if rank and name not in FOR_RANKS:
+        return 0
     if name in COMMANDS:
-        if rank and name not in FOR_RANKS:
-            return 0
         try:
             command = main_of(name)
         except KeyboardInterrupt:  # while modules are imported
@@ -48,22 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.freeze()  # nor at exit, where it takes an eighth of the time of a short run
         return code
     if name in ("", "--version", "-h", "--help", "help"):
-        if not rank:
-            print_out(f"dadmm {__version__}\n" if name == "--version" else usage())
+        print_out(f"dadmm {__version__}\n" if name == "--version" else usage())
         return 0 if name else BAD_INPUT
     if name.startswith("-"):
         wrong = f"name a command before {name}, such as {program()} run {name} ..."
     else:
         hint = closest(name, COMMANDS, f"choose one of {', '.join(COMMANDS)}")
         wrong = f"unknown command {name!r}; {hint}"
-    try:
-        world = connect()
-    except DadmmError as error:
-        return report_error(error)
-    if world.rank == 0:
-        report_error(wrong)
-    world.told("")  # no rank ends before the first one has printed
-    return BAD_INPUT
+    return report_error(wrong)
 
 
 def main_of(name: str, module: str = "") -> Callable[..., int]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from dadmm.core.documents import check_regular, parse
+from dadmm.core.documents import parse, reading
 from dadmm.core.errors import DadmmError, printable
 from dadmm.runs.attempt import last_checkpoint
 from dadmm.runs.folder import RunFolder
@@ -285,12 +285,11 @@ def diagnose(run: str, file: str = "", resume: str = "") -> None:
         return
     if file:
         try:
-            size = check_regular(file).st_size
-            with open(file, "rb") as output:
-                output.seek(max(0, size - TAIL))
+            with reading(file), open(file, "rb") as output:
+                output.seek(max(0, os.fstat(output.fileno()).st_size - TAIL))
                 tail = output.read().decode(errors="replace")
-        except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        except DadmmError as error:
+            raise UsageError(str(error)) from None
     ranks = len(read_ranks(folder)) or "RANKS"
     resume = resume or f"./launch/local -n {ranks} --resume"
     for sentence in explain(resume, tail, folder, 1, Seen()):

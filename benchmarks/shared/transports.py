@@ -48,7 +48,7 @@ def measure(
     """Return, on every rank, a row for each transport, graph and number of bytes."""
     world = World(MPI.COMM_WORLD)
     comm = MPI.COMM_WORLD.Dup()
-    hosts = world.told(MPI.Get_processor_name())
+    hosts = world.gather_json(MPI.Get_processor_name())
     facts = {
         "mpi": world.library,
         "mpi4py": mpi4py.__version__,

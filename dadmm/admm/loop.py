@@ -39,7 +39,7 @@ def iterate(
     iterations before.
     """
     edges, local, mail, clock = run.edges, run.local, run.mail, run.clock
-    if start == 0 and run.is_solved():
+    if start == 0 and run.kind.holds_at_start(run):
         return 0, "converged"
     for t in range(start + 1, max_iter + 1):
         with clock.solve:
@@ -102,7 +102,7 @@ class RunKind:
         return "converged"
 
     def holds_at_start(self, run: Run) -> bool:
-        """Return whether nothing is left to do at known multipliers."""
+        """Return whether nothing is left to do, as a warm start may have it."""
         return False
 
     def adopt(self, run: Run) -> None:
@@ -247,10 +247,6 @@ class Run(Nodes):
             state.multipliers[rows] = 0.5 * sums
             self.edges.sum_multipliers()
         self.penalties.start()
-
-    def is_solved(self) -> bool:
-        """Return whether a run that starts from known multipliers has nothing to do."""
-        return self.kind.duals is not None and self.kind.holds_at_start(self)
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""

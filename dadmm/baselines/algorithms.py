@@ -377,12 +377,8 @@ def solve(
     checks = Checks(world)
     hosted = checks.run(check)
     able = checks.run(lambda: abilities(hosted))
-    if world.comm is not None:
-        checks.compare(common)
-    everyone = checks.gather(
-        able=able,
-        has_l1=checks.run(lambda: any(map(_has_l1, hosted.values()))),
-    )
+    has_l1 = checks.run(lambda: any(map(_has_l1, hosted.values())))
+    everyone = checks.gather(common, able=able, has_l1=has_l1)
     algorithm, sending = cast(Algorithm, algorithm), cast(Sending, sending)
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)

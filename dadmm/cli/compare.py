@@ -32,6 +32,7 @@ from dadmm.core.documents import Table, write_csv, write_text, writing
 from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import from_text, integer, number
+from dadmm.core.version import __version__
 from dadmm.penalty import Fixed, Scheme, name_of
 from dadmm.runs.config import RunConfig
 from dadmm.show.report import CURVES, TABLE, WHAT, Row, draw_methods, groups, write_page
@@ -218,7 +219,8 @@ class Comparison(job.Job):
         self.networks = {name: Network.read(name) for name in names}
         self.n_nodes = self.usual_nodes
         # what decides the numbers of all cells
-        self._common = _digest(config.deciding() | identity.versions() | {
+        self._common = _digest(config.deciding() | {
+            "dadmm": __version__, "numpy": np.__version__,
             "to": given.to, "work": given.work, "nodes": self.n_nodes,
             "networks": " ".join(one.to_toml() for one in self.networks.values()),
         })  # fmt: skip
@@ -309,7 +311,7 @@ class Comparison(job.Job):
                 stopping=Stopping(tolerance=0.0, max_iter=1), gather="none",
                 comm=self.world.comm, **self._options,
             )  # fmt: skip
-            usual = np.sort(self.world.joined(result.penalties.eta0, True)[0])
+            usual = np.sort(self.world.gather(result.penalties.eta0, True))
             start = float(np.exp(np.log(usual).mean()))
         return find_best(latest, start, self.config.max_iter)
 

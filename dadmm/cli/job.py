@@ -13,7 +13,6 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -23,7 +22,7 @@ from dadmm.cli import setup
 from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
-from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
+from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
@@ -44,6 +43,7 @@ from dadmm.solver.rows import Observe
 from dadmm.solver.solve import Record, run_plan
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
+HOST = os.uname().nodename
 REPORT = ("plotly", "the report", "report")  # what --report needs
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 TURN = 0.5  # seconds in which a rank reports before the next one would
@@ -69,8 +69,11 @@ def main(argv: Sequence[str] | None = None, kind: type[Job] | None = None) -> in
             print_out()  # flushes what --help and --version print
     if world.rank:  # the code is the same on all ranks, and mpiexec returns rank 0's;
         code = OK  # codes of several ranks may block Open MPI's (prrte issue 1839)
-    if world.shrunk:
-        world.leave(code)
+    if world.shrunk and world.comm is not None:
+        from dadmm.comm import mpi
+
+        mpi.agree(world.comm, True)  # when all that are left call this
+        mpi.leave(code)
     return code
 
 
@@ -155,14 +158,16 @@ class Job:
             if world.rank == 0:
                 report_error(in_flags(error))
             return BAD_INPUT
-        if not self.over_mpi:
+        if world.comm is None:
             raise error
         if is_input:
             sleep(TURN * min(world.rank, 10))  # a NaN fails neighbours: one reports
             report_error(f"rank {world.rank}: {error}")
             world.end(BAD_INPUT)
             os._exit(BAD_INPUT)
-        failed = world.dead(error)
+        from dadmm.comm.mpi import failed_ranks
+
+        failed = failed_ranks(world.comm, error)
         if not failed:
             try:
                 world.abort(error)
@@ -184,7 +189,6 @@ class Job:
     def read_settings(self, argv: Sequence[str]) -> CommandLine | None:
         """Return the command line; None after --help or --version has printed."""
         checks = Checks(self.world)
-
         facts: Table = {"--help or --version": True}  # the same on all ranks
 
         def read() -> CommandLine | None:
@@ -193,16 +197,19 @@ class Job:
             except SystemExit:
                 return None
             _ = given.config.options  # imports a scheme of one's own
-            if given.config.on_failure == "continue" and not given.dry_run:
-                self.world.check_fault_tolerance()
+            survives = given.config.on_failure == "continue" and not given.dry_run
+            if survives and self.over_mpi:
+                from dadmm.comm.mpi import check_fault_tolerance
+
+                check_fault_tolerance()
             facts.update(asdict(given.config), resume=str(given.resume))
             facts.update({"--help or --version": False, "--dry-run": given.dry_run})
             del facts["quiet"]  # in which ranks may differ
             return given
 
         given = checks.run(read)
-        checks.compare(lambda: identity.versions() | identity.settings(facts))
-        self.machines = [own["host"] for own in checks.gather(host=host())]
+        everyone = checks.gather(lambda: identity.settings(facts), host=HOST)
+        self.machines = [own["host"] for own in everyone]
         return given
 
     def open_folder(self) -> None:
@@ -297,7 +304,6 @@ class Job:
         given |= vars(given.pop("comm"))  # how ranks wait, and survive
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
-
         self._is_alone = True
         try:
             self.result = run_plan(
@@ -320,61 +326,52 @@ class Job:
         assert world.hosts is not None
         own, placed = np.array([self.rows.rank]), world.hosts
         left_at = np.delete(placed, result.lost)
-        self._left = world.joined(own, True)[0], np.setdiff1d(placed, left_at)
+        self._left = world.gather(own, True), np.setdiff1d(placed, left_at)
         # on ranks other than 0 the result has only their own nodes
         kept, self.graph = {*result.nodes.tolist()}, result.topology
         self.problems = {i: p for i, p in self.problems.items() if i in kept}
         rows = {i: own for i, own in self.data.rows.items() if i in kept}
         self.data = self.data._replace(rows=rows, whole=None)
         nodes = np.array([*self.problems])
-        left = np.sort(world.joined(nodes, True)[0])  # of all ranks
+        left = np.sort(world.gather(nodes, True))  # of all ranks
         world.share_nodes(np.searchsorted(left, nodes).tolist(), len(left))
         gappy = any(isinstance(own, IncompletePPCA) for own in self.problems.values())
-        everyone = Checks(world).gather(host=host(), gappy=gappy)
+        everyone = Checks(world).gather(host=HOST, gappy=gappy)
         self.machines = [their["host"] for their in everyone]
         gaps = any(their["gappy"] for their in everyone)
         self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
+        """Write the results; raise errors of rows and checkpoints after that."""
         from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
-        home, adrift = self.rows.home, self.targets.adrift
-        frames = results.gather_motion(self)
-        fit = results.describe(self)
-        failures: list[OutputError] = []  # raised when the results are written
+        frames, fit = results.gather_motion(self), results.describe(self)
+        others = Checks(world)
+        others.run(self.rows.close)
+        others.run(lambda: results.write_imputed(self))
+        summary = results.summarise(self, fit)  # rank 0 waits for all ranks
 
-        def write_nodes() -> None:
-            for step in (self.rows.close, partial(results.write_imputed, self)):
-                try:
-                    step()
-                except OutputError as error:
-                    failures.append(error)
+        def finish() -> None:
+            arrays = results.arrays(result, self.features, frames, self.targets.adrift)
+            model = None if fit.model is None else fit.model.to_json()
+            found, home = (summary, arrays, model), self.rows.home
+            left = {*result.nodes.tolist()} if result.lost else None
+            over = result.converged or result.reason == "no_minimum" or bool(left)
+            try:
+                self.folder.finish(self.rows, *found, over, left, *self._left)
+            except OutputError as error:
+                whole = (home / "summary.json").exists()  # but for rows
+                place = None if whole else rescue(home, config.to_toml(), *found)
+                if place is None:
+                    raise
+                raise OutputError(f"{error}; the results are in {place}") from None
 
-        def write_all() -> None:
-            if world.rank == 0:
-                arrays = results.arrays(result, self.features, frames, adrift)
-                model = None if fit.model is None else fit.model.to_json()
-                found = summary, arrays, model
-                left = {*result.nodes.tolist()} if result.lost else None
-                over = result.converged or result.reason == "no_minimum" or bool(left)
-                try:
-                    self.folder.finish(self.rows, *found, over, left, *self._left)
-                except OutputError as error:
-                    whole = (home / "summary.json").exists()  # but for rows
-                    place = None if whole else rescue(home, config.to_toml(), *found)
-                    if place is None:
-                        raise
-                    raise OutputError(f"{error}; the results are in {place}") from None
-            for failure in failures:
-                raise failure
-            self.checkpoints.close()
-
-        collectively(world, write_nodes)
-        summary = results.summarise(self, fit)
-        collectively(world, write_all)
+        from_rank_0(world, finish)
+        others.run(self.checkpoints.close)
+        others.gather()
         if world.rank == 0 and not config.quiet:
-            print_out(f"{laid_out(summary.text(config, home))}\n")
+            print_out(f"{laid_out(summary.text(config, self.rows.home))}\n")
 
 
 def check_unseen(config: RunConfig, folder: Path) -> None:
@@ -389,7 +386,7 @@ def check_unseen(config: RunConfig, folder: Path) -> None:
     if remedy or folder.exists():
         also = f", or use {remedy} (docs/sites.md)" * bool(remedy)
         raise OutputError(
-            f"{folder}, made by rank 0, is not there on {host()}, or another run has "
+            f"{folder}, made by rank 0, is not there on {HOST}, or another run has "
             f"made it; --out must be new, and on a file system that all ranks share"
             f"{also}"
         )

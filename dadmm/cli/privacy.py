@@ -47,7 +47,7 @@ def warn(job: Job) -> None:
         for i, own in job.problems.items():
             size = own.layout.size if kind is Kind.METRIC else n_axes(own)
             few += job.data.rows[i].X.shape[0] <= size
-        few = int(job.world.gather(np.array([[few]])).sum())
+        few = int(job.world.gather(np.array([few])).sum())
     if few:
         print_out(
             f"{few} of {len(job.graph)} nodes have no more rows than {what}; the "

@@ -14,13 +14,7 @@ import numpy as np
 
 from dadmm.comm import identity
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import (
-    Checks,
-    World,
-    collectively,
-    from_rank_0,
-    host,
-)  # fmt: skip
+from dadmm.comm.world import Checks, World, collectively, from_rank_0
 from dadmm.core.arguments import print_out
 from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
@@ -28,7 +22,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Blocks, Names, load_array, read_frame, reader_of
+from dadmm.data.files import READERS, Blocks, Names, load_array, read_frame
 from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
@@ -58,8 +52,7 @@ def build_graph(job: Job) -> None:
     if world.comm is None or is_named:
         checks = Checks(world)
         built = checks.run(lambda: config.build_graph(count))
-        checks.compare(lambda: {"graph": identity.of_graph(*built)})
-        checks.gather()
+        checks.gather(lambda: {"graph": identity.of_graph(*built)})
     else:
         built = _share_graph(world, config, count)
     job.graph, job.schedule = built
@@ -124,8 +117,11 @@ def load_data(job: Job) -> None:
     world, config, checks = job.world, job.config, Checks(job.world)
     job.data = shards(world, config, job.graph, checks)
     about = checks.run(lambda: _make_problems(job)) or {}
-    checks.compare(lambda: {"layout": repr(next(iter(job.problems.values())).layout)})
-    everyone = checks.gather(process=[host(), os.getpid()], **about)
+    everyone = checks.gather(
+        lambda: {"layout": repr(next(iter(job.problems.values())).layout)},
+        process=[os.uname().nodename, os.getpid()],
+        **about,
+    )
     job.plan = config.plan([able for own in everyone for able in own["able"]])
     job.processes = [their["process"] for their in everyone]
     job.gaps = [row for their in everyone for row in their["gaps"]]
@@ -166,10 +162,17 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
     if not config.is_local:  # rank 0 reads the file, and sends numbers
-        whole = collectively(
-            world, lambda: Shards({}) if world.rank else _load_all(config, graph)
-        )
-        return whole if world.comm is None else _scatter(world, whole, n_nodes)
+        whole = Shards({})
+
+        def describe() -> Table | None:
+            nonlocal whole
+            whole = _load_all(config, graph)
+            return None if whole.encoding is None else whole.encoding.to_json()
+
+        described = from_rank_0(world, describe)
+        if world.comm is None:
+            return whole
+        return _scatter(world, whole, described, n_nodes)
 
     def read() -> tuple[Choice, Tables]:
         choice, how = _choose(config)
@@ -206,7 +209,8 @@ def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
         return frame, choice, None
     if how["beside"] and how["beside"][-1] in frame.places:
         choice = choice._replace(target=how["beside"][-1])  # even if labels are its
-    if labels not in frame.names and reader_of(labels) is not None:
+    is_file = Path(labels.partition("::")[0]).suffix in READERS
+    if is_file and labels not in frame.places:
         return frame, choice, load_array(labels).ravel()
     column = frame.find(labels, "labels")
     return frame, choice._replace(labels=column), frame.column(column)
@@ -229,8 +233,7 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     )  # fmt: skip
     target, beside = config.target or "y", list[str]()
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
-    reader = reader_of(str(config.data))
-    if supervised and by_name and reader and reader.archive:
+    if supervised and by_name and config.reader and config.reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
     how = {name: getattr(config, name) for name in FORMAT}
     return choice, how | {"beside": beside}
@@ -258,12 +261,13 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
     return Shards(rows, None, encoding, gaps)
 
 
-def _scatter(world: World, whole: Shards, n_nodes: int) -> Shards:
+def _scatter(
+    world: World, whole: Shards, described: Table | None, n_nodes: int
+) -> Shards:
     """Return the data of the hosted nodes, which are on rank 0."""
     encoding = whole.encoding
-    shared = world.share(encoding and encoding.to_json())
-    if world.rank and shared is not None:
-        encoding = Encoding.from_json(shared)
+    if world.rank and described is not None:
+        encoding = Encoding.from_json(described)
     uses = encoding or Encoding({})  # of tracks: X only
     blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
     found = {}
@@ -451,5 +455,5 @@ def find_targets(job: Job, gaps: bool) -> Targets:
         best = metrics.ppca_reference(pooled, M, zero_mean=zero_mean)
     axes = None if best is None else best.W.tolist()
     if data.whole is None:
-        axes = world.share(axes)
+        axes = from_rank_0(world, lambda: axes)
     return Targets(layout, W | {"angle_to_centralised": np.array(axes)}, best, pooled)

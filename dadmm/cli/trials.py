@@ -103,7 +103,7 @@ class Watch:
         self._own.append(self._distance(run.theta))
         if t % BLOCK == 0 and not self._is_over:
             own = np.array(self._own[-BLOCK:])
-            everyone = self._world.joined(own, True)[0].reshape(-1, BLOCK)
+            everyone = self._world.gather(own, True).reshape(-1, BLOCK)
             for at, error in enumerate(everyone.max(axis=0).tolist(), t - BLOCK + 1):
                 self.errors.append(error)
                 self._is_over = self._is_over or self.arrival.known(at, error)
@@ -129,10 +129,10 @@ class Watch:
             return found
         until = arrival.for_good or min(arrival.cap, len(self.errors))
         columns = [self.arcs, *self.setup.T, *self.end.T, self.opening]
-        rows = self._world.gather(np.array([*columns, *self.bytes[:until]]).T)
+        rows = self._world.gather(np.array([*columns, *self.bytes[:until]], float).T)
         told = sum(self._messages[:until]) + int((self.opening > 0).sum())
         told += int((self.setup + self.end)[:, 0].sum())
-        messages = int(self._world.gather(np.array([[told]])).sum())
+        messages = int(self._world.gather(np.array([told])).sum())
         if self._world.rank:
             return found
         rows = rows[np.argsort(rows[:, 0]), 1:]  # (E, 5 + until)

@@ -10,7 +10,7 @@ from numbers import Real
 import numpy as np
 
 from dadmm.core import version
-from dadmm.core.errors import ConfigError, ProblemError, TopologyError
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError, listed
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
@@ -27,10 +27,6 @@ def identity(
         "configuration": digest(settings(given)),
         "graph": of_graph(topology, schedule),
     }
-
-
-def versions() -> dict[str, str]:
-    return {"dadmm": version.__version__, "numpy": np.__version__}
 
 
 def settings(given: Mapping[str, object]) -> dict[str, str]:
@@ -87,10 +83,8 @@ def raise_difference(everyone: Sequence[Facts]) -> None:
         ranks = [str(rank) for rank, value in enumerate(values, 1) if value != mine]
         if ranks:
             theirs, who = values[int(ranks[0]) - 1], f"rank {ranks[0]} has"
-            if len(ranks) > 4:
-                ranks[3:] = [f"{len(ranks) - 3} others"]
             if len(ranks) > 1:
-                who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have"
+                who = f"ranks {listed(ranks, 4)} have"
             raise KINDS.get(name, ConfigError)(
                 f"{who} {name} = {theirs}, but rank 0 has {mine}; start all ranks with "
                 "the same versions, settings, graph and kind of data"

@@ -18,9 +18,10 @@ from typing import NamedTuple, NoReturn
 import mpi4py
 import numpy as np
 
+from dadmm.comm import traffic
 from dadmm.comm.exchange import Exchange, Plan
 from dadmm.comm.launch_link import tell_launcher
-from dadmm.comm.traffic import Counter, count, count_outside
+from dadmm.comm.traffic import Counter, count
 from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
 from dadmm.comm.world import World, duplicate
 from dadmm.core.errors import ConfigError
@@ -40,13 +41,10 @@ POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as 
 LONG_WAIT = 1.0  # seconds; after them another rank is late, stopped or gone
 LONG_INTERVAL = 2e-3  # seconds between tests then, which leaves the cores to others
 TIME_TO_LEARN = 1.0  # seconds until a rank knows which rank has failed
+VERSION = MPI.Get_library_version().strip("\0").strip()
+_NAME = VERSION.splitlines()[0].partition(",")[0].replace("Version:", "")
+LIBRARY = " ".join(_NAME.split())  # its name and version
 _test_all, _start = MPI.Request.Testall, MPI.Prequest.Startall
-
-
-def short_name() -> str:
-    version = MPI.Get_library_version()
-    line = version.strip("\0").strip().splitlines()[0].partition(",")[0]
-    return " ".join(line.replace("Version:", "").split())
 
 
 def poll(requests: Sequence[MPI.Request], interval: float = POLL_INTERVAL) -> None:
@@ -74,21 +72,21 @@ def find_hosts(comm: MPI.Comm) -> tuple[list[str], bool]:
     network = "/proc/self/ns/net"
     space = os.stat(network).st_ino if os.path.exists(network) else 0
     mine = f"{os.uname().nodename} {space}"
-    everyone = World(comm).told([mine, sorted(os.sched_getaffinity(0))])
+    everyone = World(comm).gather_json([mine, sorted(os.sched_getaffinity(0))])
     here = [set(cores) for host, cores in everyone if host == mine]
     return [host for host, _ in everyone], len(here) > len(set.union(*here))
 
 
 def is_fault_tolerant() -> bool:
     enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
-    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
+    return enabled == "1" and "Open MPI" in VERSION
 
 
 def check_fault_tolerance() -> None:
     if not is_fault_tolerant():
         raise ConfigError(
             "on_failure = continue needs Open MPI 5, started by mpiexec --with-ft "
-            f"ulfm, got {short_name()}; start it so, or leave on_failure at abort"
+            f"ulfm, got {LIBRARY}; start it so, or leave on_failure at abort"
         )
 
 
@@ -107,7 +105,7 @@ def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
 
 def agree(comm: MPI.Comm, yes: bool) -> bool:
     """Return on all ranks whether ``yes`` is true on all and none has failed."""
-    count_outside(np.intc().nbytes)
+    traffic.outside += 1, np.intc().nbytes
     try:
         return bool(comm.Agree(int(yes)))
     except MPI.Exception:
@@ -270,30 +268,34 @@ class MPIExchange(Exchange):
         self._swaps = 0
 
     def _plan(self, turn: int) -> tuple[list[MPI.Prequest], ...]:
-        """Return the requests for the current lengths, see ``_plans``."""
+        """Return the requests for the current lengths, see ``_plans``.
+
+        A request to receive (buffer 0) or send so many bytes is made once.
+        """
         lengths, most = self.lengths, 2 * ETA - self.begin + self.width
         most += HEADER.itemsize * (self.begin == BRIEF)
         self._all_present = bool(lengths.all())
         sums = [int(lengths[parcel.sent].sum()) for parcel in self._parcels]
         self._parcel_bytes = np.array(sums, dtype=np.int64)
         late = self._far and self._parcel_bytes.max(initial=0) <= EAGER
-        receives, sends = [], []
+        receives: list[MPI.Prequest] = []
+        sends: list[MPI.Prequest] = []
         for parcel, n in zip(self._parcels, sums, strict=True):
-            if n:
-                receives.append(self._request(0, parcel, len(parcel.received) * most))
-                sends.append(self._request(2 + turn if late else 1, parcel, n))
+            if not n:
+                continue
+            begin = parcel.begin + self.begin * self._by_row
+            for requests, buffer, size in (
+                (receives, 0, len(parcel.received) * most),
+                (sends, 2 + turn if late else 1, n),
+            ):
+                key = buffer, begin, size
+                if key not in self._made:
+                    make = self._comm.Send_init if buffer else self._comm.Recv_init
+                    data = self._buffers[buffer][begin : begin + size]
+                    self._made[key] = make(data, parcel.rank)
+                requests.append(self._made[key])
         both = receives + sends
         return (both, receives, sends) if late else (both, both, [])
-
-    def _request(self, buffer: int, parcel: Parcel, n: int) -> MPI.Prequest:
-        """Return the request to receive (buffer 0) or send n bytes; it is made once."""
-        begin = parcel.begin + self.begin * self._by_row
-        key = buffer, begin, n
-        if key not in self._made:
-            make = self._comm.Send_init if buffer else self._comm.Recv_init
-            data = self._buffers[buffer][begin : begin + n]
-            self._made[key] = make(data, parcel.rank)
-        return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
         own, counts = rows[self.node_order], self._n_hosted * rows.shape[1]
@@ -340,7 +342,7 @@ class MPIExchange(Exchange):
             try:
                 alive = ranks_in(everyone.Get_group(), self._comm)
                 t = np.array([last])
-                count_outside(t.nbytes)
+                traffic.outside += 1, t.nbytes
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
                 part, (size, wait, survives) = plan(alive), self._made_of
                 among = everyone.Split(part.nodes[0], key=self._comm.rank)

@@ -16,13 +16,8 @@ def count(counted: Counter, lengths: NDArray[np.int64], times: int = 1) -> None:
     counted[..., 1] += times * lengths
 
 
-#: calls of MPI outside the iterations, of this process
+#: calls of MPI outside the iterations, and the bytes that this process sent by them
 outside: Counter = np.zeros(2, np.int64)
-
-
-def count_outside(n_bytes: int) -> None:
-    """Count a call, and the bytes that this process sends."""
-    outside[:] += 1, n_bytes
 
 
 class Traffic(NamedTuple):

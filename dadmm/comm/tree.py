@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dadmm.comm.traffic import count_outside
+from dadmm.comm import traffic
 from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
 
@@ -167,7 +167,7 @@ class TreeReduction:
 
         if self._pending:
             poll([request for request, _ in self._pending])
-        count_outside(sum(len(data) for _, data in self._pending))
+        traffic.outside += 1, sum(len(data) for _, data in self._pending)
         self._pending.clear()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,8 +18,8 @@ import numpy as np
 
 from dadmm.comm import identity, traffic
 from dadmm.comm.launch_link import wait_until_read
-from dadmm.comm.tree import TAG, TreeReduction, Value, pack, receive, unpack
-from dadmm.core import errors
+from dadmm.comm.tree import TAG, TreeReduction, Value, receive
+from dadmm.core import errors, version
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Array, Matrix
 from dadmm.core.ranks import rank_and_size
@@ -37,8 +38,7 @@ MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 G
 class World:
     """The processes of a run, for set-up, results and errors: not for the iterations.
 
-    All processes call a method, in the same order, except `hosted`, `dead`, `abort` and
-    `end`.
+    All processes call a method, in the same order, except `hosted`, `abort` and `end`.
     """
 
     #: the rank of each node; None if rank i has node i, or in a single process
@@ -53,58 +53,49 @@ class World:
         if comm is not None:
             from dadmm.comm import mpi
 
-            self._mpi, self.library = mpi, mpi.short_name()
+            self.library = mpi.LIBRARY
             self.rank, self.size = comm.rank, comm.size
 
-    def joined(self, own: Array, everywhere: bool) -> tuple[Array, Array]:
-        """Return the one-dimensional arrays of all ranks in order, and their lengths.
+    def gather(self, own: Array, everywhere: bool = False) -> Array:
+        """Return the rows of all ranks, in order, on rank 0 or everywhere; else none.
 
-        All have one type. If not ``everywhere``, only rank 0 gets them, others zeros.
-        Short arrays take one call if all ranks get them.
+        All have one type, and equal rows. Short ones take one call if all ranks get
+        them.
         """
         comm = self.comm
         if comm is None:
-            return own, np.array([len(own)])
-        first = np.zeros(8 + SHORT if everywhere else 8, dtype=np.uint8)
-        first[:8].view(np.int64)[0] = len(own)
+            return own
+        own = np.ascontiguousarray(own)
+        head = np.zeros(8 + SHORT * everywhere, dtype=np.uint8)
+        head[:8].view(np.int64)[0] = len(own)
         if everywhere and own.nbytes <= SHORT:
-            first[8 : 8 + own.nbytes] = own.view(np.uint8)
-        rows = np.zeros((comm.size, len(first)), dtype=np.uint8)
+            head[8 : 8 + own.nbytes] = own.reshape(-1).view(np.uint8)
+        heads = np.zeros((comm.size, len(head)), dtype=np.uint8)
         equal = comm.Iallgather if everywhere else comm.Igather
-        wait_sleeping(equal(first, rows), first.nbytes)
-        lengths = rows[:, :8].copy().view(np.int64)[:, 0]
-        if everywhere and lengths.max() * own.itemsize <= SHORT:
-            used = np.arange(SHORT) < lengths[:, None] * own.itemsize
-            return rows[:, 8:][used].view(own.dtype), lengths
-        whole = np.empty(int(lengths.sum()), own.dtype)
+        wait_sleeping(equal(head, heads), head.nbytes)
+        lengths = heads[:, :8].copy().view(np.int64)[:, 0]  # zeros where none arrive
+        whole = np.empty((int(lengths.sum()), *own.shape[1:]), own.dtype)
+        counts = lengths * math.prod(own.shape[1:])
+        if everywhere and counts.max() * own.itemsize <= SHORT:
+            used = np.arange(SHORT) < counts[:, None] * own.itemsize
+            whole.reshape(-1).view(np.uint8)[:] = heads[:, 8:][used]
+            return whole
         unequal = comm.Iallgatherv if everywhere else comm.Igatherv
-        wait_sleeping(unequal(own, [whole, lengths.tolist()]), own.nbytes)
-        return whole, lengths
+        wait_sleeping(unequal(own, [whole, counts.tolist()]), own.nbytes)
+        return whole
 
-    def share(self, value: Any) -> Any:
-        """Return what rank 0 passes, as JSON can hold it, on every rank."""
-        return self.told(None if self.rank else value)[0]
-
-    def told(self, value: Any, everywhere: bool = True) -> list[Any]:
+    def gather_json(self, value: Any, everywhere: bool = True) -> list[Any]:
         """Return what each rank passes, as JSON can hold it, on all ranks or rank 0."""
-        own = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        data, lengths = self.joined(own, everywhere)
-        if self.rank and not everywhere:
-            return []
-        texts = np.split(data, lengths.cumsum()[:-1])
-        return [json.loads(text.tobytes()) for text in texts]
-
-    def gather(self, rows: Matrix) -> Matrix:
-        """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
-        rows = np.ascontiguousarray(rows, dtype=np.float64)
-        return self.joined(rows.reshape(-1), False)[0].reshape(-1, rows.shape[1])
+        line = np.frombuffer(f"{json.dumps(value)}\n".encode(), np.uint8)
+        lines = self.gather(line, everywhere).tobytes().splitlines()
+        return [json.loads(each) for each in lines]
 
     def gather_nodes(self, blocks: Sequence[Matrix]) -> Matrix:
         """Return the rows of all nodes, in order, on rank 0; no rows elsewhere."""
         rows = self.gather(np.vstack(blocks))
         if self.hosts is None:
             return rows
-        sizes = self.joined(np.array([len(block) for block in blocks]), False)[0]
+        sizes = self.gather(np.array([len(block) for block in blocks]))
         if self.rank:
             return rows
         owner = np.argsort(self.hosts, kind="stable")  # of each block
@@ -119,19 +110,18 @@ class World:
         comm = self.comm
         if comm is None:
             return [[*arrays] for arrays in blocks]
-        hosts = np.arange(self.size) if self.hosts is None else self.hosts
-        wait_sleeping(comm.Ibarrier())
         if self.rank:
-            (kinds,) = unpack(receive(comm, 0))
+            kinds = json.loads(receive(comm, 0))
             found = [[np.empty(shape, kind) for kind, shape in own] for own in kinds]
-            for part in parts(*chain(*found)):
-                comm.Recv(part, 0, TAG)
+            for piece in pieces(chain(*found)):
+                comm.Recv(piece, 0, TAG)
             return found
+        hosts = np.arange(self.size) if self.hosts is None else self.hosts
         for rank in range(1, self.size):
             theirs = [blocks[i] for i in np.flatnonzero(hosts == rank).tolist()]
             kinds = [[(each.dtype.str, each.shape) for each in own] for own in theirs]
-            for data in chain([pack(kinds)], parts(*chain(*theirs))):
-                traffic.count_outside(len(data))
+            for data in chain([json.dumps(kinds).encode()], pieces(chain(*theirs))):
+                traffic.outside += 1, len(data)
                 comm.Send(data, rank, TAG)
         return [[*blocks[i]] for i in np.flatnonzero(hosts == 0).tolist()]
 
@@ -163,34 +153,19 @@ class World:
 
     def share_nodes(self, own: Sequence[int], n_nodes: int) -> None:
         """Set ``hosts``, given the nodes of this process; raise on all ranks."""
-        nodes, counts = self.joined(np.array(own, dtype=np.int64), True)
-        ranks = np.repeat(np.arange(self.size), counts)
+        pairs = np.array([(i, self.rank) for i in own], np.int64).reshape(-1, 2)
+        nodes, ranks = self.gather(pairs, True).T
         self.hosts = hosts_of(nodes, ranks, n_nodes, self.size)
 
     def sent(self) -> tuple[int, int]:
         """Return calls of this rank, and on rank 0 bytes of all, outside the loop."""
         calls, n_bytes = (traffic.outside - self._before).tolist()
-        return calls, int(self.gather(np.array([[n_bytes]])).sum())
+        return calls, int(self.gather(np.array([n_bytes])).sum())
 
     def adopt(self, comm: MPI.Comm) -> None:
         """Continue with a communicator of the ranks that are left."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.shrunk = True
-
-    def check_fault_tolerance(self) -> None:
-        """Raise a ConfigError if this MPI ends all ranks when one fails."""
-        if self.comm is not None:
-            self._mpi.check_fault_tolerance()
-
-    def dead(self, error: BaseException) -> list[int]:
-        """Return the ranks that are known to have failed, if ``error`` reports one."""
-        return [] if self.comm is None else self._mpi.failed_ranks(self.comm, error)
-
-    def leave(self, code: int) -> None:
-        """End this process without MPI_Finalize, when all that are left call this."""
-        if self.comm is not None:
-            self._mpi.agree(self.comm, True)
-            self._mpi.leave(code)
 
     def abort(self, error: BaseException) -> None:
         """Print the traceback and end the processes of all ranks."""
@@ -217,7 +192,7 @@ def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
     It leaves the cores to ranks that still import modules or write files: with blocking
     collectives 20 ranks on 2 cores took 1.2 times as long to start.
     """
-    traffic.count_outside(n_bytes)
+    traffic.outside += 1, n_bytes
     pause = 1e-3
     while not request.Test():
         time.sleep(pause)
@@ -231,8 +206,8 @@ def duplicate(comm: MPI.Comm) -> MPI.Comm:
     return copy
 
 
-def parts(*arrays: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the bytes of arrays in parts that any MPI can send, without copies."""
+def pieces(arrays: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the bytes of arrays in pieces that any MPI can send, without copies."""
     for array in arrays:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for begin in range(0, len(data), MOST_BYTES):
@@ -296,16 +271,11 @@ class Checks:
     """Steps that each rank does by itself, and one collective that checks them all."""
 
     world: World
-    step: int = 0
     failure: DadmmError | None = None
-    failed_at: int = 0  # the step
-    facts: dict[int, identity.Facts] = field(default_factory=dict)  # by step
 
     def run(self, step: Callable[[], T]) -> T:
         """Return ``step()``; None if it fails, or if one before has failed."""
-        self.step += 1
         if self.failure is None:
-            self.failed_at = self.step
             try:
                 return step()
             except DadmmError as error:
@@ -319,38 +289,29 @@ class Checks:
                 )
         return None  # type: ignore[return-value]
 
-    def compare(self, facts: Callable[[], identity.Facts]) -> None:
-        """Note facts that must be the same on all ranks; a step like others."""
-        found = self.run(facts)
-        if found is not None:
-            self.facts[self.step] = found
-
-    def gather(self, **own: object) -> list[Record]:
+    def gather(
+        self, facts: Callable[[], identity.Facts] | None = None, **own: object
+    ) -> list[Record]:
         """Return the record of each rank, which JSON can hold, on every rank.
 
-        Raise a DadmmError on all ranks for the first step that failed, with the message
-        of the lowest rank on which it did, or whose facts differ. Ranks send hashes of
-        their facts, and the facts only if hashes differ.
+        Raise a DadmmError on all ranks if a step has failed, with the message of the
+        lowest rank on which one has, or if the versions or the ``facts`` of ranks
+        differ. Ranks send a hash of these, and the facts only if hashes differ.
         """
-        world, failure = self.world, self.failure
-        hashes = {k: identity.digest(v) for k, v in self.facts.items()}
-        mine: Record = {"own": own, "hashes": hashes}
-        if failure is not None:
+        world, found, mine = self.world, {}, Record(own=own)
+        if facts is not None and world.comm is not None:
+            found = {"dadmm": version.__version__, "numpy": np.__version__}
+            found |= self.run(facts) or {}
+            mine["hash"] = identity.digest(found)
+        if (failure := self.failure) is not None:
             message = f"rank {world.rank}: {failure}" if world.rank else str(failure)
-            mine = {"hashes": hashes, "failed_at": self.failed_at, "message": message}
-            mine["kind"] = type(failure).__name__
-        everyone = world.told(mine)
-        for step in range(1, self.step + 1):
-            for them in everyone:
-                if them.get("failed_at") == step:
-                    if failure is not None and str(failure) == them["message"]:
-                        raise failure
-                    raise getattr(errors, them["kind"], DadmmError)(them["message"])
-            if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
-                identity.raise_difference(world.told(dict(self.facts[step])))
-        return [them["own"] for them in everyone]
-
-
-def host() -> str:
-    """Return the name of this machine."""
-    return os.uname().nodename
+            mine = {"failure": [type(failure).__name__, message]}
+        everyone = world.gather_json(mine)
+        failures = [each["failure"] for each in everyone if "failure" in each]
+        for kind, message in failures[:1]:
+            if failure is not None and str(failure) == message:
+                raise failure
+            raise getattr(errors, kind, DadmmError)(message)
+        if len({each.get("hash") for each in everyone}) > 1:
+            identity.raise_difference(world.gather_json(found))
+        return [each["own"] for each in everyone]

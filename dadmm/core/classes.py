@@ -26,18 +26,14 @@ def place_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__.rpartition('<locals>.')[2]}"
 
 
-def check_place(what: str, place: str) -> None:
-    module, colon, path = place.partition(":")
-    words = (*module.split("."), *path.split("."))
-    if not colon or not all(word.isidentifier() for word in words):
-        form = "package.module:Class"
-        raise ConfigError(f"{what} {shown(place)} is not of the form {form}")
-
-
 def check_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise unless a name is known, or has the form of the place of a class."""
     words = [*known]
     if ":" in str(name):
-        check_place(what, name)
+        module, _, path = name.partition(":")
+        if not all(map(str.isidentifier, (*module.split("."), *path.split(".")))):
+            form = "package.module:Class"
+            raise ConfigError(f"{what} {shown(name)} is not of the form {form}")
     elif name not in words:
         raise ConfigError(
             f"unknown {what} {shown(name)}; choose one of {', '.join(words)}, or a "
@@ -49,7 +45,6 @@ def import_class(
     what: str, place: str, bases: tuple[type, ...] = (object,), installed: bool = False
 ) -> type:
     """Return the class at a place; unless ``installed``, also of the current folder."""
-    check_place(what, place)
     module, _, path = place.partition(":")
     if not installed and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as ``python -m`` has it

@@ -6,9 +6,7 @@ import csv
 import errno
 import io
 import json
-import os
 import re
-import stat
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,29 +28,21 @@ PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""  # of a key of TOML
 LONG_KEY = re.compile(rf"(?<![\w.-])(?:{PART}[ \t]*+\.[ \t]*+){{20}}")
 
 
-def check_regular(path: str | Path) -> os.stat_result:
-    """Return the status of a regular file; raise `OSError` for a pipe or a device."""
-    try:
-        found = os.stat(path)
-    except ValueError:
-        reason = "its name has a character that no file name can have"
-        raise OSError(errno.EINVAL, reason) from None
-    if not stat.S_ISREG(found.st_mode):
-        what = files.KINDS.get(stat.S_IFMT(found.st_mode), "device")
-        raise OSError(errno.EINVAL, f"it is a {what}, not a file")
-    return found
-
-
 @contextmanager
 def reading(
-    path: Path,
+    path: str | Path,
     error: type[DadmmError] = ConfigError,
     advice: str = "check the path",
     what: str = "",  # that it should be, by default a file of its suffix
 ) -> Iterator[None]:
-    """Raise what a reader of a file raises as one sentence, which names the file."""
+    """Raise what a reader of a file raises as one sentence, which names the file.
+
+    A pipe or a device is refused before the reader opens it.
+    """
     try:
-        check_regular(path)
+        kind = files.kind(path, follow=True)
+        if kind not in ("file", "none"):
+            raise OSError(errno.EINVAL, f"it is a {kind}, not a file")
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
             yield
@@ -60,7 +50,7 @@ def reading(
         raise error(f"{path}: {known}") from None
     except Exception as other:  # parsers raise many types on a broken file
         reason = str(other).partition("\n")[0].partition(";")[0].rstrip(".")
-        said = f"{path} is not {what or f'a valid {path.suffix} file'}: {reason}"
+        said = f"{path} is not {what or f'a valid {Path(path).suffix} file'}: {reason}"
         if isinstance(other, OSError) and other.errno is not None:
             said = f"cannot read {path}: {other.strerror}; {advice}"
         elif isinstance(other, MemoryError):
@@ -72,12 +62,11 @@ def parse(
     path: str | Path, parser: Callable[[str], T], language: str, most: int = MOST_TEXT
 ) -> T:
     """Return what a parser makes of a text file of at most ``most`` bytes."""
-    file = Path(path)
-    with reading(file, what=f"valid {language}"):
-        if (size := file.stat().st_size) > most:
-            reason = f"it has {size} bytes, and at most {most} are allowed"
-            raise OSError(errno.EFBIG, reason)
-        return parser(file.read_text("utf-8"))
+    with reading(path, what=f"valid {language}"), open(path, "rb") as file:
+        text = file.read(most + 1)
+        if len(text) > most:
+            raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+        return parser(text.decode())
 
 
 def read_toml(path: str | Path) -> Table:

@@ -40,7 +40,7 @@ def within(
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(folder, dir_fd=handle)
-            _demand("folder", folder, handle)
+            _refuse_unless("folder", folder, handle)
             inner = os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             os.close(handle)
             handle = inner
@@ -49,10 +49,10 @@ def within(
         os.close(handle)
 
 
-def kind(path: str | Path, handle: int | None = None) -> str:
+def kind(path: str | Path, handle: int | None = None, follow: bool = False) -> str:
     """Return what can be seen: file, folder, link, named pipe, socket, device, none."""
     try:
-        mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
+        mode = os.stat(path, dir_fd=handle, follow_symlinks=follow).st_mode
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) or error.errno in NOWHERE:
             return "none"
@@ -64,7 +64,7 @@ def exists(path: Path) -> bool:
     return kind(path) != "none"  # also if it is a link to nothing
 
 
-def _demand(wanted: str, name: str, handle: int) -> None:
+def _refuse_unless(wanted: str, name: str, handle: int) -> None:
     found = kind(name, handle)
     if found not in (wanted, "none"):
         raise OSError(errno.EEXIST, f"{name} is a {found}, not a plain {wanted}")
@@ -73,12 +73,8 @@ def _demand(wanted: str, name: str, handle: int) -> None:
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
     """Return the handle of a plain file, which is made if the flags say so."""
     with within(path, root) as (handle, name):
-        _demand("file", name, handle)
-        file = os.open(name, flags | PLAIN, 0o666, dir_fd=handle)
-        if stat.S_ISREG(os.fstat(file).st_mode):
-            return file
-        os.close(file)  # it has just been replaced
-        raise OSError(errno.EEXIST, f"{name} is not a plain file")
+        _refuse_unless("file", name, handle)
+        return os.open(name, flags | PLAIN, 0o666, dir_fd=handle)
 
 
 def lock(handle: int, shared: bool = False) -> bool:
@@ -121,8 +117,8 @@ def replacing(
     """Yield a file to write, which replaces ``path`` atomically when it is closed."""
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)
-        _demand("file", name, handle)
-        _demand("file", draft, handle)
+        _refuse_unless("file", name, handle)
+        _refuse_unless("file", draft, handle)
         with suppress(FileNotFoundError):  # else a process was killed
             os.unlink(draft, dir_fd=handle)
         target = os.open(draft, NEW | PLAIN, mode, dir_fd=handle)

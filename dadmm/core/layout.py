@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from math import inf, prod
 from typing import Any
 
@@ -70,14 +70,16 @@ class Layout:
         self.sizes = [sizes[name] for name in self.names]
         self.starts = np.cumsum([0, *self.sizes])[:-1]  # first entry of each
         self._root = np.sqrt(self.pull[: self.shared_size])
+        self._record: Any = namedtuple("Parts", self.shapes)  # type: ignore[misc]
         self._plain = not self.private and not self.scales
         factors = tuple(sorted(self.scales.items()))
         self._key = tuple(self.shapes.items()), self.private, factors
 
     @classmethod
+    @cache
     def of(cls, **shapes: tuple[int, ...]) -> Layout:
         """Return the layout of shapes given by name; equal shapes share one object."""
-        return _of(tuple((name, tuple(shape)) for name, shape in shapes.items()))
+        return cls(shapes)
 
     def shared(self, theta: Vector) -> Vector:
         """Return the shared parts (..., shared_size), times the roots of their scales.
@@ -94,10 +96,6 @@ class Layout:
         np.divide(shared, self._root, out=out[..., : self.shared_size])
         out[..., self.shared_size :] = theta[..., self.shared_size :]
         return out
-
-    @cached_property
-    def _record(self) -> Any:
-        return namedtuple("Parts", self.shapes)
 
     def views(self, theta: NDArray[np.float64]) -> Any:
         """Return the parts of ``theta`` (..., size), a namedtuple of views."""
@@ -128,8 +126,3 @@ class Layout:
         if self._plain:
             return f"Layout.of({inside})"
         return f"Layout(dict({inside}), private={self.private}, scales={self.scales})"
-
-
-@cache
-def _of(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Layout:
-    return Layout(dict(shapes))

@@ -97,19 +97,16 @@ SHARE = number("within [0, 1)", lambda x: 0 <= x < 1)
 SEED = COUNT = integer(0, MOST_SEED)
 
 ANNOTATED = {
-    "int": INTEGER,
-    "float": NUMBER,
-    "bool": FLAG,
-    "str": TEXT,
-    "None": NULL,
+    "int": INTEGER, "float": NUMBER, "bool": FLAG, "str": TEXT,
     "tuple[int,...]": list_of(INTEGER, "a list of integers"),
-}
+}  # fmt: skip
+ANNOTATED |= {f"{name}|None": any_of(ANNOTATED[name], NULL) for name in ANNOTATED}
 
 
-def annotated(annotation: object) -> Kind | None:  # None unless of plain types
-    words = str(getattr(annotation, "__name__", annotation)).replace(" ", "").split("|")
-    kinds = [ANNOTATED[word] for word in words if word in ANNOTATED]
-    return any_of(*kinds) if len(kinds) == len(words) else None
+def annotated(annotation: object) -> Kind | None:
+    """Return the kind of an argument by its annotation; None if that is not known."""
+    text = str(getattr(annotation, "__name__", annotation))
+    return ANNOTATED.get(text.replace(" ", ""))
 
 
 def from_toml(name: str, value: Any, annotation: str) -> Any:
@@ -169,7 +166,8 @@ def check_fields(
     for item in fields(record):
         kind, value = kinds[item.name], getattr(record, item.name)
         if kind is not None and (value is not None or item.default is not None):
-            kind.check(where + item.name, value, error)
+            called = item.metadata.get("called", item.name)  # by an error
+            kind.check(where + called, value, error)
 
 
 class Checked:

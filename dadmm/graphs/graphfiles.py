@@ -74,7 +74,12 @@ def from_networkx(graph: NetworkxGraph) -> Graph:
     for keys in (("pos",), ("x", "y")):
         if all(set(keys) <= own.keys() for own in facts.values()):
             found = [np.ravel([own[k] for k in keys]) for own in facts.values()]
-            places = np.array(found, dtype=float).reshape(-1, 2)
+            try:
+                places = np.array(found, dtype=float).reshape(-1, 2)
+            except ValueError:
+                raise TopologyError(
+                    f"{' and '.join(keys)} of a node must be two numbers, its position"
+                ) from None
     if all(type(label) is int and 0 <= label < n for label in facts):
         order = np.argsort(np.array(list(facts), dtype=int))
         return Graph(n, graph.edges(), (), None if places is None else places[order])

@@ -58,10 +58,11 @@ class Topology:
         _nodes(n)
         places = np.zeros((n, 2)) if self.positions is None else self.positions
         placed = places.shape == (n, 2) and np.isfinite(places).all()
-        if not placed or len(self.names) not in (0, n):
+        named = len(self.names) in (0, n) and len({*self.names}) == len(self.names)
+        if not placed or not named:
             raise TopologyError(
-                f"each of the {n} nodes needs one name, and a position of two finite "
-                "numbers, if any are given"
+                f"each of the {n} nodes needs a name of its own, and a position of two "
+                "finite numbers, if any are given"
             )
         fit = indptr[0] == 0 and indptr[-1] == len(j) and (degrees >= 0).all()
         i = np.repeat(np.arange(n), degrees if fit else 0)
@@ -214,7 +215,8 @@ class Topology:
     def from_graph(cls, graph: Topology | NetworkxGraph) -> Topology:
         """Return the topology of a networkx graph; a Topology is returned unchanged.
 
-        Nodes that are not the integers 0..J-1 get names. Directions and attributes but
+        Nodes are the integers 0..J-1, or else have names that are not all numbers, or
+        positions. Directions and attributes but
         positions (``pos``, or ``x`` and ``y``) are dropped, and parallel edges merged.
         """
         if isinstance(graph, Topology):

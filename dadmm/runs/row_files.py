@@ -291,7 +291,7 @@ class RowFiles:
                 header = self.headers["history"]
                 part = PartFile(place / f"history{end}", keys, header, stride)
                 self._files.append(part)
-                self._rows += [NodeRows(part, observe, start)] if keys else []
+                self._rows += [NodeRows(part, start, observe)] if keys else []
             if edges is not None:
                 self.headers["edges"] = EDGES
                 part = PartFile(place / f"edges{end}", edges, EDGES, stride)

@@ -127,10 +127,9 @@ class Consensus(BaseEstimator):
             "graph": identity.of_graph(graph),
         }
         del facts["comm"], facts["topology"]  # ranks have their own objects
-        checks = Checks(world)
-        checks.compare(lambda: facts)
-        told = checks.gather(scaled=_is_standardised(arrays[0]))
-        if world.size > 1 and all(them["scaled"] for them in told):
+        scaled = _is_standardised(arrays[0])
+        everyone = Checks(world).gather(lambda: facts, scaled=scaled)
+        if world.size > 1 and all(each["scaled"] for each in everyone):
             raise ProblemError(
                 "every rank has standardised all columns of X by itself, so a column "
                 "has another unit on each rank; leave the scaler out, or scale by "

@@ -367,7 +367,8 @@ def _all_labels(world: World, labels: Array) -> Array:
     Only rank 0 knows which rank has which label.
     """
     mine = [labels.dtype.str, labels.tolist()]
-    found = [np.array(own, kind) for kind, own in world.told(mine, everywhere=False)]
+    everyone = world.gather_json(mine, everywhere=False)
+    found = [np.array(own, kind) for kind, own in everyone]
 
     def join() -> list[Any]:
         if len({isinstance(own[0], str) for own in found}) > 1:

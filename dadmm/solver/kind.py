@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
@@ -86,10 +85,10 @@ class SolveKind(RunKind):
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent
 
-    def save(self, run: Run, **more: ArrayLike) -> None:
-        """Keep the record in the state of a run, with further numbers."""
-        known = (self.record._asdict() | more).items()
-        run.state.coordinates = {name: np.asarray(value) for name, value in known}
+    def save(self, run: Run) -> None:
+        """Keep the record in the state of a run."""
+        known = self.record._asdict().items()
+        run.state.coordinates = {name: np.array(value) for name, value in known}
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose the record by sums over all nodes, and `enter` it."""

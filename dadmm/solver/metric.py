@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ NOT_EXACT = "the problem does not state that its proximal step is exact (exact =
 
 
 class Coordinates(NamedTuple):
-    """The map from z (k,) to theta (p,)."""
+    """The map from z (k,) to theta (p,), and what a run must know to change it."""
 
     map: Matrix  # (p, k) T
     inverse: Matrix  # (k, p), its left inverse
@@ -61,6 +62,10 @@ class Coordinates(NamedTuple):
     quadratic: Vector  # () 1 if the curvature of all problems is constant, else 0
     exact: Vector  # () 1 if all problems give exact subgradients, else 0
     margins: Vector  # () 1 if all problems have margins, else 0
+    last: Vector  # (p,) the solution at the last change of coordinates
+    changes: Vector = np.array(0)  # () of coordinates so far
+    best: Vector = np.array(np.inf)  # () least bound so far, over its limit
+    without: Vector = np.array(0)  # () reviews that found no smaller bound
 
     def changed(
         self, values: Vector, axes: Matrix
@@ -78,13 +83,15 @@ class Coordinates(NamedTuple):
         return new, primal, dual
 
 
-def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
-    """Return the coordinates of a whole factor (p, p); NaN if they overflow."""
-    drops, quadratic, exact, margins = facts
+def _coordinates(n_nodes: int, factor: Matrix, facts: Vector) -> Matrix:
+    """Return the coordinates of a whole factor (p, p) as columns, (p, 2 k + 6).
+
+    They are NaN if they overflow. A number is in all rows of its column.
+    """
+    drops, quadratic = facts[:2]
     lengths = _lengths(factor.T)[:, 0]
     if not (1.0 / MOST_LENGTH <= lengths.min() <= lengths.max() <= MOST_LENGTH):
-        none, unknown = np.full_like(factor, np.nan), np.array(np.nan)
-        return Coordinates(none, none, none[0], unknown, unknown, *facts[1:])
+        return np.full((len(factor), 2 * len(factor) + 6), np.nan)
     _, values, axes = np.linalg.svd(factor / lengths)
     largest = values[0] or 1.0
     kept = values > LEAST * len(values) * largest
@@ -94,17 +101,12 @@ def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
     else:
         values, axes = values[kept], axes[kept]
     values = values / math.sqrt(n_nodes)
-    n_open = float((~kept).sum())
+    n_open, condition = float((~kept).sum()), values[0] / values[-1]
     if not drops and not quadratic:  # there may be curvature elsewhere
         n_open, is_open = math.nan, np.zeros(len(is_open), dtype=bool)
-    return Coordinates(
-        map=(axes.T / lengths[:, None]) / values,
-        inverse=values[:, None] * axes * lengths,
-        is_open=is_open.astype(np.float64),
-        condition=np.array(values[0] / values[-1]),
-        n_open=np.array(n_open),
-        quadratic=quadratic, exact=exact, margins=margins,
-    )  # fmt: skip
+    T, inverse = (axes.T / lengths[:, None]) / values, values[:, None] * axes * lengths
+    same = np.tile([condition, n_open, *facts[1:]], (len(T), 1))
+    return np.column_stack([T, inverse.T, is_open, same])
 
 
 def _lengths(rows: Matrix) -> Matrix:
@@ -124,9 +126,6 @@ class MetricKind(SolveKind):
     certificate: Certificate | None = None  # of the last review
     centre = np.zeros(0)  # zbar of the last review
     no_minimum = ""  # why there is none, in words
-    changes = 0  # of coordinates
-    _best = np.inf  # least bound so far, over its limit
-    _without = 0  # reviews that found no smaller bound
 
     def choose(self, total: Total, n_nodes: int) -> None:
         rows, facts = [], []  # facts are 0 or 1; the least of all nodes counts
@@ -143,11 +142,7 @@ class MetricKind(SolveKind):
                     # they show what is open if curvature vanishes at the start
                     rows[-1] = np.vstack([rows[-1], USUAL * problem.rows(usual)])
 
-        def finish(factor: Matrix, facts: Vector) -> Matrix:
-            T, inverse, is_open, *numbers = _coordinates(factor, n_nodes, facts)
-            same = np.tile(numbers, (len(T), 1))
-            return np.column_stack([T, inverse.T, is_open, same])
-
+        finish = partial(_coordinates, n_nodes)
         array = pooled(total, rows, finish, facts, np.minimum)
         k = (array.shape[1] - 6) // 2
         T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
@@ -157,8 +152,9 @@ class MetricKind(SolveKind):
                 "rescale it: its length over all nodes must be zero, or from "
                 f"{1.0 / MOST_LENGTH:g} to {MOST_LENGTH:g}"
             )
-        parts = T.copy(), inverse.T.copy(), is_open[:, 0].copy()
-        self.enter(Coordinates(*parts, *map(np.array, numbers[0])))
+        parts: list[Vector] = [T.copy(), inverse.T.copy(), is_open[:, 0].copy()]
+        parts += [*map(np.array, numbers[0]), np.zeros(self.layout.size)]
+        self.enter(Coordinates(*parts))
 
     def enter(self, record: Coordinates) -> None:
         self.tolerance = self.rule.tolerance  # what the certificate must reach
@@ -167,7 +163,6 @@ class MetricKind(SolveKind):
         self.starts = {i: record.inverse @ own for i, own in self.starts.items()}
         if self.duals is not None:
             self.duals = {i: own @ record.map for i, own in self.duals.items()}
-        self._last = np.zeros(self.layout.size)  # solution at the last change
 
     def _change_to(self, coordinates: Coordinates) -> None:
         self.record = coordinates
@@ -182,25 +177,20 @@ class MetricKind(SolveKind):
         return np.asarray(first.theta_of(self.record.map, rows))
 
     def adopt(self, run: Run) -> None:
-        saved = run.state.coordinates
+        saved, before = run.state.coordinates, self.record.map
         if not saved:
             if not self.record.quadratic and run.stopping.rule.is_scaled:
                 run.work.tolerance[...] = max(LOOSE, self.tolerance)
-            self._save(run)
+            self.save(run)
             return
-        found = Coordinates(*(saved[name] for name in Coordinates._fields))
-        self.changes, self._last = int(saved["changes"]), saved["last"].copy()
-        self._best, self._without = float(saved["best"]), int(saved["without"])
-        if not np.array_equal(found.map, self.record.map):
-            self._change_to(found)
+        self.record = Coordinates(**saved)
+        if not np.array_equal(self.record.map, before):
+            self._change_to(self.record)
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
-    def _save(self, run: Run) -> None:
-        known = {"changes": self.changes, "best": self._best, "without": self._without}
-        self.save(run, last=self._last, **known)
-
     def holds_at_start(self, run: Run) -> bool:
-        if self.tolerance == 0.0:  # max_iter iterations are asked for
+        # with a tolerance of 0, max_iter iterations are asked for
+        if self.duals is None or self.tolerance == 0.0:
             return False
         run.edges.pull()  # the steps of the first iteration; nothing is sent
         run.local.solve()
@@ -225,7 +215,7 @@ class MetricKind(SolveKind):
 
     def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
         """Change the coordinates if the Hessian is far from one; return whether."""
-        if self.record.quadratic or self.changes >= MOST_CHANGES:
+        if self.record.quadratic or self.record.changes >= MOST_CHANGES:
             return False
         own: Sequence[Any] = run.local.problems
         rows = [problem.rows(centre) for problem in own]
@@ -233,12 +223,12 @@ class MetricKind(SolveKind):
         values = lengths**2  # of the Hessian of the mean of all f_i
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
             return False
-        self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
+        last, changes = self.theta_of(centre[None])[0], self.record.changes + 1
         coordinates, primal, dual = self.record.changed(values, axes)
-        self._change_to(coordinates)
+        self._change_to(coordinates._replace(last=last, changes=changes))
         within = [self.within[i] for i in run.names.tolist()]
         run.change_coordinates(t, within, primal, dual)
-        self._save(run)
+        self.save(run)
         run.stopping.reopen(max(float(run.work.tolerance[0]) / 3.0, self.tolerance))
         return True
 
@@ -246,18 +236,20 @@ class MetricKind(SolveKind):
         """Continue with a tighter tolerance, or return True if that would not help."""
         assert self.certificate is not None
         now, shortfall = float(run.work.tolerance[0]), self.certificate.shortfall
-        self._without = 0 if shortfall < 0.5 * self._best else self._without + 1
-        self._best = min(self._best, shortfall)
+        best = min(float(self.record.best), shortfall)
+        without = 0 if shortfall < 0.5 * self.record.best else self.record.without + 1
         near = self.certificate.nominal_radius <= self.certificate.limit
         known = bool(np.isfinite(shortfall))
         # where the curvature does not settle there may be no minimum: go on to max_iter
-        doubtful = self.record.margins and self.changes == MOST_CHANGES
+        doubtful = self.record.margins and self.record.changes == MOST_CHANGES
         if known or not doubtful:
-            if self._without >= PATIENCE and (near or known):
+            if without >= PATIENCE and (near or known):
                 return True
             if now <= LEAST_TOLERANCE or not self.record.exact:
                 return True
-        self._save(run)
+        known_now = {"best": np.array(best), "without": np.array(without)}
+        self.record = self.record._replace(**known_now)
+        self.save(run)
         ratio = max(0.7 / shortfall, 0.01) if known else 0.1
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
@@ -270,7 +262,7 @@ class MetricKind(SolveKind):
         found = self.certificate
         assert found is not None
         why = f"the bound on the error is {found.shortfall:.1e} times its limit"
-        if self.changes == MOST_CHANGES:
+        if self.record.changes == MOST_CHANGES:
             why = "the curvature does not settle; the objective may have no minimum"
         elif found.lightest < LIGHT:
             least = f"{found.lightest:.0e}"
@@ -311,8 +303,8 @@ class MetricKind(SolveKind):
 
         sure = separates(point, SURE)
         if not sure:
-            settled = self.changes >= CHANGES_BEFORE
-            if not settled or not separates(point - self._last, LIKELY):
+            settled = self.record.changes >= CHANGES_BEFORE
+            if not settled or not separates(point - self.record.last, LIKELY):
                 return False
         what = getattr(own[0], "separated", "the classes")
         self.no_minimum = f"{what} can {'' if sure else 'most likely '}be separated"

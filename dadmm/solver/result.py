@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -251,36 +250,33 @@ def collect(
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
     run, work, phases = local.run, local.run.work, len(PHASES)
-    layout = run.kind.layout
+    layout, state, sending = run.kind.layout, run.state, run.state.sending
     topology, own_nodes = run.topology, run.names.tolist()
     earlier = np.array([before.get(i, np.zeros(phases)) for i in own_nodes])
     own = np.column_stack(
         [run.points, work.objective, run.seconds, run.seconds - earlier,
          work.disagreement, work.residual, work.lag]
     )  # fmt: skip
-    history, state, zeros = recorder.tables(), run.state, np.zeros(len(run.arcs))
-    fields = EdgePenalties._fields
-    columns = [
-        *(state.penalty.get(name, zeros) for name in fields), *run.exchange.sent.T,
-        *(state.sending.get(name, zeros) for name in ("silent", "lost")),
-        *run.tree.sent[run.arcs].T,
+    none = np.zeros(len(run.arcs), np.int64)
+    penalties = [state.penalty.get(name, none) for name in EdgePenalties._fields]
+    gone = [sending.get(name, none) for name in ("silent", "lost")]
+    counts = [*run.exchange.sent.T, *gone, *run.tree.sent[run.arcs].T]
+    tables = [
+        run.by_node(own), run.by_edge(np.array(penalties, float).T),
+        run.by_edge(np.array(counts).T), *recorder.tables(), run.exchange.wire,
     ]  # fmt: skip
-    by_edge = run.by_edge(np.array(columns).T)
-    wire = run.exchange.wire.astype(np.float64)
-    tables = [run.by_node(own), history[0], by_edge, history[1], wire]
     whole, names = len(run.nodes) == topology.n_nodes, run.names_of_all
     if not whole and gather != "none":
         whole, tables = _gathered(run, tables, gather == "all")
     theta, rest = np.split(tables[0], [layout.size], axis=1)
     objectives, *measured = rest.T.copy()
-    penalties, counts = np.split(tables[2].T, [len(fields)])
-    messages, data, silent, lost, sums, sum_bytes = counts.astype(np.int64)
+    messages, data, silent, lost, sums, sum_bytes = tables[2].T.copy()
     if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
         lost = lost[topology.reverse]
     calls, shared = run.exchange.collectives.tolist()
     traffic = Traffic(
         messages, data, silent, lost, calls, shared, sums, sum_bytes,
-        tables[4].astype(np.int64), run.is_broadcast,
+        tables[-1], run.is_broadcast,
     )  # fmt: skip
     duals = run.kind.gradients_of(2.0 * work.multiplier, state.theta)
     return Result(
@@ -294,8 +290,8 @@ def collect(
         traffic=traffic,
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
-        history=recorder.history(tables[1:4:2]),
-        penalties=EdgePenalties(*penalties.copy()),
+        history=recorder.history(tables[3:5]),
+        penalties=EdgePenalties(*tables[1].T.copy()),
         nodes=names if whole else names[run.by_node(run.nodes)],
         lost=local.lost,
         duals=dict(zip(own_nodes, duals, strict=True)),
@@ -309,23 +305,13 @@ def _gathered(
 ) -> tuple[bool, list[Array]]:
     """Return whether this rank has the tables of all ranks, and the tables.
 
-    They have a row per node (two), per edge (two), and per pair of ranks.
+    They have a row per node or per edge (see ``owners``), or per pair of ranks.
     """
-    flat = np.concatenate([table.ravel() for table in tables])
-    received, _ = World(run.exchange.private_comm).joined(flat, everywhere)
-    if not len(received):
+    world, hosts = World(run.exchange.private_comm), run.exchange.hosts
+    whole = [world.gather(table, everywhere) for table in tables]  # rank by rank
+    if not len(whole[0]):
         return False, tables
-    hosts, shapes = run.exchange.hosts, [table.shape[1:] for table in tables]
-    n_ranks, ends = 1 + int(hosts.max()), hosts[run.topology.edges]
-    pairs = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
-    owners = hosts, hosts, ends[:, 0], ends[:, 0], pairs[:, 0]  # the rank of each row
-    rows = np.array([np.bincount(ranks, minlength=n_ranks) for ranks in owners])
-    sizes = rows.T * [math.prod(shape) for shape in shapes]
-    pieces = np.split(received, sizes.ravel().cumsum()[:-1])
-    whole = []
-    for k, (ranks, shape) in enumerate(zip(owners, shapes, strict=True)):
-        table = np.concatenate(pieces[k :: len(tables)]).reshape(len(ranks), *shape)
-        ordered = np.empty_like(table)
-        ordered[np.argsort(ranks, kind="stable")] = table
-        whole.append(ordered)
+    senders = hosts[run.topology.edges[:, 0]]
+    for k, owners in enumerate((hosts, senders, senders, hosts, senders)):
+        whole[k][np.argsort(owners, kind="stable")] = whole[k].copy()
     return True, whole

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from time import monotonic
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.loop import Callback, Run
+from dadmm.admm.loop import Run
 from dadmm.admm.state import PHASES, Numbers
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.solver.checkpoint import NodeFailure
@@ -66,13 +65,20 @@ class MemorySink:
 
 
 class RowBuffer:
-    """A block of rows of the iterations after ``start``, passed on when full or old."""
+    """A block of rows of the iterations after ``start``, passed on when full or old.
 
-    columns: Sequence[str] = ()
+    Rows of nodes may ``observe`` more.
+    """
+
+    columns: tuple[str, ...] = ()
     KEPT = "kept"  # the field of a failure with the rows that are left
 
-    def __init__(self, sink: Sink, start: int = 0, seconds: float = 2.0) -> None:
-        self._sink, self._seconds = sink, seconds
+    def __init__(
+        self, sink: Sink, start: int = 0, observe: Observe | None = None,
+        seconds: float = 2.0,
+    ) -> None:  # fmt: skip
+        self._sink, self._seconds, self._observe = sink, seconds, observe or {}
+        self.columns = (*self.columns, *self._observe)
         self._block = np.empty((0, 0, 0))
         self._used, self._first, self._flushed = 0, start + 1, monotonic()
 
@@ -109,34 +115,29 @@ class RowBuffer:
 class NodeRows(RowBuffer):
     """A callback that records one row per node; columns are computed by block."""
 
-    KEPT = "kept_nodes"
-
-    def __init__(self, sink: Sink, observe: Observe, start: int = 0) -> None:
-        super().__init__(sink, start)
-        self._observe = tuple(observe.values())
-        self._extra = len(PHASES) + len(observe)  # columns beside the numbers
-        self.columns = NODE_COLUMNS + tuple(observe)
-        self._run: Run | None = None
+    columns, KEPT = NODE_COLUMNS, "kept_nodes"
+    _run: Run
 
     def __call__(self, t: int, run: Run) -> None:
-        self._run, extra, numbers = run, self._extra, run.work.numbers
+        self._run, numbers = run, run.work.numbers
+        extra = len(PHASES) + len(self._observe)  # columns beside the numbers
         rows = self.next_rows(len(numbers) + extra, numbers.shape[1])
         rows[:-extra] = numbers
         for k, seconds in enumerate(run.clock.last):
             rows[k - extra] = seconds / numbers.shape[1]
         points = run.points if self._observe else ()
-        for k, look in enumerate(self._observe, len(PHASES)):
+        for k, look in enumerate(self._observe.values(), len(PHASES)):
             rows[k - extra] = [look(theta) for theta in points]
 
     def _finished(self, block: Array) -> Array:
-        run, numbers = self._run, block[:, : -self._extra]
-        assert run is not None
+        run, extra = self._run, len(PHASES) + len(self._observe)
+        numbers = block[:, :-extra]
         now = Numbers(numbers, run.work.parts.shape[1])
         columns = [
             now.objective, now.primal, now.dual, now.disagreement, now.residual,
             *run.stopping.verdict(numbers)[:3],
             now.eta_mean, now.quiet, now.messages, now.bytes,
-            *np.moveaxis(block[:, -self._extra :], 1, 0),
+            *np.moveaxis(block[:, -extra:], 1, 0),
         ]  # fmt: skip
         return run.by_node(np.array(columns).transpose(2, 1, 0)).transpose(1, 0, 2)
 
@@ -185,7 +186,7 @@ class History:
 
 
 class Recorder:
-    """Keeps the rows of a run in memory, for `History`; its callbacks record them."""
+    """A callback that keeps the rows of a run in memory, for `History`."""
 
     def __init__(
         self, run: Run, observe: Observe, by_node: bool, by_edge: bool, start: int = 0
@@ -193,9 +194,19 @@ class Recorder:
         self._kept, width = (by_node, by_edge), len(NODE_COLUMNS) + len(observe)
         nodes = MemorySink(start, [np.empty((0, len(run.nodes), width))])
         edges = MemorySink(start, [np.empty((0, len(run.arcs), len(EDGE_COLUMNS)))])
-        self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
+        self._rows = NodeRows(nodes, start, observe), EdgeRows(edges, start)
         self._sinks = nodes, edges
-        self.callbacks: list[Callback] = list(compress(self._rows, self._kept))
+
+    def __call__(self, t: int, run: Run) -> None:
+        (nodes, edges), (by_node, by_edge) = self._rows, self._kept
+        if by_node:
+            nodes(t, run)
+        if by_edge:
+            edges(t, run)
+
+    def rewind(self, failure: NodeFailure) -> None:
+        for rows in self._rows:
+            rows.rewind(failure)
 
     def tables(self) -> list[Array]:
         """Return the rows of this process, (n_rows, ...) by node and by edge."""

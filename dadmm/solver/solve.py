@@ -102,16 +102,12 @@ class Stopping(schema.Checked):
     10
     """
 
-    rule: str = Rule.name
+    rule: str = entry(Rule.name, choice(RULES), called="stopping")
     tolerance: float = entry(Rule.tolerance, FINITE)
     absolute_tolerance: float = entry(Rule.absolute_tolerance, FINITE)
     agreement: str = entry("neighbours", choice(AGREEMENTS))
     max_iter: int = entry(1000, schema.integer(1))
     max_seconds: float | None = entry(None, schema.number("positive", lambda x: x > 0))
-
-    def __post_init__(self) -> None:
-        choice(RULES).check("stopping", self.rule)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -330,9 +326,9 @@ def solve(
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
     able = checks.run(lambda: abilities(hosted))
     begin = checks.run(lambda: given_starts(hosted, topology.n_nodes, init, warm_start))
-    if world.comm is not None:
-        checks.compare(lambda: facts_of(given, problems, hosted, topology, schedule))
-    everyone = checks.gather(able=able)
+    everyone = checks.gather(
+        lambda: facts_of(given, problems, hosted, topology, schedule), able=able
+    )
     if world.comm is not None and isinstance(problems, Mapping):
         world.share_nodes(list(hosted), topology.n_nodes)
     all_able = [able for own in everyone for able in own["able"]]
@@ -367,7 +363,7 @@ def facts_of(
     schedule: Schedule | None,
 ) -> dict[str, str]:
     """Return the facts that must be the same on all ranks."""
-    facts = identity.versions() | identity.settings(_facts(given, {"max_seconds"}))
+    facts = identity.settings(_facts(given, {"max_seconds"}))
     facts["graph"] = identity.of_graph(topology, schedule)
     facts["problems"] = "a dict" if isinstance(problems, Mapping) else "one problem"
     return facts | {"layout": repr(next(iter(hosted.values())).layout)}
@@ -419,7 +415,7 @@ def run_plan(
         by_node = small if records.nodes is None else bool(records.nodes)
         start = checkpoints.start
         recorder = Recorder(run, records.observe, by_node, by_edge, start)
-        called = [*kind.callbacks, *callbacks, *recorder.callbacks]
+        called: list[Callback] = [*kind.callbacks, *callbacks, recorder]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)

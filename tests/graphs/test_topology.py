@@ -14,6 +14,7 @@ from dadmm.core.errors import TopologyError
 from dadmm.graphs import topology as topologies
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.measures import diameter, distances
+from dadmm.graphs.schedule import NAMED as NAMES
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import GRAPHS, Topology, build
 from tests.support.problems import random_graph
@@ -121,6 +122,12 @@ def test_a_topology_is_a_value(kind):
             getattr(once, name)[0] = 1
 
 
+def placed(position):
+    graph = nx.path_graph(3)
+    nx.set_node_attributes(graph, {0: position, 1: (0, 1), 2: (1, 1)}, "pos")
+    return graph
+
+
 EDGES = [
     (3, [(0, 1), (1, 2), (2, 2)], "node 2"), (3, [(0, 1)], "node 2"), (2, [], "node 1"),
     (4, [(0, 1), (2, 3)], "node 2"), (3, [(1, 2), (2, 3)], r"\(2, 3\)"),
@@ -135,6 +142,10 @@ ARRAYS = [  # not sorted, out of range, or not in both directions
 ]  # fmt: skip
 REFUSED = [(partial(Topology.from_edges, n, edges), what) for n, edges, what in EDGES]
 REFUSED += [(partial(Topology, *arrays), "from_edges") for arrays in ARRAYS]
+REFUSED += [(partial(Topology.from_edges, 2, [(0, 1)], ("a", "a")), "name")]
+REFUSED += [
+    (partial(Topology.from_graph, placed(at)), "pos") for at in ("a", (0, 1, 2))
+]
 REFUSED += [(partial(build, g, n), "nodes") for g in GRAPHS for n in (0, -1, 10**9)]
 REFUSED += [
     (partial(Topology.random_geometric, 100_000, 0.5), "2416"),  # millions of edges
@@ -303,6 +314,17 @@ def test_a_round_is_a_mask_of_the_edges_of_the_union():
     assert (schedule.period, schedule.span) == (3, 3)
     assert schedule.union == Topology.chain(4)  # (0 1, 1 0, 1 2, 2 1, 2 3, 3 2)
     assert_array_equal(schedule.active_edges(schedule.union), masks)
+
+
+def test_schedules_have_names():
+    good = ("static", "matchings", "random:0.3", "random:1", "random:.5", "random:1e-3")
+    assert all(map(NAMES.holds, (*good, "times.csv")))
+    assert not any(
+        map(NAMES.holds, ("random", "random:", "random:x", "odd", "a.csv.txt"))
+    )
+    named = Schedule.named(RING, "random:.5", seed=2)
+    assert named.rounds == Schedule.random(RING, 0.5, seed=2).rounds
+    assert Schedule.named(RING, "matchings").rounds == Schedule.matchings(RING).rounds
 
 
 def test_random_schedules_have_each_edge_with_its_probability():

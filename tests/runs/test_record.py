@@ -90,10 +90,8 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     loss = NodeFailure(105, (1,), ((0,),), (0,), kept, kept)
     for t in range(101, 111):
         run.work.eta_mean[:] = [t, -t]
-        for watch in recorder.callbacks:
-            watch(t, run)
-    for watch in recorder.callbacks:
-        watch.rewind(loss)
+        recorder(t, run)
+    recorder.rewind(loss)
     history = recorder.history(recorder.tables())
 
     assert_array_equal(history["eta"], np.arange(101, 106)[:, None])

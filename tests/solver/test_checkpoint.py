@@ -100,8 +100,8 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, name, settings, cut
         given["schedule"] = Schedule.matchings(RING)
 
     def watch(t, run):
-        changes = getattr(run.kind, "changes", 0)
-        seen.append(run.state.coordinates | {"so far": changes})
+        record = getattr(run.kind, "record", None)
+        seen.append(run.state.coordinates | {"so far": getattr(record, "changes", 0)})
 
     whole = run_of(name, **given, callbacks=[watch])
     at = int(cut * whole.iterations) if isinstance(cut, float) else cut

@@ -244,7 +244,6 @@ class Node:
     f: float = np.nan
     primal: float = 0.0
     dual: float = 0.0
-    tau: dict[int, float] = field(default_factory=dict)
     balance: float = 1.0
     edges: dict = field(default_factory=dict)  # of snap
     before: dict = field(default_factory=dict)  # anchors and multipliers, for snap
@@ -299,14 +298,14 @@ def adapt(node: Node, t: int, scheme: str, settings: Settings) -> None:
     for j, theta in node.others.items():
         at = midpoint(node.theta, theta) if settings.probe == "midpoint" else theta
         tried[j] = objective(at, node.samples, node.beliefs)
-    node.tau = relative_merit(node.f, tried)
+    tau = relative_merit(node.f, tried)
     if scheme != "global_balance":
         node.balance = residual_balance(node.primal, node.dual, settings.residual_ratio)
     for j in node.others:
-        node.spent[j] += abs(node.tau[j])
+        node.spent[j] += abs(tau[j])
         node.eta[j] = next_penalty(
-            scheme, settings, t, node.eta[j], node.tau[j], node.balance,
-            node.spent[j], node.budget[j],
+            scheme, settings, t, node.eta[j], tau[j], node.balance, node.spent[j],
+            node.budget[j],
         )  # fmt: skip
         out = t > 1 and node.spent[j] >= node.budget[j]
         moves = abs(node.f - before) > settings.budget_trigger
@@ -341,9 +340,9 @@ def run(
     """Run Algorithm 1 and return what every iteration left behind.
 
     By iteration and node: ``W`` (T, J, D, M), ``mu`` (T, J, D), ``a``, ``f``,
-    ``primal``, ``dual``, ``balance`` (T, J). By iteration and directed edge, sorted:
-    ``eta`` (set at the end of the iteration), ``used`` (in the iteration), ``tau``,
-    ``spent``, ``budget``, ``raised``, ``used_up`` (T, E), ``multipliers`` (T, E, size).
+    ``primal``, ``dual`` (T, J). By iteration and directed edge, sorted: ``eta`` (set at
+    the end of the iteration), ``spent``, ``budget``, ``raised``, ``used_up`` (T, E),
+    ``multipliers`` (T, E, size).
     """
     ids = range(len(shards))
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]
@@ -386,9 +385,9 @@ def snapshot(nodes: Sequence[Node]) -> dict[str, list]:
     row: dict[str, list] = {}
     for name in ("W", "mu", "a"):
         row[name] = [getattr(node.theta, name) for node in nodes]
-    for name in ("f", "primal", "dual", "balance"):
+    for name in ("f", "primal", "dual"):
         row[name] = [getattr(node, name) for node in nodes]
-    for name in ("eta", "used", "tau", "spent", "budget", "raised", "used_up"):
+    for name in ("eta", "spent", "budget", "raised", "used_up"):
         row[name] = [value for node in nodes for value in getattr(node, name).values()]
     row["multipliers"] = [
         stack(each) for node in nodes for each in node.multipliers.values()

@@ -117,7 +117,7 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
     ):
         chosen = {name: value if odd else usual}
         refused(dadmm.ConfigError, culprit, OWN, RING, begins="rank 2", **chosen)
-    own = {"begins": "ranks 1 and 3 have", "max_iter": 8 + RANK % 2}
+    own = {"begins": "ranks 1, 3 have", "max_iter": 8 + RANK % 2}
     refused(dadmm.ConfigError, "max_iter", OWN, RING, **own)
     star = Topology.star(SIZE) if odd else RING
     refused(dadmm.TopologyError, "rank 2", OWN, star)
@@ -171,14 +171,14 @@ def check_texts_of_all_ranks() -> None:
     for own in lengths:
         for longest in lengths:
             mine = "é" * (own // 2) if RANK else "x" * longest
-            assert world.told(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
-            assert world.share(mine) == "x" * longest
+            assert world.gather_json(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
+            assert from_rank_0(world, lambda text=mine: text) == "x" * longest
     records = Checks(world).gather(number=RANK, long="y" * 300 * RANK)
     assert [record["number"] for record in records] == [0, 1, 2, 3]
 
 
-def check_the_first_step_that_fails_is_named_on_all_ranks() -> None:
-    """Of several ranks the lowest; facts are compared in their turn."""
+def check_a_step_that_fails_is_named_on_all_ranks() -> None:
+    """Of several ranks the lowest; facts are compared if no step has failed."""
 
     def fails_on(ranks, error=None):
         def step():
@@ -188,26 +188,22 @@ def check_the_first_step_that_fails_is_named_on_all_ranks() -> None:
         return step
 
     world = World(COMM)
-    for kind, culprit, steps in (
-        (ShardError, "rank 2", [fails_on([2, 3]), fails_on([0])]),
-        (ConfigError, "rank 3", [{"seed": str(RANK // 3)}, fails_on([0])]),
-        (ShardError, "rank 1", [fails_on([1]), {"seed": str(RANK)}]),
-        (ConfigError, "rank 0", [fails_on([0], ConfigError("of rank 0"))]),
+    for kind, culprit, steps, seed in (
+        (ShardError, "rank 2", [fails_on([3]), fails_on([2, 3])], "same"),
+        (ConfigError, "rank 3", [fails_on([])], str(RANK // 3)),
+        (ShardError, "rank 1", [fails_on([1])], str(RANK)),
+        (ConfigError, "rank 0", [fails_on([0], ConfigError("of rank 0"))], "same"),
     ):
         checks = Checks(world)
         for step in steps:
-            if isinstance(step, dict):
-                checks.compare(lambda fact=step: fact)
-            else:
-                checks.run(step)
+            checks.run(step)
         with pytest.raises(kind) as raised:
-            checks.gather()
+            checks.gather(lambda seed=seed: {"seed": seed})
         assert culprit in str(raised.value)
         assert same_everywhere(str(raised.value))
     checks = Checks(world)
     checks.run(fails_on([]))
-    checks.compare(lambda: {"seed": "1"})
-    checks.gather()
+    checks.gather(lambda: {"seed": "1"})
     assert from_rank_0(world, lambda: f"text of {RANK}") == "text of 0"
     with pytest.raises(DadmmError, match="step of 0"):
         from_rank_0(world, fails_on([0, 1]))
@@ -227,7 +223,7 @@ def check_arrays_of_rank_0_are_sent_in_parts_from_their_own_memory() -> None:
         found = world.scatter(given)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        shared = world.share(long.tolist() if given else None)
+        shared = from_rank_0(world, long.tolist)
     assert_array_equal(shared, long)
     hosted = world.hosted(5)
     for i, arrays in zip(hosted, found, strict=True):
