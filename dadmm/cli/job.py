@@ -13,7 +13,6 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -305,7 +304,6 @@ class Job:
         given |= vars(given.pop("comm"))  # how ranks wait, and survive
         is_quiet = config.quiet or world.rank > 0
         progress = Progress(config.max_iter, self.problems, is_quiet)
-
         self._is_alone = True
         try:
             self.result = run_plan(
@@ -344,45 +342,36 @@ class Job:
         self.targets = setup.find_targets(self, gaps)
 
     def write_results(self) -> None:
+        """Write the results; raise errors of rows and checkpoints after that."""
         from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
-        home, adrift = self.rows.home, self.targets.adrift
-        frames = results.gather_motion(self)
-        fit = results.describe(self)
-        failures: list[OutputError] = []  # raised when the results are written
+        frames, fit = results.gather_motion(self), results.describe(self)
+        others = Checks(world)
+        others.run(self.rows.close)
+        others.run(lambda: results.write_imputed(self))
+        summary = results.summarise(self, fit)  # rank 0 waits for all ranks
 
-        def write_nodes() -> None:
-            for step in (self.rows.close, partial(results.write_imputed, self)):
-                try:
-                    step()
-                except OutputError as error:
-                    failures.append(error)
+        def finish() -> None:
+            arrays = results.arrays(result, self.features, frames, self.targets.adrift)
+            model = None if fit.model is None else fit.model.to_json()
+            found, home = (summary, arrays, model), self.rows.home
+            left = {*result.nodes.tolist()} if result.lost else None
+            over = result.converged or result.reason == "no_minimum" or bool(left)
+            try:
+                self.folder.finish(self.rows, *found, over, left, *self._left)
+            except OutputError as error:
+                whole = (home / "summary.json").exists()  # but for rows
+                place = None if whole else rescue(home, config.to_toml(), *found)
+                if place is None:
+                    raise
+                raise OutputError(f"{error}; the results are in {place}") from None
 
-        def write_all() -> None:
-            if world.rank == 0:
-                arrays = results.arrays(result, self.features, frames, adrift)
-                model = None if fit.model is None else fit.model.to_json()
-                found = summary, arrays, model
-                left = {*result.nodes.tolist()} if result.lost else None
-                over = result.converged or result.reason == "no_minimum" or bool(left)
-                try:
-                    self.folder.finish(self.rows, *found, over, left, *self._left)
-                except OutputError as error:
-                    whole = (home / "summary.json").exists()  # but for rows
-                    place = None if whole else rescue(home, config.to_toml(), *found)
-                    if place is None:
-                        raise
-                    raise OutputError(f"{error}; the results are in {place}") from None
-            for failure in failures:
-                raise failure
-            self.checkpoints.close()
-
-        collectively(world, write_nodes)
-        summary = results.summarise(self, fit)
-        collectively(world, write_all)
+        from_rank_0(world, finish)
+        others.run(self.checkpoints.close)
+        others.gather()
         if world.rank == 0 and not config.quiet:
-            print_out(f"{laid_out(summary.text(config, home))}\n")
+            print_out(f"{laid_out(summary.text(config, self.rows.home))}\n")
 
 
 def check_unseen(config: RunConfig, folder: Path) -> None:

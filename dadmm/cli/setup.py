@@ -22,7 +22,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import Blocks, Names, load_array, read_frame, reader_of
+from dadmm.data.files import READERS, Blocks, Names, load_array, read_frame
 from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
@@ -209,7 +209,8 @@ def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
         return frame, choice, None
     if how["beside"] and how["beside"][-1] in frame.places:
         choice = choice._replace(target=how["beside"][-1])  # even if labels are its
-    if labels not in frame.names and reader_of(labels) is not None:
+    is_file = Path(labels.partition("::")[0]).suffix in READERS
+    if is_file and labels not in frame.places:
         return frame, choice, load_array(labels).ravel()
     column = frame.find(labels, "labels")
     return frame, choice._replace(labels=column), frame.column(column)
@@ -232,8 +233,7 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     )  # fmt: skip
     target, beside = config.target or "y", list[str]()
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
-    reader = reader_of(str(config.data))
-    if supervised and by_name and reader and reader.archive:
+    if supervised and by_name and config.reader and config.reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
     how = {name: getattr(config, name) for name in FORMAT}
     return choice, how | {"beside": beside}

@@ -186,12 +186,9 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
         for kind in ("text", "number"):
             if nodes := [facts[kind] for facts in own if kind in facts]:
                 texts[name][kind] = min(nodes)
-    first, *rest = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
-    others = [  # the first comparison is cheap, the second ignores the order
-        table
-        for table in rest
-        if table[1:] != first[1:] and _uses(table) != _uses(first)
-    ]
+    first, *others = sorted(a["tables"] + b["tables"], key=lambda table: table[0])
+    others = [own for own in others if own[1:] != first[1:]]  # cheap, and often enough
+    others = [own for own in others if _uses(own) != _uses(first)]  # in any order
     return {"error": None, "tables": [first, *others[:1]], "texts": texts}
 
 
@@ -273,13 +270,11 @@ def _check_classes(target: str, found: Sequence[Label], n_classes: int) -> None:
 
 
 def _conflict(first: Uses, second: Uses) -> ShardError:
-    said = []
-    for has, lacks in ((first, second), (second, first)):
-        if words := _uses(has) - _uses(lacks):
-            said.append(
-                f"node {has[0]} has {listed(sorted(words))}, but node {lacks[0]} has "
-                "not"
-            )
+    said = [
+        f"node {has[0]} has {listed(sorted(words))}, but node {lacks[0]} has not"
+        for has, lacks in ((first, second), (second, first))
+        if (words := _uses(has) - _uses(lacks))
+    ]
     return ShardError(
         f"{', and '.join(said)}; give all files the same columns, or choose them by "
         "their names with --features and --target"

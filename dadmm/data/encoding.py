@@ -160,7 +160,8 @@ class Encoding:
                 f"the table has no column {listed(map(repr, lacking))}; give it "
                 "the columns of the fit"
             )
-        X, kept, n_filled = self._features(frame, names), np.ones(frame.n_rows, bool), 0
+        X, n_filled = self._features(frame, names), 0
+        kept = np.ones(X.shape[0], bool)
         y = self._target(frame) if self.target in present and not alone else None
         weight = np.array(frame.column(self.weight)) if fit and self.weight else None
         if self.on_missing == "error":
@@ -187,17 +188,15 @@ class Encoding:
         parts, has_gaps = [], False
         for own in encoded():
             has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())
-            parts.append(own._replace(X=None))
-        _, y, weight, kept, n_filled = zip(*parts, strict=True)
-        every, p = np.concatenate(kept), len(self.feature_names)
-        X = RowBlocks(lambda: map(attrgetter("X"), encoded()), int(every.sum()), p)
-        return Rows(
-            X.toarray() if has_gaps else X,
-            None if y[0] is None else np.concatenate(y),
-            None if weight[0] is None else np.concatenate(weight),
-            every,
-            sum(n_filled),
-        )
+            parts.append((own.y, own.weight, own.kept, own.n_filled))
+        *arrays, n_filled = zip(*parts, strict=True)
+        whole: list[Any] = [
+            None if own[0] is None else np.concatenate(own) for own in arrays
+        ]
+        y, weight, kept = whole
+        n, p = int(kept.sum()), len(self.feature_names)
+        X = RowBlocks(lambda: map(attrgetter("X"), encoded()), n, p)
+        return Rows(X.toarray() if has_gaps else X, y, weight, kept, sum(n_filled))
 
     def _features(self, frame: Frame, names: Sequence[str]) -> Any:
         """Return the columns of X (n, p); sparse if the table is, and nothing else."""

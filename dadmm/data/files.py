@@ -10,6 +10,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
@@ -111,7 +112,7 @@ def read_frame(
         if isinstance(found, np.ndarray):
             names = _read_names(file) if file.suffix == ".npz" else None
             found = Frame.of(np.array(found, dtype=np.float64), names)
-            more = []
+            columns = [*found.columns.values()] if beside else []
             for name in beside:
                 values = np.asarray(reader.read(file, name, how, ALL))
                 if values.size != found.n_rows or values.dtype.kind not in "fiubU":
@@ -120,9 +121,10 @@ def read_frame(
                         f"{key} has {found.n_rows} rows; give one number or text per "
                         "row"
                     )
-                more.append((name, as_column(values.ravel())))
-            if more:
-                found = Frame.of_columns([*found.columns.items(), *more], found.named)
+                columns.append(as_column(values.ravel()))
+            if beside:
+                called = [*found.places, *beside]
+                found = Frame.of_columns(called, columns, found.named)
         frame = Frame.of(found)
         return frame if rows is None or reader.extent else frame.take(rows)
 
@@ -132,17 +134,19 @@ def extent(path: Place) -> Extent | None:
         return reader.extent(file) if reader.extent else None
 
 
+@dataclass
 class Blocks:
     """Rows of a file as frames, one after the other, which are read when iterated."""
 
-    def __init__(self, path: str, parts: Sequence[slice], **how: Any) -> None:
-        self._path, self._parts, self._how = path, parts, how
+    path: str
+    parts: Sequence[slice]
+    how: dict[str, Any]  # further arguments of `read_frame`
 
     def __iter__(self) -> Iterator[Frame]:
-        for part in self._parts:
-            first = part.start - self._parts[0].start
+        for part in self.parts:
+            first = part.start - self.parts[0].start
             # without a name, so that the next block is read when this one is gone
-            yield read_frame(self._path, rows=part, **self._how)._replace(first=first)
+            yield read_frame(self.path, rows=part, **self.how)._replace(first=first)
 
 
 def open_blocks(
@@ -156,12 +160,8 @@ def open_blocks(
     size = None if whole else extent(path)
     parts = [rows] if size is None else size.cut(rows)
     if len(parts) > 1:
-        return Blocks(path, parts, **how)
-    return [read_frame(path, rows=None if parts == [ALL] else parts[0], **how)]
-
-
-def reader_of(path: Place) -> Reader | None:
-    return READERS.get(Path(str(path).partition("::")[0]).suffix)
+        return Blocks(path, parts, how)
+    return [read_frame(path, rows=parts[0], **how)]
 
 
 def load_array(path: Place, key: str | None = None) -> Array:
@@ -186,7 +186,7 @@ def load_array(path: Place, key: str | None = None) -> Array:
     with _opened(path, key) as (reader, file, name):
         found = _read(reader, file, name, Format())
         if isinstance(found, Frame):
-            return np.column_stack([*map(found.numbers, found.names)])
+            return np.column_stack([*map(found.numbers, found.places)])
     return found if isinstance(found, np.ndarray) else np.asarray(found.toarray())
 
 
@@ -214,9 +214,9 @@ def load_tracks(path: Place) -> Matrix:
     ...     dadmm.datasets.load_tracks(f"{folder}/cube.npy").shape
     (8, 10)
     """
-    reader = reader_of(path)
-    named = reader is not None and reader.archive and "::" not in str(path)
-    found = load_array(path, "measurement_matrix" if named else None)
+    reader = READERS.get(Path(path).suffix)  # none if the path names an array
+    has_names = reader is not None and reader.archive
+    found = load_array(path, "measurement_matrix" if has_names else None)
     matrix = np.array(found, dtype=np.float64)
     is_pairs = matrix.ndim == 2 and len(matrix) % 2 == 0 and matrix.shape[1] >= 4
     if not is_pairs or np.isinf(matrix).any():
@@ -232,8 +232,8 @@ def load_tracks(path: Place) -> Matrix:
 def _opened(path: Place, key: str | None = None) -> Iterator[tuple[Reader, Path, str]]:
     """Yield the reader of a file, the file and a key; make one sentence of errors."""
     name, _, inner = str(path).partition("::")
-    file, key, reader = Path(name), key or inner, reader_of(path)
-    if reader is None:
+    file, key = Path(name), key or inner
+    if (reader := READERS.get(file.suffix)) is None:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     if key and not reader.archive:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
@@ -246,14 +246,11 @@ def _read(
 ) -> Frame | Array | Sparse:
     """Return what a file holds; raise if it is empty, or an array without numbers."""
     found = reader.read(file, key, how, rows)
-    if isinstance(found, Frame):
-        shape: tuple[int, ...] = found.n_rows, len(found.names)
-    else:
-        shape = found.shape
-        if found.dtype.kind not in "fiub":
-            raise ShardError(f"it holds values of type {found.dtype}; save numbers")
-    if 0 in shape:
-        raise ShardError(f"it is empty, of shape {shape}; save some samples")
+    matrix = found.matrix if isinstance(found, Frame) else found
+    if matrix.dtype.kind not in "fiub":
+        raise ShardError(f"it holds values of type {matrix.dtype}; save numbers")
+    if 0 in matrix.shape:
+        raise ShardError(f"it is empty, of shape {matrix.shape}; save some samples")
     return found
 
 

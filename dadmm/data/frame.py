@@ -16,7 +16,6 @@ Sparse = Any  # a csr_array of scipy, and
 Arrow = Any  # a ChunkedArray of pyarrow: both are slow to import
 NO_VALUE = ("NAType", "NaTType")  # types of pandas that stand for a missing entry
 NUMBERS = ("int", "uint", "float", "double", "half", "decimal", "null")  # of pyarrow
-TEXTS = ("string", "large_string", "bool")  # of pyarrow
 ODD = (bytes, list, tuple, dict, np.ndarray, date, time, timedelta)
 
 
@@ -56,13 +55,13 @@ class Frame(NamedTuple):
         if isinstance(table, Frame):
             return table
         if hasattr(table, "column_names"):  # pyarrow
-            columns = map(from_arrow, table.columns)
-            return cls.of_columns(zip(table.column_names, columns, strict=True))
+            return cls.of_columns(table.column_names, map(from_arrow, table.columns))
         if hasattr(table, "items"):  # a dict, or of pandas
-            return cls.of_columns((str(k), as_column(x)) for k, x in table.items())
+            columns = (as_column(values) for _, values in table.items())
+            return cls.of_columns([*map(str, table.keys())], columns)
         matrix = table.tocsr() if hasattr(table, "tocsr") else np.asarray(table)
         if (fields := matrix.dtype.names) is not None:
-            return cls.of_columns((name, as_column(matrix[name])) for name in fields)
+            return cls.of_columns(fields, (as_column(matrix[name]) for name in fields))
         if matrix.ndim != 2:
             raise ShardError(
                 f"a table of shape {matrix.shape} must have two dimensions"
@@ -74,30 +73,27 @@ class Frame(NamedTuple):
                 f"there are {len(called)} names for {width} columns; give one for each"
             )
         if matrix.dtype.kind not in "fiub":
-            columns = map(as_column, matrix.T)
-            return cls.of_columns(zip(called, columns, strict=True), named)
+            return cls.of_columns(called, map(as_column, matrix.T), named)
         places = {name: k for k, name in enumerate(called)}
         return cls(places, matrix.astype(np.float64, copy=False), {}, named)
 
     @classmethod
     def of_columns(
-        cls, pairs: Iterable[tuple[str, Array]], named: bool = True
+        cls, names: Sequence[str], columns: Iterable[Array], named: bool = True
     ) -> Frame:
-        """Return the table of columns with names, which must differ."""
-        pairs, texts = [*pairs], dict[str, Array]()
-        names = check_names([name for name, _ in pairs])
-        n_rows = len(pairs[0][1]) if pairs else 0
-        matrix = np.full((n_rows, len(pairs)), np.nan)
-        for k, (name, values) in enumerate(pairs):
-            if len(values) != n_rows:
-                raise ShardError(
-                    f"columns {names[0]!r} and {name!r} differ in their number of rows"
-                )
-            if values.dtype == np.float64:
-                matrix[:, k] = values
-            else:
-                texts[name] = values
-        places = {name: k for k, name in enumerate(names)}
+        """Return the table of columns of `as_column`; their names must differ."""
+        places = {name: k for k, name in enumerate(check_names(names))}
+        found = dict(zip(names, columns, strict=True))
+        texts = {k: own for k, own in found.items() if own.dtype != np.float64}
+        lengths = [*map(len, found.values())]
+        if len({*lengths}) > 1:
+            k = next(k for k, length in enumerate(lengths) if length != lengths[0])
+            raise ShardError(
+                f"columns {names[0]!r} and {names[k]!r} differ in their number of rows"
+            )
+        matrix = np.full((lengths[0] if lengths else 0, len(names)), np.nan)
+        for name in found.keys() - texts.keys():
+            matrix[:, places[name]] = found[name]
         return cls(places, matrix, texts, named)
 
     @property
@@ -118,10 +114,8 @@ class Frame(NamedTuple):
     @property
     def columns(self) -> dict[str, Array]:
         """The columns by name, in the order of the file."""
-        return {
-            name: self.texts[name] if name in self.texts else self.column(name)
-            for name in self.places
-        }
+        dense = self.matrix if self.sparse is None else self.matrix.toarray()
+        return dict(zip(self.places, dense.T, strict=True)) | self.texts
 
     def column(self, name: str) -> Array:
         """Return a column."""
@@ -141,11 +135,9 @@ class Frame(NamedTuple):
     def numbers(self, name: str) -> Array:
         """Return a column of numbers; raise if it has text."""
         values = self.column(name)
-        if values.dtype != object:
-            return values
-        words = codes_of(values)[0]
-        if not words:  # texts are in other rows of the table
-            return np.full(len(values), np.nan)
+        words = codes_of(values)[0] if values.dtype == object else []
+        if not words:  # texts, if any, are in other rows of the table
+            return values.astype(np.float64, copy=False)
         word = next((word for word in words if not is_numeral(word)), words[0])
         raise ShardError(
             f"column {name!r} has text, such as {shown(word)} in row "
@@ -160,8 +152,7 @@ class Frame(NamedTuple):
             return np.isin(np.arange(self.n_rows), lost.row[np.isnan(lost.data)])
         found = np.zeros(self.n_rows, dtype=bool)
         for values in map(self.column, names):
-            lost = values == None if values.dtype == object else np.isnan(values)  # noqa: E711
-            found |= lost
+            found |= values == None if values.dtype == object else np.isnan(values)  # noqa: E711
         return found
 
     def check_gaps(self, names: Sequence[str]) -> None:
@@ -244,10 +235,7 @@ def from_arrow(column: Arrow) -> Array:
     if is_plain(column):
         numbers = column.cast("float64", safe=False).to_numpy()
         return np.asarray(numbers, dtype=np.float64)
-    kind = str(column.type).removeprefix("dictionary<values=")
-    if not kind.startswith(TEXTS + NUMBERS):
-        return _odd(len(column), str(column.type))
-    return as_texts(column.to_pylist())
+    return as_column(np.fromiter(column.to_pylist(), dtype=object))
 
 
 def _odd(length: int, kind: str) -> Array:

@@ -58,7 +58,7 @@ def split(samples: Any, n_nodes: int, labels: ArrayLike | None = None) -> list[A
     >>> [part.column("age").tolist() for part in parts]
     [[71.0], [34.0, 52.0]]
     """
-    n = samples.n_rows if isinstance(samples, Frame) else len(samples)
+    n = np.shape(samples.matrix if isinstance(samples, Frame) else samples)[0]
     if labels is None:
         own: list[Any] = [slice(*bounds(n, n_nodes, i)) for i in range(n_nodes)]
     else:

@@ -45,7 +45,7 @@ def read_text(file: Path, how: Format, spaces: bool) -> Frame:
     try:
         head = _head(file, how, spaces)
         if head is None:
-            return Frame.of_columns([])
+            return Frame.of_columns([], [])
         columns = None if spaces else _read_arrow(file, how, head)
         if columns is None:
             with file.open(encoding=how.codec, newline="") as lines:
@@ -58,8 +58,7 @@ def read_text(file: Path, how: Format, spaces: bool) -> Frame:
             "encoding with --encoding"
         ) from None
     names = head.names or positions(head.width)
-    pairs = zip(names, columns, strict=True)
-    return Frame.of_columns(pairs, head.names is not None)
+    return Frame.of_columns(names, columns, head.names is not None)
 
 
 def _head(file: Path, how: Format, spaces: bool) -> Head | None:

@@ -23,7 +23,7 @@ from dadmm.core.documents import Table, read_toml, to_toml
 from dadmm.core.errors import ConfigError, closest
 from dadmm.core.schema import as_fields, check_fields, from_text
 from dadmm.core.version import __version__
-from dadmm.data.files import reader_of
+from dadmm.data.files import READERS, Reader
 from dadmm.data.shard import NODE
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
@@ -80,8 +80,8 @@ class RunConfig(Settings):
         self.draws_rows: bool = self.data is None and not tracks
         file = (self.data or "").partition("::")[0]
         self.one_each: bool = NODE.search(file) is not None  # a file per node
-        reader = reader_of(file)
-        has_blocks = reader is not None and reader.extent is not None
+        self.reader: Reader | None = READERS.get(Path(file).suffix)
+        has_blocks = self.reader is not None and self.reader.extent is not None
         # whether each rank reads the rows of its own nodes
         self.is_local: bool = (
             self.has_table and self.labels is None and (self.one_each or has_blocks)
