@@ -138,6 +138,14 @@ def test_saving_changes_nothing_and_the_last_whole_one_of_two_is_used(tmp_path):
     assert_same(run_of("endless", checkpoints=keep, **brief), whole, 35)
 
 
+def test_checkpoints_that_were_used_before_are_of_the_run_that_is_saved(tmp_path):
+    keep = Checkpoints(tmp_path)
+    for eta0 in (10.0, 11.0):
+        run_of("endless", eta0=eta0, max_iter=20, checkpoints=keep)
+    again = Checkpoints(tmp_path, resume=True)
+    assert run_of("endless", eta0=11.0, checkpoints=again).iterations == 40
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A folder with the checkpoint of iteration 20."""
