@@ -54,12 +54,13 @@ def setting(
     only: str = "",  # what it is for; where it does not apply, it is refused then
     argument: str = "",  # argument that the problem's constructor must have
     common: bool = False,  # whether --help lists it first
-    decides: bool = True,  # whether it can change what a run computes
+    decides: bool = True,  # whether it can change what a run computes, unless RESULTS
     resume: bool = False,  # whether it may change when a run is resumed
     solver: bool = False,  # whether it is an option of `dadmm.solve`
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
     facts = dict(locals())
+    facts["decides"] = decides and group != RESULTS
     if choices and kind is None:
         facts["kind"] = choice(choices)
     return entry(facts.pop("default"), **facts)
@@ -313,27 +314,23 @@ class Settings:
         "more ranks than cores, else block (auto)", WAITS, decides=False)
 
     out: str | None = setting(RESULTS, None, "folder of the results (default: a new "
-        "one in runs/)", common=True, decides=False)
-    overwrite: bool = setting(RESULTS, False, "replace the results in --out",
-        decides=False)
+        "one in runs/)", common=True)
+    overwrite: bool = setting(RESULTS, False, "replace the results in --out")
     record: bool | None = setting(RESULTS, None, "write history.csv, one row per "
-        "iteration and node (default: up to 1,000 nodes)", decides=False)
+        "iteration and node (default: up to 1,000 nodes)")
     record_edges: bool | None = setting(RESULTS, None, "also write edges.csv, one row "
-        "per iteration and edge (default: no; without --data up to 50 nodes)",
-        decides=False)
+        "per iteration and edge (default: no; without --data up to 50 nodes)")
     record_every: int = setting(RESULTS, 1, "write rows of every N-th iteration; when "
-        "a file would exceed 50 MB, N is doubled", kind=integer(1), decides=False)
+        "a file would exceed 50 MB, N is doubled", kind=integer(1))
     record_angle: bool = setting(RESULTS, False, "also record subspace angles in every "
-        "iteration", applies=lambda run: run.has_subspace, only=SUBSPACES,
-        decides=False)
+        "iteration", applies=lambda run: run.has_subspace, only=SUBSPACES)
     compare_centralised: bool | None = setting(RESULTS, None, "ppca, sfm: compare with "
         "the centralised solution; rank 0 gathers a summary of each node's rows for it "
         "(default: only without --data, where each rank generates all rows)",
-        applies=lambda run: run.may_have_subspace, only=SUBSPACES, decides=False)
+        applies=lambda run: run.may_have_subspace, only=SUBSPACES)
     report: bool = setting(RESULTS, False, "at the end write report.html, a page for a "
-        "browser (needs plotly)", common=True, decides=False, resume=True)
-    quiet: bool = setting(RESULTS, False, "print only errors", decides=False,
-        resume=True)
+        "browser (needs plotly)", common=True, resume=True)
+    quiet: bool = setting(RESULTS, False, "print only errors", resume=True)
     # fmt: on
 
 
