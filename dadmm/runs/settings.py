@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any
 
 from dadmm import penalty
@@ -25,17 +26,14 @@ from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.solver.plan import COORDINATES, INITS
-from dadmm.solver.solve import FAILURES, MAY_CHANGE, Ranks, Stopping
+from dadmm.solver.solve import FAILURES, MAY_CHANGE, Ranks, Stopping, solve
 
 # defaults of the arguments of `dadmm.solve`, and of the fields of its options
-DEFAULTS: Table = {
-    item.name: item.default
-    for kind in (penalty.Scheme, Stopping, Sending, Ranks)
-    for item in fields(kind)
-} | {
-    "scheme": "snap", "stopping": Stopping.rule, "init": None, "seed": 0,
-    "coordinates": "auto", "bound_angle": None,
-} | dict.fromkeys(penalty.schemes.BUDGET)  # fmt: skip
+DEFAULTS: Table = {k: p.default for k, p in signature(solve).parameters.items()}
+for options in (penalty.Scheme, Stopping, Sending, Ranks):
+    DEFAULTS |= {item.name: item.default for item in fields(options)}
+# those of a run depend on other settings
+DEFAULTS |= dict.fromkeys((*penalty.schemes.BUDGET, "bound_angle"))
 
 # the topics of --help, in order
 PROBLEM, DATA, GRAPH = "problem", "data", "graph"
