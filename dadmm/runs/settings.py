@@ -145,13 +145,12 @@ class Settings:
         "names or numbers; only columns of numbers, or of text that looks like "
         "numbers, dates or identifiers, need it", kind=COLUMNS, **TABLE)
     max_categories: int = setting(DATA, 50, "largest number of categories of a column, "
-        "and of classes", applies=lambda run: run.has_table, kind=integer(2))
+        "and of classes", kind=integer(2), **TABLE)
     on_missing: str | None = setting(DATA, None, "missing entries: refuse them, drop "
         "their rows, fill in the mean over all nodes, or keep them (default: error; "
         "ppca and problems of your own: keep)", ON_MISSING, **TABLE)
     unknown: str = setting(DATA, "error", "what dadmm predict does with a category "
-        "that no node had: refuse or ignore it", UNKNOWN,
-        applies=lambda run: run.has_table)
+        "that no node had: refuse or ignore it", UNKNOWN, **TABLE)
     standardise: bool = setting(DATA, False, "divide each column of X by its standard "
         "deviation over all nodes, after subtracting its mean if there is an "
         "intercept; coefficients are reported in the units of the table",
@@ -160,9 +159,9 @@ class Settings:
         "(default: a tab, a semicolon or a comma, by the first line)", kind=ASCII,
         **TABLE)
     decimal: str = setting(DATA, ".", "decimal mark of .csv files, a point or a comma",
-        (".", ","), applies=lambda run: run.has_table)
+        (".", ","), **TABLE)
     encoding: str = setting(DATA, "utf-8", "encoding of .csv and .txt files",
-        kind=ENCODING, applies=lambda run: run.has_table)
+        kind=ENCODING, **TABLE)
     labels: str | None = setting(DATA, None, "node of each sample: a file of integers, "
         "or the name or number of a column", resume=True)
     n_samples: int | None = setting(DATA, None, "synthetic data: number of samples "
