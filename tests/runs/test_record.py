@@ -23,11 +23,12 @@ from tests.support.solving import solve
 @pytest.mark.parametrize(
     ("shape", "seconds", "firsts"), [((2**14, 4), 1e9, [1, 5]), ((1, 1), -1.0, [1, 2])]
 )
-def test_a_buffer_hands_over_full_and_old_blocks(shape, seconds, firsts):
+def test_a_buffer_hands_over_full_and_old_blocks(shape, seconds, firsts, monkeypatch):
     """Four of the larger rows are 2**18 numbers."""
     given = {}
     keep = lambda first, block: given.update({first: block[:, 0, 0].tolist()})  # noqa: E731
-    buffer = RowBuffer(SimpleNamespace(append=keep), seconds=seconds)
+    monkeypatch.setattr("dadmm.solver.rows.MOST_SECONDS", seconds)
+    buffer = RowBuffer(SimpleNamespace(append=keep))
     for t in range(1, 10 if seconds > 0 else 4):
         buffer.next_rows(*shape)[...] = t
 
