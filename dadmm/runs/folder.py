@@ -46,6 +46,7 @@ OF_RUN = frozenset((  # what a run and its launcher may write; folders end with 
     "imputed-#.npz", "parts/", "parts/history-#.csv", "parts/edges-#.csv",
     "checkpoints/", "checkpoints/*/node-#.npz",
 ))  # fmt: skip
+PLACES = (f"{PARTS}/", f"{CHECKPOINTS}/")  # names of folders
 FIGURE = re.compile(
     r"(compare-)?(convergence|cost|eta|network|structure|traffic)\.(png|svg|pdf)"
 )
@@ -77,7 +78,6 @@ class Entry(NamedTuple):
     path: str  # relative to it
     name: str  # in the manifest
     kind: str  # see `files.kind`
-    is_place: bool  # whether a run has a folder there
 
 
 @dataclass(eq=False)
@@ -102,17 +102,15 @@ class RunFolder:
         of ``--out``; None makes ``runs/<name>-<time>``.
         """
         with writing("runs" if out is None else out):
-            if out is None:
-                path = _fresh(Path("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"))
-            else:
-                path = Path(out)
-                if path.exists():  # a folder that is refused does not get a lock
-                    cls._find_earlier(path, overwrite, n_nodes)
-            path.mkdir(parents=True, exist_ok=True)
+            stem = Path("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+            path = _fresh(stem) if out is None else Path(out)
             new = cls(path, n_nodes)
+            if path.exists():  # a folder that is refused does not get a lock
+                new._find_earlier(overwrite)
+            path.mkdir(parents=True, exist_ok=True)
             new.lock(first=True)
             try:
-                new.earlier = cls._find_earlier(path, overwrite, n_nodes)
+                new.earlier = new._find_earlier(overwrite)
                 if new.earlier is None:  # the folder is empty
                     new.save()
                     (path / PARTS).mkdir()
@@ -127,14 +125,12 @@ class RunFolder:
             with writing(self.path):
                 self.earlier.clear_components()
                 self.earlier.clear()
-                self.names = frozenset()  # what is left is not of this run
-                self.add(OF_RUN)
+                self.save()
+                (self.path / PARTS).mkdir(exist_ok=True)
 
-    @classmethod
-    def _find_earlier(
-        cls, path: Path, overwrite: bool, n_nodes: int
-    ) -> RunFolder | None:
-        """Return an earlier run in a folder; raise if the folder may not be used."""
+    def _find_earlier(self, overwrite: bool) -> RunFolder | None:
+        """Return an earlier run in the folder; raise if the folder may not be used."""
+        path = self.path
         if not path.is_dir():
             raise OutputError(f"{path} is not a folder; choose another --out")
         if not (there := {*os.listdir(path)} - {LOCK, files.draft_of(MANIFEST)}):
@@ -144,8 +140,8 @@ class RunFolder:
         if not (overwrite or is_bare):  # a bare run was killed in set-up
             also = ", or --overwrite to replace the run in it" * (MANIFEST in there)
             raise OutputError(f"{path} is not empty; choose another --out{also}")
-        found = cls.open(path, "choose another --out, or remove the folder yourself")
-        found.check(OF_RUN, n_nodes)
+        found = RunFolder.open(path, "choose another --out, or remove the folder")
+        self._check(OF_RUN, found)
         return found
 
     @classmethod
@@ -178,19 +174,20 @@ class RunFolder:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
     def add(self, names: Collection[str]) -> None:
-        """Add names after `check`, and make the folder of rows if they have it."""
-        self.check(names, self.n_nodes)
-        there = {entry.name for entry in self._entries() if entry.is_place}
-        self.names |= set(names) - there  # existing folders are not the run's
+        """Add names to the manifest; folders that are there are not the run's."""
+        self._check(names, self)
+        self.names |= {*names} - {
+            name for _, name, _ in self._entries() if name in PLACES
+        }
         self.save()
-        if f"{PARTS}/" in names:
-            (self.path / PARTS).mkdir(exist_ok=True)
 
-    def check(self, names: Collection[str], n_nodes: int) -> None:
-        """Raise if a name of a run of so many nodes exists and is not of this run."""
-        own = {entry.path for entry in self._entries() if entry.name in self.names}
-        for path, name, kind, is_place in self._entries(n_nodes):
-            fits = kind == "folder" if is_place else kind == "file" and path in own
+    def _check(self, names: Collection[str], owner: RunFolder) -> None:
+        """Raise if something in the way of this run's names is not of the owner."""
+        own = {entry.path for entry in owner._entries() if entry.name in owner.names}
+        for path, name, kind in self._entries():
+            fits = (
+                kind == "folder" if name in PLACES else kind == "file" and path in own
+            )
             if name in names and not fits:
                 raise OutputError(
                     f"{self.path / path} is a {kind} that is not of the run in "
@@ -198,30 +195,30 @@ class RunFolder:
                     "another folder"
                 )
 
-    def _entries(self, n_nodes: int = -1, place: str = "") -> Iterator[Entry]:
-        """Yield what is in the folder, as a run of so many nodes would name it."""
+    def _entries(self, place: str = "") -> Iterator[Entry]:
+        """Yield what is in the folder, or below a place in it."""
         in_states = place == f"{CHECKPOINTS}/"
-        n_nodes = self.n_nodes if n_nodes < 0 else n_nodes
         with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
             for entry in entries:
                 path, kind = place + entry.name, files.kind(entry.path)
                 is_state = in_states and checkpoint.NUMBER.fullmatch(entry.name)
-                if is_state or path in (PARTS, CHECKPOINTS):
-                    yield Entry(path, place if in_states else f"{path}/", kind, True)
+                if is_state or f"{path}/" in PLACES:
+                    yield Entry(path, place if in_states else f"{path}/", kind)
                     if kind == "folder":
-                        yield from self._entries(n_nodes, f"{path}/")
+                        yield from self._entries(f"{path}/")
                     continue
                 own = re.sub(r"\.(.+)\.draft", r"\1", entry.name)
-                if (number := NUMBER.search(own)) and int(number[0]) < n_nodes:
+                if (number := NUMBER.search(own)) and int(number[0]) < self.n_nodes:
                     own = NUMBER.sub("#", own)
                 above = re.sub(r"(?<=/)[0-9]+(?=/)", "*", place)
-                yield Entry(path, above + own, kind, False)
+                yield Entry(path, above + own, kind)
 
     def clear(self, chosen: Callable[[str], bool] = lambda path: True) -> None:
         """Remove the listed files and folders whose paths are chosen."""
         for entry in sorted(self._entries(), reverse=True):  # subfolders first
             if entry.name in self.names and chosen(entry.path):
-                remove = files.remove_folder if entry.is_place else files.remove
+                is_place = entry.name in PLACES
+                remove = files.remove_folder if is_place else files.remove
                 remove(self.path / entry.path, self.path)
 
     def clear_components(self) -> None:
@@ -304,6 +301,7 @@ class RunFolder:
             self._check_rows()
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
+            (self.path / PARTS).mkdir(exist_ok=True)
             header = (*row_files.HISTORY, *observe)
             self._merge_up_to(start, "history", header, n_rows, step)
             if n_edges is not None:
@@ -316,9 +314,8 @@ class RunFolder:
         """Raise if merged rows are not as they were written."""
         for name, checksum in self.checksums.items():
             whole = self.path / name
-            if not files.exists(whole):
-                continue
-            if checksum != f"{zlib.crc32(files.read(whole)):08x}":
+            found = files.read(whole) if files.exists(whole) else b""
+            if checksum != f"{zlib.crc32(found):08x}":
                 raise OutputError(
                     f"the rows in {whole} are damaged, or were changed since the run "
                     "wrote them; restore the file, or start a new run"

@@ -278,11 +278,12 @@ class StoredRun:
         n_edges, run = len(self.topology.edges), f"the run in {self.folder}"
         if not n_edges:
             raise ConfigError(f"{run} has one node and no edges")
+        iterations = self.iterations  # raises if history.csv has no rows
         if not self.by_edge:
             why = "has no edges.csv; run it again with --record-edges"
             raise ConfigError(f"{run} {why}")
         found = self._columns("edges", n_edges)
-        if not np.array_equal(found["iteration"][:, 0], self.iterations):
+        if not np.array_equal(found["iteration"][:, 0], iterations):
             why = f"has other iterations than history.csv beside it; {CUT_SHORT}"
             raise self._error("edges.csv", why)
         return found

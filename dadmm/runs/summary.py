@@ -206,11 +206,11 @@ class Summary(dict[str, Any]):
         nodes, ranks = _many(self["n_nodes"], "node"), self.get("ranks", 1)
         if 1 < ranks < self["n_nodes"]:
             nodes += f" on {_many(ranks, 'rank')}"
-        where = {"metric": "the metric", "raw": "raw coordinates"}
-        text = f"{config.problem} by {config.scheme} in "
-        text += where.get(self["coordinates"], "units")
-        text += f" on {config.topology}, {nodes}; MPI: {self['mpi_library']}"
-        yield "problem", text
+        names = {"metric": "the metric", "raw": "raw coordinates", "units": "units"}
+        text = (
+            f"{config.problem} by {config.scheme} in {names[self['coordinates']]} on "
+        )
+        yield "problem", f"{text}{config.topology}, {nodes}; MPI: {self['mpi_library']}"
         if counts := [*self.get("rows_by_node", {}).values()]:
             shown = ", ".join(f"{n:,}" for n in counts) + " by node"
             if len(counts) > 1 and len(set(counts)) == 1:
@@ -245,18 +245,16 @@ class Summary(dict[str, Any]):
             angle = least_angle(found["within_degrees"])
             what = f"the principal subspace of {rows}"
             yield "angle", f"at most {angle} degrees to {what}, at any node"
-        if start["init"] != "merged":
-            return
-        text = f"the merged axes are {start['angle_to_result_degrees']:.2g} degrees "
-        text += "from the result"
-        if start["rounds"]:
-            text += f"; {_many(start['rounds'], 'round')} completed missing entries"
-        yield "axes", text
-        if start["gap"] < LITTLE:
-            M = config.n_components
-            text = f"components {M} and {M + 1} differ by {start['gap']:.1%} in "
-            text += "variance, so the data hardly determine the subspace"
-            yield "axes", text
+        if start["init"] == "merged":
+            angle, rounds = start["angle_to_result_degrees"], start["rounds"]
+            text = f"the merged axes are {angle:.2g} degrees from the result"
+            more = f"; {_many(rounds, 'round')} completed missing entries"
+            yield "axes", text + more * (rounds > 0)
+            if start["gap"] < LITTLE:
+                M = config.n_components
+                text = f"components {M} and {M + 1} differ by {start['gap']:.1%} in "
+                text += "variance, so the data hardly determine the subspace"
+                yield "axes", text
 
     def _accuracy(self) -> Lines:
         """Yield the objective and the bound on its error, scores, and agreement."""

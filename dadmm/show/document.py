@@ -12,9 +12,8 @@ from string import Template
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from dadmm.admm.state import PHASES
 from dadmm.core.arguments import program
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, listed
 from dadmm.core.version import __version__
 from dadmm.runs.config import words_of
 from dadmm.runs.settings import IN_MEMORY
@@ -165,10 +164,9 @@ def _cost(page: Page) -> str:
     runs = page.recorded
     if not runs:
         return paragraph(NO_ROWS)
-    found, lines = panels.by_run(runs), list[str]()
+    found, lines = panels.traffic(runs, page.is_comparison), list[str]()
     if not page.is_comparison:
         (run,) = runs
-        found = [panels.phases(run), panels.sent(run)]
         try:
             if run.is_going:
                 lines = ["Waiting times are estimated when the run ends."]
@@ -186,7 +184,7 @@ def _cost(page: Page) -> str:
 def _by_node(run: StoredRun) -> Table:
     """Return messages, bytes and seconds by node."""
     sums = {name: run.column(name).sum(axis=0) for name in ("messages", "bytes")}
-    spent = {k: run.column(f"{k}_seconds").sum(axis=0) for k in PHASES}
+    spent = {phase: own.sum(axis=0) for phase, own in panels.seconds(run).items()}
     order = np.argsort(-np.sum([*spent.values()], axis=0), kind="stable")[:MOST_ROWS]
     rows = [
         [f"node {i}", *(f"{own[i]:,.0f}" for own in sums.values()),
@@ -240,9 +238,8 @@ def _facts(run: StoredRun) -> dict[str, str]:
     if run.summary.get("mpi_library"):
         found["MPI"] = run.summary["mpi_library"]
     if hosts := run.summary.get("hosts"):
-        shown = [f"{name} ({count})" for name, count in hosts.items()][:MOST_HOSTS]
-        few = said(len(shown), len(hosts), "hosts")
-        found["hosts (processes)"] = f"{', '.join(shown)}. {few}".rstrip(". ")
+        words = [f"{name} ({count})" for name, count in hosts.items()]
+        found["hosts (processes)"] = listed(words, MOST_HOSTS)
     return found
 
 

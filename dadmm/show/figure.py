@@ -5,7 +5,7 @@ It knows no library: `to_matplotlib` and `page` draw what is here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -104,6 +104,13 @@ class Panel:
     @property
     def curves(self) -> list[Curve]:
         return [mark for mark in self.marks if isinstance(mark, Curve)]
+
+    def lines(self) -> Iterator[tuple[str, str, float, str]]:
+        """Yield lines over the whole plot: name, axis, value and dash of each."""
+        if self.level is not None:
+            yield self.level[1], "y", self.level[0], "dot"
+        for k, (name, x) in enumerate(reversed(self.moments.items())):
+            yield name, "x", x, ("solid", "dash", "dot")[min(k, 2)]
 
     def limits(self) -> tuple[float, float] | None:
         """Return the ends of a logarithmic y axis, with room; None if it is not one."""

@@ -22,7 +22,7 @@ from dadmm.show.page import (
     paragraph,
     text,
 )
-from dadmm.show.panels import pair_means, penalty_medians, positions
+from dadmm.show.panels import pair_means, penalties, positions
 from dadmm.show.style import N_LEVELS, SCHEME_STYLE
 
 MOST_FRAMES = 100
@@ -211,7 +211,7 @@ def _legend(scale: tuple[float, float], runs: Sequence[StoredRun]) -> str:
 
 def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
     """Return penalties and budgets over time, to which `network.js` adds an edge."""
-    panel, budget = penalty_medians(runs, MOST_POINTS), ""
+    panel, budget = penalties(runs, MOST_POINTS), ""
     figure = describe(panel)  # its axis has room for all edges
     words = "Bands hold the edges of a run, thin lines are their medians"
     if not page.is_comparison:  # the script draws the edges

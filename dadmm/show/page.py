@@ -19,10 +19,9 @@ from dadmm.core.errors import printable
 from dadmm.runs.stored import StoredRun
 from dadmm.show.figure import Axis, Bars, Curve, Map, Panel, log_ticks
 from dadmm.show.panels import labels, looks
-from dadmm.show.style import plotly_look
+from dadmm.show.style import FILLS, plotly_look
 
 NONE = "\N{EN DASH}"  # in a table
-FILLS = (("@blue", ""), ("@orange", "/"), ("@sky", "."), ("@pale", "x"))
 FEW = 12  # nodes or runs that have a tick each
 Json = dict[str, Any]
 Table = tuple[str, list[str], list[list[str]]]  # caption, head and rows
@@ -213,10 +212,7 @@ def describe(panel: Panel) -> Json:
         words = [f"10<sup>{round(np.log10(tick))}</sup>" if is_long else f"{tick:g}"
                  for tick in ticks]  # fmt: skip
         y |= {"range": np.log10(limits).tolist(), "tickvals": ticks, "ticktext": words}
-    shapes = [] if panel.level is None else [_line("y", panel.level[0], "dot")]
-    dashes = ("dot", "dash", "solid")
-    for k, at in enumerate(reversed(panel.moments.values())):
-        shapes.append(_line("x", at, dashes[max(2 - k, 0)]))
+    shapes = [_line(axis, at, dash) for _, axis, at, dash in panel.lines()]
     notes: list[Json] = []
     for name, at in panel.moments.items():  # names that are too close would collide
         if not notes or at - notes[-1]["x"] > 0.06 * max(panel.moments.values()):
@@ -272,7 +268,7 @@ def _bars(bars: Bars, x: Axis) -> list[Json]:
     return [
         {
             "type": "bar", "name": name, "x": names, "y": packed(values, "f4"),
-            "marker": {"color": colour, "pattern": look | {"shape": shape}},
+            "marker": {"color": f"@{colour}", "pattern": look | {"shape": shape}},
             "hovertemplate": "%{y:.3g}",
         }
         for (name, values), (colour, shape) in zip(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,6 @@ from dadmm.show.figure import (
     Curve,
     Graph,
     Map,
-    Mark,
     Panel,
     Points,
     byte_unit,
@@ -245,17 +244,36 @@ def costs(runs: Sequence[StoredRun]) -> list[Panel]:
 
 def cumulative(run: StoredRun) -> dict[str, Vector]:
     """Return bytes and seconds from the start to the end of each iteration."""
-    spent = sum(run.column(f"{phase}_seconds") for phase in PHASES)
     return {
         "bytes": run.column("bytes").sum(axis=1).cumsum(),
-        "seconds": np.asarray(spent).mean(axis=1).cumsum(),
+        "seconds": np.sum([*seconds(run).values()], axis=0).mean(axis=1).cumsum(),
     }
 
 
-def penalties(run: StoredRun, name: str = "", n_named: int = 4) -> Panel:
-    """Return the penalty of every directed edge over the iterations."""
+def seconds(run: StoredRun) -> dict[str, Matrix]:
+    """Return the seconds of each phase, (iterations, n_nodes)."""
+    return {phase: run.column(f"{phase}_seconds") for phase in PHASES}
+
+
+def penalties(runs: Sequence[StoredRun], most: int = EVERY) -> Panel:
+    """Return medians of the penalties over the iterations, with their ranges."""
+    curves = spreads([run.eta for run in runs], runs, most, steps=True)
+    curves = [replace(curve, band="smallest to largest edge") for curve in curves]
+    every = np.concatenate([run.eta.ravel() for run in runs])
+    longest = max(run.n_iterations for run in runs)
+    x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
+    y = Axis("Penalty η", log=bool(every.max() > WIDE * every.min()))
+    starts = {run.config.eta0 for run in runs}
+    eta0 = starts.pop() if len(starts) == 1 else None
+    level = (eta0, "eta0") if isinstance(eta0, float) else None
+    return Panel("Penalty η of the edges", x, y, curves, level)
+
+
+def each_penalty(run: StoredRun, n_named: int = 4) -> Panel:
+    """Return the penalty of every directed edge; those that change most have names."""
+    panel, t = penalties([run]), run.iterations
     grey = {"color": "0.5", "linewidth": 0.5, "alpha": min(0.8, 50 / run.eta.shape[1])}
-    curves = [("one directed edge", run.eta, grey)]
+    curves = [Curve("one directed edge", t, run.eta, grey, steps=True)]
     _, distinct = np.unique(run.eta, axis=1, return_index=True)  # of equal edges one
     spread = (run.eta.max(axis=0) / run.eta.min(axis=0))[distinct]
     order = np.argsort(-spread, kind="stable")[:n_named]
@@ -263,29 +281,11 @@ def penalties(run: StoredRun, name: str = "", n_named: int = 4) -> Panel:
     for look, e in zip(style.CYCLE, widest, strict=False):
         i, j = run.topology.edges[e]
         thin = look | {"marker": "", "linewidth": 1.0}
-        curves.append((f"{i}→{j}", run.eta[:, e], thin))
+        curves.append(Curve(f"{i}→{j}", t, run.eta[:, e], thin, steps=True))
     thick = {"color": style.BLACK, "linewidth": 2}
-    curves.append(("median", np.median(run.eta, axis=1), thick))
-    t = run.iterations
-    marks = [Curve(text, t, y, look, steps=True) for text, y, look in curves]
-    return _of_penalties(name, marks, [run])
-
-
-def penalty_medians(runs: Sequence[StoredRun], most: int) -> Panel:
-    """Return medians of the penalties of several runs, with their ranges."""
-    curves = spreads([run.eta for run in runs], runs, most, steps=True)
-    return _of_penalties("Penalty η of the edges", curves, runs)
-
-
-def _of_penalties(name: str, marks: Sequence[Mark], runs: Sequence[StoredRun]) -> Panel:
-    longest = max(run.n_iterations for run in runs)
-    every = np.concatenate([run.eta.ravel() for run in runs])
-    given = (run.config.eta0 for run in runs)
-    starts = {eta0 for eta0 in given if isinstance(eta0, float)}
-    level = (starts.pop(), "eta0") if len(starts) == 1 else None
-    x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
-    is_wide = bool(every.max() > WIDE * every.min())
-    return Panel(name, x, Axis("Penalty η", log=is_wide), marks, level)
+    for median in panel.curves:
+        curves.append(replace(median, name="median", look=thick, low=None))
+    return replace(panel, marks=curves)
 
 
 def networks(runs: Sequence[StoredRun], at: Sequence[int] = ()) -> list[list[Panel]]:
@@ -346,7 +346,7 @@ def sent(run: StoredRun) -> Panel:
 
 def phases(run: StoredRun) -> Panel:
     """Return the seconds of each node, by phase."""
-    spent = {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES}
+    spent = {phase: own.sum(axis=0) for phase, own in seconds(run).items()}
     total = np.sum(list(spent.values()), axis=0)
     shown = np.sort(np.argsort(-total, kind="stable")[:MOST_NODES])
     few = said(len(shown), len(total), "nodes, with the longest times,")
@@ -356,19 +356,20 @@ def phases(run: StoredRun) -> Panel:
     return Panel(name, Axis("Node", names=names), Axis("Seconds"), [bars])
 
 
-def by_run(runs: Sequence[StoredRun]) -> list[Panel]:
-    """Return bytes and seconds of several runs."""
+def traffic(runs: Sequence[StoredRun], by_run: bool) -> list[Panel]:
+    """Return bytes and seconds: by run, or those of one run by edge and by node."""
+    if not by_run:
+        (run,) = runs
+        return [sent(run), phases(run)]
     names = Axis(names=tuple(labels(runs)))
     total = np.array([run.column("bytes").sum() for run in runs])
     size, unit = byte_unit(float(total.max()))
-    spent = {}
-    for phase in PHASES:
-        columns = [run.column(f"{phase}_seconds") for run in runs]
-        spent[phase] = np.array([own.sum(axis=0).mean() for own in columns])
+    spent = [seconds(run) for run in runs]
+    means = {k: np.array([own[k].sum(axis=0).mean() for own in spent]) for k in PHASES}
     sums = "Sent by all nodes in all iterations", "Time by phase, mean over the nodes"
     return [
         Panel(sums[0], names, Axis(unit), [Bars({"sent": total / size})]),
-        Panel(sums[1], names, Axis("Seconds"), [Bars(spent)]),
+        Panel(sums[1], names, Axis("Seconds"), [Bars(means)]),
     ]
 
 
@@ -415,13 +416,10 @@ def moments(eta: Matrix) -> list[int]:
     """Return up to four iterations (from 1) to show, given penalties (iterations, E).
 
     These are the first, the last, the one in which the edges differ most, and one
-    halfway between it and the farther end.
+    halfway between it and the farther end; the last alone if nothing changes.
     """
-    spread = np.log(eta).std(axis=1)
-    if spread.max() < 1e-9:  # all edges are equal: use the distance from the end
-        spread = np.abs(np.log(eta / eta[-1])).max(axis=1)
-    n, peak = len(eta), int(spread.argmax()) + 1
-    if spread.max() < 1e-9:
+    n, peak = len(eta), int(np.log(eta).std(axis=1).argmax()) + 1
+    if np.allclose(eta, eta[-1], rtol=1e-9, atol=0.0):
         return [n]
     half = (peak + (1 if peak > n / 2 else n)) // 2
     return sorted({1, half, peak, n})

@@ -6,7 +6,7 @@ success, 2 invalid input or figures that cannot be written.
 
 from __future__ import annotations
 
-import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import require
+from dadmm.core.schema import TEXT, choice
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import StoredRun, run_folders
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 KINDS = ("convergence", "cost", "eta", "network", "traffic", "structure")
 BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
+NUMBERS = re.compile("([0-9]{1,9}(,[0-9]{1,9})*)?")
+AT = TEXT.also("iterations such as 1,10,50", lambda x: bool(NUMBERS.fullmatch(x)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,11 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--out", metavar="DIR", help="folder of the figures (default: the first RUN)")
     add("--kind", choices=("all", *KINDS), default="all",
         help="what to draw (default: all that the run has)")  # fmt: skip
-    add("--at", type=_iterations, default=[], metavar="1,10,50", help="iterations of "
+    add("--at", default="", metavar="1,10,50", help="iterations of "
         "the network figure (default: up to four, chosen by penalties)")  # fmt: skip
-    add("--format", type=_formats, default=["png", "svg"], metavar="png,svg",
+    add("--format", default="png,svg", metavar="png,svg",
         help=f"one or several of {', '.join(FORMATS)} (default: png,svg)")  # fmt: skip
     given = parser.parse_args(argv)
+    AT.check("--at", given.at)
+    at = sorted({int(word) for word in given.at.split(",") if word})
+    formats = list(dict.fromkeys(given.format.split(",")))
+    for word in formats:
+        choice(FORMATS).check("--format", word)
     require("matplotlib", "drawing", "plot")
     from dadmm.show.to_matplotlib import save
 
@@ -51,29 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         has = dict.fromkeys(BY_EDGE, by_edge) | {"structure": solid}
         kinds = [kind for kind in KINDS if has.get(kind, True)]
     for kind in kinds:
-        figure = draw_figure(kind, runs, given.at)
-        RunFolder(folder).add_figures([f"{prefix}{kind}.{end}" for end in given.format])
-        for path in save(figure, folder / (prefix + kind), given.format):
+        figure = draw_figure(kind, runs, at)
+        RunFolder(folder).add_figures([f"{prefix}{kind}.{end}" for end in formats])
+        for path in save(figure, folder / (prefix + kind), formats):
             print(path)
     for kind in () if by_edge else BY_EDGE:
         print(f"dadmm: no {kind}: it needs --record-edges", file=sys.stderr)
     return 0
-
-
-def _iterations(text: str) -> list[int]:
-    if not all(word.isdecimal() for word in text.split(",")):
-        raise argparse.ArgumentTypeError(
-            f"must be iterations such as 1,10,50, got {text!r}"
-        )
-    return sorted({int(word) for word in text.split(",")})
-
-
-def _formats(text: str) -> list[str]:
-    words = list(dict.fromkeys(text.split(",")))
-    if not set(words) <= set(FORMATS):
-        allowed = ", ".join(FORMATS)
-        raise argparse.ArgumentTypeError(f"must be of {allowed}, got {text!r}")
-    return words
 
 
 def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) -> Figure:
@@ -86,16 +78,13 @@ def draw_figure(kind: str, runs: Sequence[StoredRun], at: Sequence[int] = ()) ->
     if kind == "cost":
         return draw(f"Cost of accuracy\n{words}", panels.costs(runs), 4.4)
     if kind == "eta":
-        found = [panels.penalties(runs[0])]
-        if len(runs) > 1:  # edges that have a name in one panel only would confuse
-            named = zip(runs, panels.labels(runs), strict=True)
-            found = [panels.penalties(run, name, 0) for run, name in named]
-        return draw(f"Penalty of each directed edge\n{words}", found, 5.4)
+        alone = len(runs) == 1
+        panel = panels.each_penalty(runs[0]) if alone else panels.penalties(runs)
+        return draw(words, [panel], 5.4)
     if kind == "network":
         graphs = panels.networks(runs, at)
         return to_matplotlib.draw_networks(f"Penalties of the edges\n{words}", graphs)
     if kind == "traffic":
-        found = [panels.sent(runs[0]), panels.phases(runs[0])]
-        found = found if len(runs) == 1 else panels.by_run(runs)
+        found = panels.traffic(runs, by_run=len(runs) > 1)
         return draw(f"Traffic and time\n{words}", found, 4.4)
     return draw(words, [view for run in runs for view in panels.views(run)], 4.4)

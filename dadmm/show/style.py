@@ -27,6 +27,7 @@ SCHEME_STYLE: dict[str, Look] = {
 SPARE = {"color": VERMILLION, "linestyle": (0, (1, 1)), "marker": "X"}
 CYCLE = (*(SCHEME_STYLE[s] for s in ("nap", "vp", "vp_ap", "vp_nap")), SPARE,
          *(SCHEME_STYLE[s] for s in ("ap", "fixed")))  # fmt: skip
+FILLS = (("blue", ""), ("orange", "/"), ("sky", "."), ("pale", "x"))  # and hatches
 DASHES = ("-", "--", ":", "-.")  # of the first runs of a colour
 STYLE: dict[Any, Any] = {
     "font.size": 9,

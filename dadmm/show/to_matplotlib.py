@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -38,12 +38,11 @@ from dadmm.show.figure import (
     byte_unit,
     log_ticks,
 )
-from dadmm.show.style import BLACK, BLUE, GREY, ORANGE, SKY, STYLE, Look
+from dadmm.show.style import BLACK, FILLS, GREY, LIGHT, STYLE, Look
 
 STRENGTH = ListedColormap(colormaps["viridis_r"](np.linspace(0.08, 1, 256)))
 LOAD = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.7, 256)))
-FILLS = ((BLUE, ""), (ORANGE, "////"), (SKY, "...."), ("0.85", ""))
-DOTTED: Look = {"color": GREY, "linewidth": 1, "linestyle": ":"}
+LINES = {"solid": "-", "dash": "--", "dot": ":"}
 MOST_NUMBERED = 40  # nodes that have room for their numbers
 Handles = dict[str, Artist]  # of a legend, by name
 styled = rc_context(STYLE)  # for functions that draw, whatever the settings are
@@ -73,16 +72,9 @@ def save(
 def draw(title: str, panels: Sequence[Panel], width: float = 3.5) -> Figure:
     """Draw panels, at most three in a row, with one legend of all curves."""
     columns = min(len(panels), 3 if width < 4 else 2)
-    rows = -(-len(panels) // columns)
-    size = (max(5.4, columns * width), rows * 2.8 + 0.5)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(_plain(title), wrap=True)
-    cells = figure.subplots(rows, columns, squeeze=False).flat
-    handles: Handles = {}
-    for axis, panel in zip(cells, panels, strict=False):
-        _draw_panel(axis, panel, handles)
-    for axis in cells[len(panels) :]:
-        axis.axis("off")
+    rows = [panels[k : k + columns] for k in range(0, len(panels), columns)]
+    size = (max(5.4, columns * width), len(rows) * 2.8 + 0.5)
+    figure, handles = _draw_rows(title, rows, size)
     if handles:
         inches = 0.49 + 0.067 * max(map(len, handles))  # of a column
         count = max(1, min(len(handles), int(size[0] / inches)))
@@ -101,23 +93,33 @@ def draw_networks(title: str, rows: Sequence[Sequence[Panel]]) -> Figure:
     columns, wide = max(map(len, rows)), 2.6 if tall > 0.7 else 3.2
     high = wide * max(tall, 0.3) + (0.7 if len(rows) > 1 else 0.45)
     size = (max(wide * columns, 5.2), high * len(rows) + 1.2)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(_plain(title), wrap=True)
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for cells, row in zip(axes, rows, strict=True):
-        for axis, panel in zip(cells, row, strict=False):
-            _draw_panel(axis, panel, {})
-        for axis in cells[len(row) :]:
-            axis.set_visible(False)
+    figure, _ = _draw_rows(title, rows, size)
     colours = _colours(graphs[0])
-    bar = figure.colorbar(colours, ax=axes, location="bottom", aspect=45, fraction=0.05,
-                          shrink=min(1.0, 4.5 / size[0]), pad=0.03)  # fmt: skip
+    bar = figure.colorbar(
+        colours, ax=figure.axes, location="bottom", aspect=45, fraction=0.05,
+        shrink=min(1.0, 4.5 / size[0]), pad=0.03,
+    )  # fmt: skip
     bar.set_label("Penalty η of an edge, the mean of its two directions")
     if isinstance(colours.norm, LogNorm):
         log_ticks_of(bar.ax.xaxis, *graphs[0].scale)
     else:
         bar.ax.locator_params(axis="x", nbins=5, min_n_ticks=3)
     return figure
+
+
+def _draw_rows(
+    title: str, rows: Sequence[Sequence[Panel]], size: tuple[float, float]
+) -> tuple[Figure, Handles]:
+    figure, handles = Figure(figsize=size, layout="constrained"), Handles()
+    figure.suptitle(_plain(title), wrap=True)
+    axes = figure.subplots(len(rows), max(map(len, rows)), squeeze=False)
+    for cells, row in zip(axes, rows, strict=True):
+        for axis, panel in zip_longest(cells, row):
+            if panel is None:
+                axis.set_visible(False)
+            else:
+                _draw_panel(axis, panel, handles)
+    return figure, handles
 
 
 def _plain(text: str) -> str:
@@ -150,12 +152,9 @@ def _draw_panel(axis: Axes, panel: Panel, handles: Handles) -> None:
                 size = max(3, min(14, 3000 / len(mark.x)))
                 axis.scatter(mark.x, mark.y, size, mark.depth, cmap="cividis_r")
                 axis.set_aspect("equal", adjustable="datalim")
-    if panel.level is not None:
-        handles[panel.level[1]] = axis.axhline(panel.level[0], **DOTTED)
-    dashes = ((0, (1, 3)), "--", "-")
-    for k, (name, x) in enumerate(reversed(panel.moments.items())):
-        dash = {"linestyle": dashes[max(2 - k, 0)]}
-        handles[name] = axis.axvline(x, **DOTTED | dash)
+    for name, side, at, dash in panel.lines():
+        line = axis.axhline if side == "y" else axis.axvline
+        handles[name] = line(at, color=GREY, linewidth=1, linestyle=LINES[dash])
     if panel.curves:
         _scale(axis, panel)
 
@@ -197,8 +196,10 @@ def _draw_curve(axis: Axes, curve: Curve, alpha: float, handles: Handles) -> Non
 def _draw_bars(axis: Axes, bars: Bars, x: Axis, handles: Handles) -> None:
     bottom = np.zeros(len(x.names))
     for (name, values), (colour, hatch) in zip(bars.parts.items(), FILLS, strict=False):
-        drawn = axis.bar(range(len(values)), values, bottom=bottom, color=colour,
-                         hatch=hatch, edgecolor="white", linewidth=0)  # fmt: skip
+        drawn = axis.bar(
+            range(len(values)), values, bottom=bottom, hatch=4 * hatch,
+            color=LIGHT[colour], edgecolor="white", linewidth=0,
+        )  # fmt: skip
         if len(bars.parts) > 1:
             handles[name] = drawn[0]
         bottom = bottom + values

@@ -96,27 +96,19 @@ def pooled(
     merge: Callable[[Vector, Vector], Vector] = np.add,
 ) -> Array:
     """Return ``finish`` of the factor (p, p) of all rows, and of merged numbers."""
-    p = rows[0].shape[1]
-    n = p * (p + 1) // 2
-    packed = np.empty((len(rows), n))
-    shapes: dict[tuple[int, ...], list[int]] = {}
-    for i, own in enumerate(rows):
-        shapes.setdefault(own.shape, []).append(i)
-    for alike in shapes.values():
-        packed[alike] = linalg.pack_factor(np.array([rows[i] for i in alike]))
+    packed = np.array([linalg.pack_factor(own) for own in rows])
+    n = packed.shape[1]
     if numbers is not None:
         packed = np.column_stack([packed, np.array(numbers)])
 
-    def merge_both(mine: Matrix, other: Matrix) -> Matrix:
-        factor = linalg.merge_factors(mine[..., :n], other[..., :n])
-        more = merge(mine[..., n:], other[..., n:])
-        return np.concatenate([factor, more], axis=-1)
+    def merge_both(mine: Vector, other: Vector) -> Vector:
+        factor = linalg.merge_factors(mine[:n], other[:n])
+        return np.concatenate([factor, merge(mine[n:], other[n:])])
 
-    return total(
-        packed,
-        merge_both,
-        lambda whole: finish(linalg.unpack_factor(whole[:n]), whole[n:]),
-    )
+    def finish_both(whole: Vector) -> Array:
+        return finish(linalg.unpack_factor(whole[:n]), whole[n:])
+
+    return total(packed, merge_both, finish_both)
 
 
 def pooled_axes(

@@ -56,7 +56,7 @@ class Checkpoints:
     Parameters
     ----------
     folder : path
-        Of the run; all processes must see it.
+        Of the run; all processes must see it. A new run needs one without checkpoints.
     every, seconds : int, float
         Save after so many iterations, and about every so many seconds; 0 for never.
     saves, resume : bool
@@ -101,8 +101,16 @@ class Checkpoints:
         self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
         self._loaded: dict[int, State] = {}
-        self._n_nodes = 0
+        self._n_nodes, self._facts = 0, dict[str, str]()
         self._saved, self._requested = monotonic(), False
+
+    def check_unused(self) -> None:
+        """Raise if a new run would save among the checkpoints of an earlier one."""
+        if self.saves and not self.resume and kept(self.root):
+            raise CheckpointError(
+                f"{self.folder} has checkpoints of an earlier run; continue it with "
+                "resume=True, or give another folder"
+            )
 
     def open(
         self,
@@ -113,9 +121,9 @@ class Checkpoints:
         identity: Mapping[str, str] | None = None,
     ) -> None:
         """Read the checkpoint to continue from, on all ranks, of their own nodes."""
-        self.identity = {**(identity or {}), **self.identity}
-        self._n_nodes, self._saved = n_nodes, monotonic()
-        if self.resume and not self._loaded:
+        self._facts = {**(identity or {}), **self.identity}
+        self._n_nodes, self._saved, self.failure = n_nodes, monotonic(), None
+        if self.resume:
             self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
             self._loaded = collectively(world, lambda: {i: self._load(i) for i in own})
             self.coordinates = next(iter(self._loaded.values())).coordinates
@@ -144,7 +152,7 @@ class Checkpoints:
     def _about(self, t: int, i: int) -> dict[str, str | int]:
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
-        return {**place, **self.identity, **data}
+        return {**place, **self._facts, **data}
 
     def restore(self, run: Run) -> State:
         """Continue a run from the state that was read; return it, once."""
@@ -258,8 +266,6 @@ def restoring(checkpoints: Checkpoints) -> Iterator[None]:
     except DadmmError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if not checkpoints.start:
-            raise
         place = path_of(checkpoints.root, checkpoints.start, 0)
         raise _not_valid(place, error) from None
 

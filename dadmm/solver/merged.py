@@ -118,22 +118,18 @@ def _finite(
 def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
     """Return orthonormal axes (D, k), nearly the principal axes of all rows."""
 
-    def longest(mine: Matrix) -> Matrix:
-        found = np.zeros((*mine.shape[:-2], k, mine.shape[-1]))
-        bad = np.isnan(mine).any(axis=(-2, -1), keepdims=True)
-        known = np.where(bad, 0.0, mine)  # then `_start` raises on all nodes
-        _, lengths, axes = np.linalg.svd(known, full_matrices=False)
-        n = min(k, lengths.shape[-1])
-        found[..., :n, :] = lengths[..., :n, None] * axes[..., :n, :]
+    def longest(*mine: Matrix) -> Matrix:
+        whole = np.concatenate(mine)
+        found = np.zeros((k, whole.shape[1]))
+        if not np.isnan(whole).any():  # else `_start` raises on all nodes
+            _, lengths, axes = np.linalg.svd(whole, full_matrices=False)
+            found[: len(lengths)] = (lengths[:, None] * axes)[:k]
         return found
 
     def finish(whole: Matrix) -> Matrix:
         return np.linalg.svd(whole, full_matrices=False)[2].T.copy()
 
-    def merge(mine: Matrix, other: Matrix) -> Matrix:
-        return longest(np.concatenate([mine, other], axis=-2))
-
-    return np.asarray(total([*map(longest, rows)], merge, finish))
+    return np.asarray(total([*map(longest, rows)], longest, finish))
 
 
 def _start(

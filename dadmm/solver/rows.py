@@ -36,6 +36,7 @@ NODE_COLUMNS = (
 # the penalty state after the iteration, and the bytes of the message (0 for none)
 EDGE_COLUMNS = ("eta", "spent", "budget", "raised", "used_up", "bytes")
 
+MOST_SECONDS = 2.0  # from a row to when it is passed on
 Observe = Mapping[str, Callable[[Vector], float]]  # further columns, of theta (size,)
 Mask = NDArray[np.bool_]
 
@@ -74,10 +75,9 @@ class RowBuffer:
     KEPT = "kept"  # the field of a failure with the rows that are left
 
     def __init__(
-        self, sink: Sink, start: int = 0, observe: Observe | None = None,
-        seconds: float = 2.0,
-    ) -> None:  # fmt: skip
-        self._sink, self._seconds, self._observe = sink, seconds, observe or {}
+        self, sink: Sink, start: int = 0, observe: Observe | None = None
+    ) -> None:
+        self._sink, self._observe = sink, observe or {}
         self.columns = (*self.columns, *self._observe)
         self._block = np.empty((0, 0, 0))
         self._used, self._first, self._flushed = 0, start + 1, monotonic()
@@ -89,7 +89,7 @@ class RowBuffer:
             capacity = max(1, min(4096, 2**18 // max(math.prod(shape), 1)))
             self._block = np.empty((capacity, *shape))
         elif self._used:
-            is_old = monotonic() - self._flushed > self._seconds
+            is_old = monotonic() - self._flushed > MOST_SECONDS
             if is_old or self._used == len(self._block):
                 self.flush()
         self._used += 1

@@ -24,6 +24,7 @@ from dadmm.core import documents, schema
 from dadmm.core.documents import Table, to_toml
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.schema import Checked
 from dadmm.graphs.topology import Integers
 
 PRESETS = Path(__file__).with_name("networks")
@@ -34,6 +35,7 @@ POSITIVE = schema.number(f"at least {LEAST:g}", lambda x: x >= LEAST)
 AMOUNT = schema.number(f"from 0 to {MOST:g}", lambda x: 0 <= x <= MOST)
 FACTOR = schema.number(f"from {LEAST:g} to {MOST:g}", lambda x: LEAST <= x <= MOST)
 TABLE = schema.of_type("a table", Mapping)
+BY_CLASS = TABLE.also(f"of {', '.join(CLASSES)}", lambda links: {*links} <= {*CLASSES})
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 RATES = {
     f"{prefix}{unit}/s": scale * size
@@ -43,15 +45,7 @@ RATES = {
 UNITS = {"latency": SECONDS, "bandwidth": RATES, "egress": RATES}  # by field
 
 Places = str | int | tuple[int, ...]
-T = TypeVar("T", bound="Checked")
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A dataclass whose fields are checked by their kinds."""
-
-    def __post_init__(self) -> None:
-        schema.check_fields(self)
+T = TypeVar("T", bound=Checked)
 
 
 @dataclass(frozen=True)
@@ -136,7 +130,8 @@ class Wires(NamedTuple):
 class Network(Checked):
     """Latency and bandwidth of links, and the places of nodes."""
 
-    links: Mapping[str, Link]  # by class; `host` stands for a missing `socket`
+    # by class; `host` stands for a missing `socket`
+    links: Mapping[str, Link] = field(metadata={"kind": BY_CLASS})
     # of the nodes: as in the run, "each" its own, equal blocks on a number, or a list
     hosts: Places = "recorded"
     sockets: Places = 1  # per host, filled in blocks, or of each node in its host
@@ -152,11 +147,6 @@ class Network(Checked):
     stragglers: Stragglers = field(default_factory=Stragglers)
     name: str = schema.entry("network", schema.TEXT)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.links:
-            schema.choice(CLASSES).check("link", name)
-
     @classmethod
     def read(cls, name: str | Path) -> Network:
         """Return a preset by its name, or the network of a TOML file."""
@@ -167,24 +157,22 @@ class Network(Checked):
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
         found: Table = {"name": path.stem, "links": {}, "override": []}
-        found |= {"overhead": {}, "stragglers": {}} | documents.read_toml(path)
+        found |= documents.read_toml(path)
         links, rules = found["links"], found["override"]
         TABLE.check(f"{path}: links", links)
         schema.of_type("a list of tables", list).check(f"{path}: override", rules)
-        place = f"{path}: {{}}".format
-        found |= {
-            "links": {k: build(Link, v, place(f"links.{k}")) for k, v in links.items()},
-            "override": tuple(build(Override, v, place("override")) for v in rules),
-            "overhead": build(Overhead, found["overhead"], place("overhead")),
-            "stragglers": build(Stragglers, found["stragglers"], place("stragglers")),
-        }
+        links = {k: build(Link, v, f"{path}: links.{k}") for k, v in links.items()}
+        rules = tuple(build(Override, v, f"{path}: override") for v in rules)
+        found |= {"links": links, "override": rules}
+        for part, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
+            if part in found:
+                found[part] = build(kind, found[part], f"{path}: {part}")
         return build(cls, found, str(path))
 
     def to_toml(self) -> str:
         """Return the network as a TOML file for `read`."""
-        rates = ("egress", "burst", "broadcast", "confirm_above")
-        plain = ("name", "hosts", "sockets", "sites", *rates)
-        text = to_toml({name: getattr(self, name) for name in plain})
+        parts = ("links", "overhead", "override", "stragglers")
+        text = to_toml({k: v for k, v in vars(self).items() if k not in parts})
         tables: list[tuple[str, Checked]] = [
             *((f"[links.{name}]", link) for name, link in self.links.items()),
             ("[overhead]", self.overhead),

@@ -51,6 +51,8 @@ def test_what_is_counted_is_what_a_run_sends(capsys):
         tree, ends = result.traffic.tree_bytes.sum() / 4, ("setup_bytes", "end_bytes")
         assert float(row["bytes"]) == round(result.traffic.bytes / 4)
         assert sum(float(row[name]) for name in ends) == pytest.approx(tree, abs=1)
+        saved = float(row["total_bytes"]) - float(row["broadcast_bytes"])
+        assert 0.3 < saved / float(row["bytes"]) <= 0.5  # one of two edges, in the loop
         Z = np.column_stack([X, np.ones(80)])
         best = np.linalg.lstsq(Z, y)[0]
         off = np.linalg.norm(Z @ (result.theta - best).T, axis=0).max()

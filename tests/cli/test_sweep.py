@@ -19,6 +19,7 @@ ranks = 2
 [base]
 max_iter = 20
 init = "shared"
+strict = true
 [grid]
 scheme = ["snap", "vp"]
 topology = ["complete", "ring,star"]

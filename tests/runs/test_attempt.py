@@ -93,8 +93,15 @@ def test_a_run_with_other_settings_is_not_resumed(folder, other):
     start(folder, **other)
     end(folder, "converged", 80)
 
-    with pytest.raises(ConfigError, match=next(iter(other))):
-        plan(folder)
+    (name,) = other
+    for resume in (
+        lambda: plan(folder),
+        lambda: RunConfig.from_argv(
+            ["--resume", str(folder), f"--{name}={WANTED.get(name, 2)}"]
+        ),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            resume()
 
 
 def test_a_folder_that_cannot_be_looked_into_has_no_run(folder):

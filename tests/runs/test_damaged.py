@@ -148,7 +148,9 @@ def test_a_damaged_file_is_refused_by_its_name(folder, file, damage, capfd, tmp_
     with pytest.raises(DadmmError) as caught:
         read(folder)
 
-    assert str(folder) in str(caught.value)
+    # entries that do not fit the other files may be the fault of those
+    culprit = folder if file == "summary.json" else folder / file
+    assert str(culprit) in str(caught.value)
     assert "\n" not in str(caught.value)
     if damage in [*ANY_FILE][1:]:
         return

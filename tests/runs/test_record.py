@@ -16,18 +16,19 @@ from dadmm.runs.stored import StoredRun
 from dadmm.solver.checkpoint import NodeFailure
 from dadmm.solver.rows import Recorder, RowBuffer
 from tests.support.problems import quadratics
-from tests.support.runs import run_job, run_of
+from tests.support.runs import TINY, run_job, run_of
 from tests.support.solving import solve
 
 
 @pytest.mark.parametrize(
     ("shape", "seconds", "firsts"), [((2**14, 4), 1e9, [1, 5]), ((1, 1), -1.0, [1, 2])]
 )
-def test_a_buffer_hands_over_full_and_old_blocks(shape, seconds, firsts):
+def test_a_buffer_hands_over_full_and_old_blocks(shape, seconds, firsts, monkeypatch):
     """Four of the larger rows are 2**18 numbers."""
     given = {}
     keep = lambda first, block: given.update({first: block[:, 0, 0].tolist()})  # noqa: E731
-    buffer = RowBuffer(SimpleNamespace(append=keep), seconds=seconds)
+    monkeypatch.setattr("dadmm.solver.rows.MOST_SECONDS", seconds)
+    buffer = RowBuffer(SimpleNamespace(append=keep))
     for t in range(1, 10 if seconds > 0 else 4):
         buffer.next_rows(*shape)[...] = t
 
@@ -125,9 +126,6 @@ def test_a_change_of_coordinates_changes_neither_messages_nor_what_is_observed(
     assert_array_equal(result.history["second"][-1], result.theta[:, 1])
 
 
-SMALL = "--nodes 3 --n-samples 30 --dimension 4 --n-components 2 --tolerance 0 --quiet"
-
-
 @pytest.fixture
 def short(monkeypatch):
     """Let files of rows be thinned after a few iterations."""
@@ -137,7 +135,7 @@ def short(monkeypatch):
 def run_to(folder, iterations, *words):
     more = ("--max-iter", str(iterations), "--record-edges", *words)
     if "--resume" not in words:
-        more = (*SMALL.split(), *more, "--out", str(folder))
+        more = (*TINY, *more, "--out", str(folder))
     assert main([*map(str, more)]) == 0
     return StoredRun.read(folder)
 

@@ -19,14 +19,10 @@ from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.solver.checkpoint import complete
 from tests.campaigns.faults.fuzz import in_process
-from tests.support.runs import SINCE_RESUME, assert_same_arrays
+from tests.support.runs import SINCE_RESUME, TINY, assert_same_arrays
 
 ALL, NODES = bool(os.environ.get("DADMM_ALL")), 3
-SMALL = (
-    "--nodes", NODES, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
-    "--tolerance", 0, "--checkpoint-every", 4, "--missing-fraction", 0.1,
-    "--record-edges", "--quiet",
-)  # fmt: skip
+SMALL = (*TINY, "--checkpoint-every", 4, "--missing-fraction", 0.1, "--record-edges")
 START = (*SMALL, "--max-iter", 10, "--overwrite", "--out", "run")
 RESUME = ("--resume", "run", "--max-iter", 14)
 CALLS = ("open", "replace", "unlink", "fsync", "mkdir")

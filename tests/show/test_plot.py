@@ -74,7 +74,7 @@ def test_bad_input_is_one_sentence(run_named, tmp_path, capsys):
         str(tmp_path / "file"): (nap, "--kind", "cost", "--out", tmp_path / "file"),
         str(tmp_path): (tmp_path,),
         "structure": (nap, "--kind", "structure"),
-        "edges.csv": (damaged, run_named("bare")),
+        "edges.csv": (damaged, run_named("vp")),
     }.items():
         assert culprit in sentence(capsys, *words)
 

@@ -139,6 +139,7 @@ def test_a_warm_start_of_ppca_is_the_same_run_in_any_units(factor):
     for rows in (blocks, blocks[..., ::-1]):
         result = solve(built(rows), GRAPH, warm_start=first)
         angle, off = right(result, rows)
+        assert result.start is None  # not from merged axes
         assert (result.status, angle < 0.5, off < 1e-2) == ("stationary", True, True)
         if rows is blocks:
             assert_allclose(result.theta, first.theta, rtol=1e-4, atol=1e-5 * factor)

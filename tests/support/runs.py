@@ -14,6 +14,11 @@ import dadmm.run
 from tests.support.processes import ROOT
 from tests.support.solving import solve
 
+TINY = (  # the flags of a run that takes a moment
+    "--nodes", 3, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
+    "--tolerance", 0, "--quiet",
+)  # fmt: skip
+
 
 def run_of(problems, topology, **settings):
     """Return the run that `solve` makes of its arguments, after it."""
