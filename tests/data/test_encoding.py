@@ -148,7 +148,7 @@ def test_sparse_rows_stay_sparse_unless_they_are_standardised_or_have_categories
     assert_array_equal(encoding.encode(Frame.of(codes)).X, [[1, 1, 0], [0, 0, 0]])
     with pytest.raises(ShardError, match="'6'"):
         encoding.encode(Frame.of(2 * codes))
-    with pytest.raises(ShardError, match="'x0' .* row 1"):
+    with pytest.raises(ShardError, match=r"'x0' .* row 1"):
         agreed([sparse.csr_array([[1.0, 3.0], [NAN, 2.0]])])
 
 
