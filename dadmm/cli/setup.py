@@ -34,7 +34,6 @@ from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
 from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
-from dadmm.solver.rows import Observe
 
 if TYPE_CHECKING:
     from dadmm.cli.job import Job
@@ -378,11 +377,6 @@ class Targets(NamedTuple):
         W = self.layout.views(theta).W
         W = W - W.mean(axis=-2, keepdims=True) if self.adrift else W
         return metrics.subspace_angle(W, self.W[name])
-
-    @property
-    def observe(self) -> Observe:
-        """The angles as functions of one node's theta (size,)."""
-        return {name: partial(self.angles, name) for name in self.W}
 
     def metrics(
         self, world: World, result: Result, own: Sequence[Rows]
