@@ -34,7 +34,6 @@ from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
 from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
-from dadmm.solver.rows import Observe
 
 if TYPE_CHECKING:
     from dadmm.cli.job import Job
@@ -177,14 +176,10 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 def _share_file(world: World, config: RunConfig, graph: Topology) -> Shards:
     """Return the data of the hosted nodes; rank 0 reads the file, and sends numbers."""
-    whole = Shards({})
-
-    def load() -> Table | None:
-        nonlocal whole
-        whole = _load_all(config, graph)
-        return None if whole.encoding is None else whole.encoding.to_json()
-
-    described = from_rank_0(world, load)
+    checks = Checks(world)
+    whole = checks.run(lambda: Shards({}) if world.rank else _load_all(config, graph))
+    columns = checks.run(lambda: whole.encoding and whole.encoding.to_json())
+    described = checks.gather(columns=columns)[0]["columns"]
     if world.comm is None:
         return whole
     encoding = whole.encoding
@@ -378,11 +373,6 @@ class Targets(NamedTuple):
         W = self.layout.views(theta).W
         W = W - W.mean(axis=-2, keepdims=True) if self.adrift else W
         return metrics.subspace_angle(W, self.W[name])
-
-    @property
-    def observe(self) -> Observe:
-        """The angles as functions of one node's theta (size,)."""
-        return {name: partial(self.angles, name) for name in self.W}
 
     def metrics(
         self, world: World, result: Result, own: Sequence[Rows]

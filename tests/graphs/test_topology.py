@@ -155,7 +155,9 @@ REFUSED += [
     (partial(build, str(FILES), 5), FILES.name),
     (partial(build, "ring"), "--nodes"),
     (partial(Topology.ring(3).write, "g.graphml"), r"g\.graphml"),
-]
+    *((partial(Topology.from_edges(1, [], [name]).write, "g.txt"), "blanks")
+      for name in ("a b", "a\tb", "a#b")),
+]  # fmt: skip
 
 
 def test_a_graph_is_read_from_every_format(tmp_path):
