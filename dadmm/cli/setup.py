@@ -176,14 +176,10 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 def _share_file(world: World, config: RunConfig, graph: Topology) -> Shards:
     """Return the data of the hosted nodes; rank 0 reads the file, and sends numbers."""
-    whole = Shards({})
-
-    def load() -> Table | None:
-        nonlocal whole
-        whole = _load_all(config, graph)
-        return None if whole.encoding is None else whole.encoding.to_json()
-
-    described = from_rank_0(world, load)
+    checks = Checks(world)
+    whole = checks.run(lambda: Shards({}) if world.rank else _load_all(config, graph))
+    columns = checks.run(lambda: whole.encoding and whole.encoding.to_json())
+    described = checks.gather(columns=columns)[0]["columns"]
     if world.comm is None:
         return whole
     encoding = whole.encoding
