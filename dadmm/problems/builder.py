@@ -84,9 +84,10 @@ def build(name: str, rows: Rows, settings: Mapping[str, object]) -> Any:
             raise ConfigError(
                 f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
             )
-        kind_of = annotated(takes[key].annotation if key in takes else "")
-        if kind_of is not None:  # the class itself may check other types
-            kind_of.check(f"{name}: {key}", value)
+        if name not in PROBLEMS:  # these check their settings
+            kind_of = annotated(takes[key].annotation if key in takes else "")
+            if kind_of is not None:  # the class itself may check other types
+                kind_of.check(f"{name}: {key}", value)
     data = {"y": rows.y, "sample_weight": rows.weight}
     given = {**settings, **{k: v for k, v in data.items() if v is not None}}
     if rows.weight is not None and "sample_weight" not in takes:

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle, triangular
+from dadmm.core.schema import integer
 from dadmm.data.patterns import posterior
 
 __all__ = ["MaximumLikelihood", "Pooled", "consensus_error", "pool"]
@@ -114,6 +116,7 @@ def ppca_reference(
     """
     data = data if isinstance(data, Pooled) else summarise(data)
     factor, mu = data.factor, data.mean
+    integer(1, len(mu) - 1).check("n_components", n_components, ProblemError)
     if zero_mean:
         factor = np.vstack([factor, math.sqrt(data.n_samples) * mu])
         mu = np.zeros_like(mu)

@@ -19,7 +19,7 @@ from dadmm.data import patterns
 from dadmm.data.patterns import Compressed, Patterns, precisions
 from dadmm.problems.base import Scalars, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI
-from dadmm.problems.ppca import PPCA, as_scalar, inner_product, with_axes
+from dadmm.problems.ppca import PPCA, inner_product, with_axes
 
 
 class Observed(NamedTuple):
@@ -180,7 +180,7 @@ class IncompletePPCA(PPCA):
 
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
         W, mu, a = self.layout.views(theta)
-        H, M, n, a = self._loadings(W), self.n_components, self.count, as_scalar(a)
+        H, M, n = self._loadings(W), self.n_components, self.count
         data = self._data
         ridge = self._ridge / with_axes(a, 3)
         inner = np.linalg.inv(precisions(data.mask, H) + ridge)
@@ -232,7 +232,7 @@ class IncompletePPCA(PPCA):
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
         M, observed, z_mean = self.n_components, self._observed, stats.z_mean
-        pull = with_axes(weight / as_scalar(a), 2) + self._unobserved  # (..., D, 1)
+        pull = with_axes(weight / a, 2) + self._unobserved  # (..., D, 1)
 
         scaled = observed * z_mean
         total = stats.spread + scaled[..., None] * z_mean[..., None, :]
@@ -257,7 +257,7 @@ class IncompletePPCA(PPCA):
 
     def _entropy(self, theta: Vector) -> Scalars:
         W, _, a = self.layout.views(theta)
-        data, K, a = self._data, len(self._ridge), as_scalar(a)
+        data, K = self._data, len(self._ridge)
         ridge = self._ridge / with_axes(a, 3)
         inner = precisions(data.mask, self._loadings(W)) + ridge
         volume = np.vecdot(data.counts[..., 0], np.linalg.slogdet(inner)[1])

@@ -19,7 +19,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, triangular
-from dadmm.core.schema import FLAG, integer
+from dadmm.core.schema import FLAG, INTEGER
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Scalars, Traits, as_floats, check_entries, stacked
@@ -35,15 +35,9 @@ LEAST = 1e-150  # length, so that quotients exist
 
 
 # Arithmetic for one problem or a stack of problems, with the same bits
-def as_scalar(scalars: Vector) -> Scalars:
-    """Return a single scalar as a float, which is faster; arrays unchanged."""
-    return scalars if scalars.ndim else scalars.item()
-
-
 def with_axes(scalars: Scalars, n_axes: int) -> Scalars:
     """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
-    single = isinstance(scalars, float)
-    return scalars if single else scalars[(..., *[None] * n_axes)]
+    return scalars if np.isscalar(scalars) else scalars[(..., *[None] * n_axes)]
 
 
 def inner_product(A: Matrix, B: Matrix) -> Scalars:
@@ -121,9 +115,12 @@ class PPCA(Problem):
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
             )
         self.n_samples, self.dimension = samples.shape
-        below = f"less than the {self.dimension} dimensions of the samples"
-        known = integer(1).also(below, lambda number: number < self.dimension)
-        known.check("n_components", n_components, ProblemError)
+        INTEGER.check("n_components", n_components, ProblemError)
+        if not 1 <= n_components < self.dimension:
+            raise ProblemError(
+                "n_components must be at least 1 and less than the "
+                f"{self.dimension} dimensions of the samples, got {n_components}"
+            )
         FLAG.check("zero_mean", zero_mean, ProblemError)
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
@@ -218,7 +215,7 @@ class PPCA(Problem):
         ``E[z] = M^-1 W' (x - mu)``, covariance ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
-        n, a, factor = self.count, as_scalar(a), self.factor
+        n, a, factor = self.count, a, self.factor
         inner = np.linalg.inv(W.mT @ W + self._eye / with_axes(a, 2))
         z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
         latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
@@ -241,7 +238,7 @@ class PPCA(Problem):
         centre_W, centre_mu, centre_a = self.layout.views(centre)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
-        n, z_mean, pull = self.count, stats.z_mean, weight / as_scalar(a)
+        n, z_mean, pull = self.count, stats.z_mean, weight / a
 
         scaled = (with_axes(n, 1) * z_mean)[..., None]
         total = stats.spread + scaled * z_mean[..., None, :]
@@ -297,7 +294,7 @@ class PPCA(Problem):
 
     def _entropy(self, theta: Vector) -> Scalars:
         W, _, a = self.layout.views(theta)
-        M, a = self.n_components, as_scalar(a)
+        M = self.n_components
         inner = W.mT @ W + self._eye / with_axes(a, 2)
         volume = np.linalg.slogdet(inner)[1] + M * np.log(a)
         return 0.5 * self.count * (M * (1.0 + LOG_2PI) - volume)

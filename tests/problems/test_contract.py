@@ -309,6 +309,8 @@ CALLS = [
     *SMOOTH,
     *((word, partial(kind, x, 1)) for word, x in BAD_SAMPLES
       for kind in (PPCA, problems.IncompletePPCA)),
+    *(("n_components", partial(problems.metrics.ppca_reference, np.eye(3), M))
+      for M in (0, 3)),
     ("zero_mean", partial(PPCA, np.eye(3), 1, zero_mean="no")),
     ("rows of numbers", partial(StructureFromMotion, [["a"] * 3] * 2)),
     *(("rows", partial(StructureFromMotion, np.ones(s))) for s in ((3, 5), 4, (0, 5))),
