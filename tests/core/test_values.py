@@ -52,8 +52,15 @@ class Derived(Base):
     size: int = 2
 
 
+@dataclass
+class Wrong(Base):
+    size: int = 0
+
+
 def test_fields_and_entries_are_checked_and_known():
-    """Also of a class with another default."""
+    """Also of a class with another default, and that default."""
+    with pytest.raises(ConfigError, match="size"):
+        schema.check_fields(Wrong())
     for kind in (Base, Derived):
         schema.check_fields(kind())
         for name, value in (("size", 0), ("size", None), ("rest", 0)):
