@@ -213,8 +213,7 @@ class Run(Nodes):
             self, kind.rule, reach, cycle, window,
             kind.scales_of(self.names), self.local.likelihoods if known else None,
         )  # fmt: skip
-        given = self.mail, self.local, kind.curvature
-        self.penalties = Penalties(self, scheme, *given)
+        self.penalties = Penalties(self, scheme, self.mail, self.local, kind.curvature)
         kind.adopt(self)
 
     @property

@@ -21,8 +21,8 @@ class Penalties:
     With symmetric coupling an edge has the mean of both proposals. If each end has its
     own, as printed in the paper, the sum of all multipliers changes by ``1/2 sum_edges
     (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the nodes agree on a
-    wrong point. The first penalties may depend on the ``curvature`` of f_i, by original
-    number of the node, which is measured unless it is known.
+    wrong point. The first penalties may depend on the curvature of each f_i, ``known``
+    by original number of the node, or measured by ``local``.
     """
 
     NAME = "residuals"
@@ -33,19 +33,19 @@ class Penalties:
         scheme: Scheme,
         mail: Mail,
         local: Local,
-        curvature: Mapping[int, float] | None,
+        known: Mapping[int, float] | None,
     ) -> None:
         state, work, incidence = nodes.state, nodes.work, nodes.incidence
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
         self.exchange, self.curvature_seconds = nodes.exchange, 0.0
         if scheme.eta0 == "auto":
-            if curvature is None:
-                began, bends = monotonic(), local.curvatures()
+            if known is None:
+                began, curvature = monotonic(), local.curvatures()
                 self.curvature_seconds = monotonic() - began
             else:
-                bends = np.array([curvature[i] for i in nodes.names.tolist()])
+                curvature = np.array([known[i] for i in nodes.names.tolist()])
             factors = edge_factors(nodes.topology, nodes.arcs)
-            self._proposed = np.repeat(bends, incidence.degrees) * factors
+            self._proposed = np.repeat(curvature, incidence.degrees) * factors
         else:  # NaN is unknown
             self._proposed = np.full(len(state.eta), float(scheme.eta0 or np.nan))
         self._couples = scheme.couples

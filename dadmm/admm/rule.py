@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -136,16 +136,16 @@ class Unmet(NamedTuple):
     node: float = -1  # -1 is all nodes
 
 
+@dataclass
 class CriteriaLog:
     """How far the nodes of a process were from the limits of a rule, during a run."""
 
-    def __init__(self, patience: int, delay: int) -> None:
-        self.patience = patience  # iterations in a row that meet all criteria
-        self.delay = delay  # iterations after these until the run stops
-        self.held = 0  # iterations in a row in which all nodes met all criteria
-        self.unmet = Unmet()  # the last iteration that was unmet
-        self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
-        self._candidates: list[Unmet] = []  # unmet, then `patience` met in a row
+    patience: int  # iterations in a row that meet all criteria
+    delay: int  # iterations after these until the run stops
+    held: int = 0  # iterations in a row in which all nodes met all criteria
+    unmet: Unmet = Unmet()  # noqa: RUF009 (the last unmet iteration; never changed)
+    trail: Vector = field(default_factory=lambda: np.full(TRAIL, math.nan))  # sampled
+    candidates: list[Unmet] = field(default_factory=list)  # then `patience` met
 
     def enter(self, t: int, met: bool, worst: Callable[[int], Unmet]) -> None:
         """Add iteration ``t``; ``worst`` returns the `Unmet` of the one before."""
@@ -155,7 +155,7 @@ class CriteriaLog:
             if not found.factor < 1.0:  # else a check failed
                 self.unmet = found
         if met and self.held == self.patience:
-            known = self._candidates
+            known = self.candidates
             while len(known) > 1 and self._counts(known[1], t):
                 del known[0]  # a later one will precede the stop
             known.append(self.unmet)
@@ -174,12 +174,12 @@ class CriteriaLog:
 
     def last_unmet(self, t: int) -> Unmet:
         """Return the last unmet iteration, if it is known of the stop after ``t``."""
-        counted = [each for each in self._candidates if self._counts(each, t)]
+        counted = [each for each in self.candidates if self._counts(each, t)]
         return counted[-1] if counted else self.unmet
 
     def save(self) -> Vector:
         """Return the state as numbers, for a checkpoint; always as many."""
-        known = [self.unmet, *self._candidates[-KEPT:]]
+        known = [self.unmet, *self.candidates[-KEPT:]]
         seen = [number for each in known for number in each]
         seen += [math.nan] * ((1 + KEPT) * len(Unmet._fields) - len(seen))
         return np.array([self.held, *self.trail, *seen], dtype=np.float64)
@@ -192,7 +192,7 @@ class CriteriaLog:
         self.unmet = max((Unmet(*own[0]) for own in seen), key=_severity)
         found = {Unmet(*row) for own in seen for row in own[1:]}
         known = [each for each in found if not math.isnan(each.t)]
-        self._candidates = sorted(known, key=_severity)
+        self.candidates = sorted(known, key=_severity)
 
 
 SAVED = len(CriteriaLog(0, 0).save())

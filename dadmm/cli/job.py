@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -243,7 +244,8 @@ class Job:
         )
         n_edges = len(graph.edges) if config.record_edges else None
         stride = Stride(config.record_every, graph.n_nodes, n_edges or 0)
-        observe = self.targets.observe if config.record_angle else {}
+        angles = self.targets.W if config.record_angle else ()
+        observe = {name: partial(self.targets.angles, name) for name in angles}
         if self.resume is not None:
             start = self.checkpoints.start
             n_rows = graph.n_nodes if config.record else 0

@@ -33,11 +33,6 @@ class Bar:
         self._period, self.start = LIVE if self._live else LOG, monotonic()
         self._next = self.start + self._period
         self._width = 0  # of the line on the terminal
-        if self._live:
-            from shutil import get_terminal_size  # slow to import
-
-            # a line that wraps cannot be rewritten
-            self._columns = get_terminal_size().columns - 1
 
     def due(self) -> bool:
         """Return whether it is time for a line; False for the next 0.2 or 60 s."""
@@ -63,15 +58,18 @@ class Bar:
         if not self._live:
             print_out(f"{', '.join(numbers)}\n", sys.stderr)
             return
-        room = self._columns - NARROWEST - 3
+        from shutil import get_terminal_size  # slow to import
+
+        columns = get_terminal_size().columns - 1  # a line that wraps stays
+        room = columns - NARROWEST - 3
         while len(text := ", ".join(numbers)) > room and len(numbers) > 1:
             numbers.pop()
-        if len(text) > self._columns:
+        if len(text) > columns:
             text = f"{share:.0%}"  # rather than a part of a number
-        width = min(self._columns - len(text) - 3, WIDEST)
+        width = min(columns - len(text) - 3, WIDEST)
         if width >= NARROWEST:
             text = f"[{'#' * int(share * width):<{width}}] {text}"
-        text = text[: self._columns]
+        text = text[:columns]
         print_out(f"{text:<{self._width}}\r", sys.stderr)
         self._width = len(text)
 

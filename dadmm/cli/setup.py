@@ -34,7 +34,6 @@ from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
 from dadmm.solver.plan import abilities
 from dadmm.solver.result import Result
-from dadmm.solver.rows import Observe
 
 if TYPE_CHECKING:
     from dadmm.cli.job import Job
@@ -161,18 +160,8 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
         who = "each rank reads its own rows" if config.is_local else who
         more = "" if world.comm is None else f": {who}"
         print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
-    if not config.is_local:  # rank 0 reads the file, and sends numbers
-        whole = Shards({})
-
-        def describe() -> Table | None:
-            nonlocal whole
-            whole = _load_all(config, graph)
-            return None if whole.encoding is None else whole.encoding.to_json()
-
-        described = from_rank_0(world, describe)
-        if world.comm is None:
-            return whole
-        return _scatter(world, whole, described, n_nodes)
+    if not config.is_local:
+        return _share_file(world, config, graph)
 
     def read() -> tuple[Choice, Tables]:
         choice, how = _choose(config)
@@ -183,6 +172,37 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
     with world.tree(graph) as tree:
         encoding = agreement.agree(tree.reduce, found, choice)
     return checks.run(lambda: _encode(encoding, found))
+
+
+def _share_file(world: World, config: RunConfig, graph: Topology) -> Shards:
+    """Return the data of the hosted nodes; rank 0 reads the file, and sends numbers."""
+    whole = Shards({})
+
+    def load() -> Table | None:
+        nonlocal whole
+        whole = _load_all(config, graph)
+        return None if whole.encoding is None else whole.encoding.to_json()
+
+    described = from_rank_0(world, load)
+    if world.comm is None:
+        return whole
+    encoding = whole.encoding
+    if world.rank and described is not None:
+        encoding = Encoding.from_json(described)
+    uses = encoding or Encoding({})  # of tracks: X only
+    blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
+    found = {}
+    for i, parts in zip(world.hosted(graph.n_nodes), blocks, strict=True):
+        weight = None if uses.weight is None else parts.pop()
+        y = None if uses.target is None else parts.pop()
+        X = parts[0]
+        if len(parts) > 1:
+            from scipy.sparse import csr_array
+
+            shape = len(parts[-1]) - 1, len(uses.feature_names)
+            X = csr_array(tuple(parts), shape=shape)
+        found[i] = Rows(X, y, weight)
+    return Shards(found, None, encoding, whole.gaps)
 
 
 def _load_all(config: RunConfig, graph: Topology) -> Shards:
@@ -259,29 +279,6 @@ def _encode(encoding: Encoding, given: Tables) -> Shards:
             gaps[i] = (n_dropped, found.n_filled)
         rows[i] = found
     return Shards(rows, None, encoding, gaps)
-
-
-def _scatter(
-    world: World, whole: Shards, described: Table | None, n_nodes: int
-) -> Shards:
-    """Return the data of the hosted nodes, which are on rank 0."""
-    encoding = whole.encoding
-    if world.rank and described is not None:
-        encoding = Encoding.from_json(described)
-    uses = encoding or Encoding({})  # of tracks: X only
-    blocks = world.scatter([[*own.arrays()] for own in whole.rows.values()])
-    found = {}
-    for i, parts in zip(world.hosted(n_nodes), blocks, strict=True):
-        weight = None if uses.weight is None else parts.pop()
-        y = None if uses.target is None else parts.pop()
-        X = parts[0]
-        if len(parts) > 1:
-            from scipy.sparse import csr_array
-
-            shape = len(parts[-1]) - 1, len(uses.feature_names)
-            X = csr_array(tuple(parts), shape=shape)
-        found[i] = Rows(X, y, weight)
-    return Shards(found, None, encoding, whole.gaps)
 
 
 def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
@@ -380,11 +377,6 @@ class Targets(NamedTuple):
         W = self.layout.views(theta).W
         W = W - W.mean(axis=-2, keepdims=True) if self.adrift else W
         return metrics.subspace_angle(W, self.W[name])
-
-    @property
-    def observe(self) -> Observe:
-        """The angles as functions of one node's theta (size,)."""
-        return {name: partial(self.angles, name) for name in self.W}
 
     def metrics(
         self, world: World, result: Result, own: Sequence[Rows]

@@ -104,7 +104,7 @@ class Rounded(Codec):
 
 
 @dataclass(frozen=True)
-class Quantised(Codec):
+class Quantised(schema.Checked, Codec):
     """The difference in 2 to 16 bits b per entry, each part of theta in its own range.
 
     For a part whose largest difference is R, the payload has R, rounded up to the first
@@ -113,10 +113,8 @@ class Quantised(Codec):
     at most ``R / 2^b``. (With 1 bit `snap` diverged.)
     """
 
+    where = "quantised: "
     bits: int = schema.entry(8, schema.integer(2, 16))
-
-    def __post_init__(self) -> None:
-        schema.check_fields(self, "quantised: ")
 
     def length(self, layout: Layout) -> int:
         return 2 * len(layout.sizes) + -(-layout.shared_size * self.bits // 8)
@@ -154,15 +152,13 @@ def _reach(ranges: np.ndarray, layout: Layout) -> Matrix:
 
 
 @dataclass(frozen=True)
-class TopK(Codec):
+class TopK(schema.Checked, Codec):
     """The largest entries of the difference, at least one, in 32 bits, with indices."""
 
+    where = "topk: "
     share: float = schema.entry(
         0.05, schema.number("above 0 and at most 1", lambda x: 0 < x <= 1)
     )
-
-    def __post_init__(self) -> None:
-        schema.check_fields(self, "topk: ")
 
     def _format(self, layout: Layout) -> tuple[int, np.dtype]:
         """Return how many entries are sent, and the type of an index."""

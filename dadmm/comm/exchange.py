@@ -28,7 +28,7 @@ class Part(NamedTuple):
     own: Integers  # nodes of this rank in the order of their rows, counted anew
 
 
-Plan = Callable[[Sequence[int]], Part]  # of the ranks that are left
+FindPart = Callable[[Sequence[int]], Part]  # given the ranks that are left
 
 
 class Exchange:
@@ -120,11 +120,11 @@ class Exchange:
         """Raise that a rank has failed, one of ``rank_failure``."""
         raise NotImplementedError
 
-    def shrink(self, last: int, plan: Plan) -> tuple[Exchange, list[int], int]:
+    def shrink(self, last: int, find: FindPart) -> tuple[Exchange, list[int], int]:
         """Return an exchange of the ranks that are left, and these ranks.
 
         ``last`` is the last iteration that this process has finished; the last one that
-        all have finished is returned too. ``plan`` returns the part of this process.
+        all have finished is returned too. ``find`` returns the part of this process.
         """
         raise NotImplementedError
 

@@ -19,7 +19,7 @@ import mpi4py
 import numpy as np
 
 from dadmm.comm import traffic
-from dadmm.comm.exchange import Exchange, Plan
+from dadmm.comm.exchange import Exchange, FindPart
 from dadmm.comm.launch_link import tell_launcher
 from dadmm.comm.traffic import Counter, count
 from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
@@ -332,7 +332,7 @@ class MPIExchange(Exchange):
     def raise_failed(self) -> NoReturn:
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
-    def shrink(self, last: int, plan: Plan) -> tuple[MPIExchange, list[int], int]:
+    def shrink(self, last: int, find: FindPart) -> tuple[MPIExchange, list[int], int]:
         # complete all requests, with errors: MPI waits for open ones at its end
         for request in (*self._plans[0][0], *self._plans[1][0], *self._open):
             with contextlib.suppress(MPI.Exception):
@@ -344,7 +344,7 @@ class MPIExchange(Exchange):
                 t = np.array([last])
                 traffic.outside += 1, t.nbytes
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
-                part, (size, wait, survives) = plan(alive), self._made_of
+                part, (size, wait, survives) = find(alive), self._made_of
                 among = everyone.Split(part.nodes[0], key=self._comm.rank)
                 exchange = MPIExchange(
                     among, part.topology, size, part.own, part.hosts, wait, survives

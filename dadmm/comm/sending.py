@@ -20,7 +20,7 @@ REVISIT = 10  # a sleeping edge carries a payload in one of this many of its tur
 
 
 @dataclass(frozen=True)
-class Sending:
+class Sending(schema.Checked):
     """How to send less; by default every message has the exact parameters.
 
     Parameters
@@ -66,7 +66,7 @@ class Sending:
     drop_seed: int = schema.entry(0, schema.SEED)
 
     def __post_init__(self) -> None:
-        schema.check_fields(self)
+        super().__post_init__()
         is_exact = self.codec == Exact()  # raises if there is none
         whole = is_exact and not (self.censor or self.edge_sleep)
         if self.drop_probability and not whole:

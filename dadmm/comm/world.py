@@ -20,6 +20,7 @@ from dadmm.comm import identity, traffic
 from dadmm.comm.launch_link import wait_until_read
 from dadmm.comm.tree import TAG, TreeReduction, Value, receive
 from dadmm.core import errors, version
+from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Array, Matrix
 from dadmm.core.ranks import rank_and_size
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
-Record = dict[str, Any]  # what JSON can hold, by name
 SHORT = 56  # bytes of an array that is sent with its length, in one call
 MOST_BYTES = 2**30  # in one call; an MPI without large counts has less than 2 GiB
 
@@ -181,9 +181,8 @@ class World:
         try:
             wait_until_read(sys.stderr)  # MPICH may drop text that comes with the end
         finally:
-            if self._all is None:
-                raise SystemExit(code)
-            self._all.Abort(code)
+            if self._all is not None:
+                self._all.Abort(code)
 
 
 def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
@@ -291,14 +290,14 @@ class Checks:
 
     def gather(
         self, facts: Callable[[], identity.Facts] | None = None, **own: object
-    ) -> list[Record]:
+    ) -> list[Table]:
         """Return the record of each rank, which JSON can hold, on every rank.
 
         Raise a DadmmError on all ranks if a step has failed, with the message of the
         lowest rank on which one has, or if the versions or the ``facts`` of ranks
         differ. Ranks send a hash of these, and the facts only if hashes differ.
         """
-        world, found, mine = self.world, {}, Record(own=own)
+        world, found, mine = self.world, dict[str, str](), Table(own=own)
         if facts is not None and world.comm is not None:
             found = {"dadmm": version.__version__, "numpy": np.__version__}
             found |= self.run(facts) or {}

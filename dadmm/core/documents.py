@@ -22,7 +22,7 @@ from dadmm.core.layout import Array
 T = TypeVar("T")
 Table = dict[str, Any]  # settings, or the content of a TOML or JSON file
 
-MOST_TEXT, MOST_TOML = 2**24, 2**20  # bytes of a summary, and of a file of settings
+MOST_TEXT, MOST_TOML = 2**24, 2**20  # characters, of a summary and of settings
 PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""  # of a key of TOML
 # tomllib takes very long to read a key of very many parts
 LONG_KEY = re.compile(rf"(?<![\w.-])(?:{PART}[ \t]*+\.[ \t]*+){{20}}")
@@ -61,12 +61,12 @@ def reading(
 def parse(
     path: str | Path, parser: Callable[[str], T], language: str, most: int = MOST_TEXT
 ) -> T:
-    """Return what a parser makes of a text file of at most ``most`` bytes."""
-    with reading(path, what=f"valid {language}"), open(path, "rb") as file:
+    """Return what a parser makes of a text file of at most ``most`` characters."""
+    with reading(path, what=f"valid {language}"), open(path, encoding="utf-8") as file:
         text = file.read(most + 1)
         if len(text) > most:
-            raise OSError(errno.EFBIG, f"it has more than {most} bytes")
-        return parser(text.decode())
+            raise OSError(errno.EFBIG, f"it has more than {most} characters")
+        return parser(text)
 
 
 def read_toml(path: str | Path) -> Table:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
 
@@ -34,7 +32,7 @@ def pack_factor(rows: Matrix) -> Vector:
     factor = np.zeros((*stack, p, p))
     found = triangular(rows) if r > p else np.asarray(np.linalg.qr(rows, mode="r"))
     factor[..., : found.shape[-2], :] = found
-    return np.asarray(factor[..., *_upper(p)])
+    return np.asarray(factor[..., *np.triu_indices(p)])
 
 
 def unpack_factor(packed: Vector) -> Matrix:
@@ -42,13 +40,8 @@ def unpack_factor(packed: Vector) -> Matrix:
     (*stack, n) = packed.shape
     p = (math.isqrt(8 * n + 1) - 1) // 2
     factor = np.zeros((*stack, p, p))
-    factor[..., *_upper(p)] = packed
+    factor[..., *np.triu_indices(p)] = packed
     return factor
-
-
-@cache
-def _upper(p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    return np.triu_indices(p)
 
 
 def merge_factors(mine: Vector, other: Vector) -> Vector:

@@ -10,11 +10,10 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Found:
-    """The BLAS libraries that were found, and how many limits are open."""
+    """The BLAS libraries that were found."""
 
     controller: ThreadpoolController | None = None
     modules: set[str] | None = None  # of other packages, at that time
-    n_open = 0
 
 
 @contextmanager
@@ -22,11 +21,8 @@ def one_blas_thread(search: bool = True) -> Iterator[None]:
     """Limit BLAS to one thread until the end of a ``with`` block.
 
     Ranks share cores, and the bits of a result depend on the number of threads. A
-    ``search`` finds libraries that were loaded since; without it an open limit is kept.
+    ``search`` finds libraries that were loaded since the last one.
     """
-    if _Found.n_open and not search:
-        yield
-        return
     if search:
         # numpy's BLAS is loaded by now; others come with modules of other packages
         known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
@@ -36,11 +32,7 @@ def one_blas_thread(search: bool = True) -> Iterator[None]:
     if _Found.controller is None:  # takes 3 ms
         _Found.controller = ThreadpoolController().select(user_api="blas")
     with _Found.controller.limit(limits=1):
-        _Found.n_open += 1
-        try:
-            yield
-        finally:
-            _Found.n_open -= 1
+        yield
 
 
 with_one_blas_thread = one_blas_thread(search=False)  # a decorator of functions

@@ -239,7 +239,7 @@ class Topology:
         file = Path(path)
         if file.suffix not in (".edges", ".edgelist", ".txt"):
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
-        if any(" " in name or "#" in name for name in self.names):
+        if any([name] != name.split("#")[0].split() for name in self.names):
             raise TopologyError("names with blanks or # cannot be in an edge list")
         words = self.names or range(self.n_nodes)
         once = [f"{words[i]} {words[j]}" for i, j in self.edges.tolist() if i < j]

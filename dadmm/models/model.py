@@ -26,7 +26,7 @@ from dadmm.solver.result import Result
 
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
-MOST_BYTES = 2**30  # of a model file
+MOST_TEXT = 2**30  # characters of a model file
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 PLAIN = schema.any_of(schema.NULL, schema.FLAG, schema.TEXT, schema.REAL)
 FIELDS: dict[str, schema.Kind] = {  # of a model file
@@ -311,7 +311,7 @@ def load_model(
             f"cannot find {file}; give a model file, or the folder of a finished run "
             "of a problem that has a model"
         )
-    content = parse(file, json.loads, "JSON", MOST_BYTES)
+    content = parse(file, json.loads, "JSON", MOST_TEXT)
     try:
         model = _decoded(content)
     except DadmmError as error:

@@ -123,7 +123,8 @@ class RunConfig(Settings):
         for item in fields(self):
             facts, value, suited = item.metadata, getattr(self, item.name), ""
             argument = facts["argument"]
-            if value and facts["only"] and not facts["applies"](self):
+            is_given = value and value != item.default
+            if is_given and facts["only"] and not facts["applies"](self):
                 suited = facts["only"]
             elif value is not None and argument and not takes(self.problem, argument):
                 suited = ", ".join(name for name in PROBLEMS if takes(name, argument))

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any
 
 from dadmm import penalty
@@ -25,17 +26,14 @@ from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.solver.plan import COORDINATES, INITS
-from dadmm.solver.solve import FAILURES, MAY_CHANGE, Ranks, Stopping
+from dadmm.solver.solve import FAILURES, MAY_CHANGE, Ranks, Stopping, solve
 
 # defaults of the arguments of `dadmm.solve`, and of the fields of its options
-DEFAULTS: Table = {
-    item.name: item.default
-    for kind in (penalty.Scheme, Stopping, Sending, Ranks)
-    for item in fields(kind)
-} | {
-    "scheme": "snap", "stopping": Stopping.rule, "init": None, "seed": 0,
-    "coordinates": "auto", "bound_angle": None,
-} | dict.fromkeys(penalty.schemes.BUDGET)  # fmt: skip
+DEFAULTS: Table = {k: p.default for k, p in signature(solve).parameters.items()}
+for options in (penalty.Scheme, Stopping, Sending, Ranks):
+    DEFAULTS |= {item.name: item.default for item in fields(options)}
+# those of a run depend on other settings
+DEFAULTS |= dict.fromkeys((*penalty.schemes.BUDGET, "bound_angle"))
 
 # the topics of --help, in order
 PROBLEM, DATA, GRAPH = "problem", "data", "graph"
@@ -54,12 +52,13 @@ def setting(
     only: str = "",  # what it is for; where it does not apply, it is refused then
     argument: str = "",  # argument that the problem's constructor must have
     common: bool = False,  # whether --help lists it first
-    decides: bool = True,  # whether it can change what a run computes
+    decides: bool = True,  # whether it can change what a run computes, unless RESULTS
     resume: bool = False,  # whether it may change when a run is resumed
     solver: bool = False,  # whether it is an option of `dadmm.solve`
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
     facts = dict(locals())
+    facts["decides"] = decides and group != RESULTS
     if choices and kind is None:
         facts["kind"] = choice(choices)
     return entry(facts.pop("default"), **facts)
@@ -146,13 +145,12 @@ class Settings:
         "names or numbers; only columns of numbers, or of text that looks like "
         "numbers, dates or identifiers, need it", kind=COLUMNS, **TABLE)
     max_categories: int = setting(DATA, 50, "largest number of categories of a column, "
-        "and of classes", applies=lambda run: run.has_table, kind=integer(2))
+        "and of classes", kind=integer(2), **TABLE)
     on_missing: str | None = setting(DATA, None, "missing entries: refuse them, drop "
         "their rows, fill in the mean over all nodes, or keep them (default: error; "
         "ppca and problems of your own: keep)", ON_MISSING, **TABLE)
     unknown: str = setting(DATA, "error", "what dadmm predict does with a category "
-        "that no node had: refuse or ignore it", UNKNOWN,
-        applies=lambda run: run.has_table)
+        "that no node had: refuse or ignore it", UNKNOWN, **TABLE)
     standardise: bool = setting(DATA, False, "divide each column of X by its standard "
         "deviation over all nodes, after subtracting its mean if there is an "
         "intercept; coefficients are reported in the units of the table",
@@ -161,9 +159,9 @@ class Settings:
         "(default: a tab, a semicolon or a comma, by the first line)", kind=ASCII,
         **TABLE)
     decimal: str = setting(DATA, ".", "decimal mark of .csv files, a point or a comma",
-        (".", ","), applies=lambda run: run.has_table)
+        (".", ","), **TABLE)
     encoding: str = setting(DATA, "utf-8", "encoding of .csv and .txt files",
-        kind=ENCODING, applies=lambda run: run.has_table)
+        kind=ENCODING, **TABLE)
     labels: str | None = setting(DATA, None, "node of each sample: a file of integers, "
         "or the name or number of a column", resume=True)
     n_samples: int | None = setting(DATA, None, "synthetic data: number of samples "
@@ -313,27 +311,23 @@ class Settings:
         "more ranks than cores, else block (auto)", WAITS, decides=False)
 
     out: str | None = setting(RESULTS, None, "folder of the results (default: a new "
-        "one in runs/)", common=True, decides=False)
-    overwrite: bool = setting(RESULTS, False, "replace the results in --out",
-        decides=False)
+        "one in runs/)", common=True)
+    overwrite: bool = setting(RESULTS, False, "replace the results in --out")
     record: bool | None = setting(RESULTS, None, "write history.csv, one row per "
-        "iteration and node (default: up to 1,000 nodes)", decides=False)
+        "iteration and node (default: up to 1,000 nodes)")
     record_edges: bool | None = setting(RESULTS, None, "also write edges.csv, one row "
-        "per iteration and edge (default: no; without --data up to 50 nodes)",
-        decides=False)
+        "per iteration and edge (default: no; without --data up to 50 nodes)")
     record_every: int = setting(RESULTS, 1, "write rows of every N-th iteration; when "
-        "a file would exceed 50 MB, N is doubled", kind=integer(1), decides=False)
+        "a file would exceed 50 MB, N is doubled", kind=integer(1))
     record_angle: bool = setting(RESULTS, False, "also record subspace angles in every "
-        "iteration", applies=lambda run: run.has_subspace, only=SUBSPACES,
-        decides=False)
+        "iteration", applies=lambda run: run.has_subspace, only=SUBSPACES)
     compare_centralised: bool | None = setting(RESULTS, None, "ppca, sfm: compare with "
         "the centralised solution; rank 0 gathers a summary of each node's rows for it "
         "(default: only without --data, where each rank generates all rows)",
-        applies=lambda run: run.may_have_subspace, only=SUBSPACES, decides=False)
+        applies=lambda run: run.may_have_subspace, only=SUBSPACES)
     report: bool = setting(RESULTS, False, "at the end write report.html, a page for a "
-        "browser (needs plotly)", common=True, decides=False, resume=True)
-    quiet: bool = setting(RESULTS, False, "print only errors", decides=False,
-        resume=True)
+        "browser (needs plotly)", common=True, resume=True)
+    quiet: bool = setting(RESULTS, False, "print only errors", resume=True)
     # fmt: on
 
 

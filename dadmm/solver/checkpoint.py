@@ -56,7 +56,7 @@ class Checkpoints:
     Parameters
     ----------
     folder : path
-        Of the run; all processes must see it.
+        Of the run; all processes must see it. A new run needs one without checkpoints.
     every, seconds : int, float
         Save after so many iterations, and about every so many seconds; 0 for never.
     saves, resume : bool
@@ -103,6 +103,14 @@ class Checkpoints:
         self._loaded: dict[int, State] = {}
         self._n_nodes, self._facts = 0, dict[str, str]()
         self._saved, self._requested = monotonic(), False
+
+    def check_unused(self) -> None:
+        """Raise if a new run would save among the checkpoints of an earlier one."""
+        if self.saves and not self.resume and kept(self.root):
+            raise CheckpointError(
+                f"{self.folder} has checkpoints of an earlier run; continue it with "
+                "resume=True, or give another folder"
+            )
 
     def open(
         self,

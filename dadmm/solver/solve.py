@@ -309,6 +309,8 @@ def solve(
         nonlocal topology
         topology = check_shared(topology, schedule, callbacks, coordinates)
         CHECKPOINTS.check("checkpoints", checkpoints)
+        if checkpoints is not None:
+            checkpoints.check_unused()
         RESULT.check("warm_start", warm_start)
         choice(GATHERS).check("gather", gather)
         FLAG.check("bound_angle", bound_angle)

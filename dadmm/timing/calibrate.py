@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,11 @@ from scipy.optimize import nnls
 
 from dadmm.core.arguments import Parser
 from dadmm.core.documents import reading, write_text
-from dadmm.core.errors import ConfigError, shown
-from dadmm.timing.network import CLASSES, Link, Network
+from dadmm.core.errors import ConfigError
+from dadmm.core.schema import from_text, number
+from dadmm.timing.network import AMOUNT, CLASSES, Link, Network
+
+DURATION = number("from 1e-12 to 1e18", lambda x: 1e-12 <= x <= 1e18)  # seconds
 
 
 def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
@@ -65,15 +67,10 @@ def read(path: Path) -> list[dict[str, str]]:
                 f"{path} has no column {column!r}, or no rows; give a table with the "
                 "columns class, bytes and seconds"
             )
-    for number, row in enumerate(rows, 1):
-        for column, least in (("bytes", 0.0), ("seconds", 1e-12)):
-            with suppress(TypeError, ValueError):
-                if least <= float(row[column]) <= 1e18:
-                    continue
-            raise ConfigError(
-                f"{path}: {column} must be a number from {least:g} to 1e18, got "
-                f"{shown(row[column])} in row {number}"
-            )
+    for k, row in enumerate(rows, 1):
+        for column, kind in (("bytes", AMOUNT), ("seconds", DURATION)):
+            name = f"{path}, row {k}: {column}"
+            kind.check(name, from_text(name, str(row[column]), "float"))
     return rows
 
 

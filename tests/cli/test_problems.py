@@ -10,7 +10,6 @@ from sklearn import linear_model as linear
 
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
-from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
@@ -136,17 +135,6 @@ def test_an_installed_package_may_offer_a_problem_by_a_name(package):
     assert_array_equal(*(arrays_of(folder)["mean"] for folder in found))
     with pytest.raises(ConfigError, match="mean"):
         RunConfig(problem="maen")
-
-
-def test_a_plugin_keeps_its_own_defaults():
-    rows = Rows(np.ones((4, 2)))
-    plain = RunConfig(problem=MEAN[1]).problem_arguments(3)
-    told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7).problem_arguments(3)
-
-    assert plain == {}
-    problem = builder.build(MEAN[1], rows, told)
-    assert (problem.alpha, problem.n_components) == (1.0, 7)
-    assert builder.build(MEAN[1], rows, plain).n_components == 2
 
 
 def test_only_a_module_that_is_named_may_lie_in_the_current_folder(monkeypatch):

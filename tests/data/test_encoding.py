@@ -127,6 +127,8 @@ def test_rows_to_predict_may_lack_the_target_and_have_other_categories():
         refusing.encode(new)
     with pytest.raises(ShardError, match="'ward'"):
         refusing.encode(Frame.of({"age": [1.0], "sex": ["F"]}))
+    with pytest.raises(ShardError, match=r"'a' .*'old' in row 1"):
+        Encoding({"a": ()}).encode(Frame.of({"a": ["1", "old"]}))
 
 
 def test_sparse_rows_stay_sparse_unless_they_are_standardised_or_have_categories():
@@ -146,6 +148,8 @@ def test_sparse_rows_stay_sparse_unless_they_are_standardised_or_have_categories
     assert_array_equal(encoding.encode(Frame.of(codes)).X, [[1, 1, 0], [0, 0, 0]])
     with pytest.raises(ShardError, match="'6'"):
         encoding.encode(Frame.of(2 * codes))
+    with pytest.raises(ShardError, match=r"'x0' .* row 1"):
+        agreed([sparse.csr_array([[1.0, 3.0], [NAN, 2.0]])])
 
 
 TEXT, SWAPPED = {"a": ["x", "z"]}, {"y": [1, 2], "a": [1, 2]}
@@ -252,8 +256,10 @@ def test_frames_are_made_of_many_kinds_of_tables():
         assert_equal([*map(list, found)], [n, ["a", "b"]])
     assert [*Frame.of({"t": np.array(["a", NAN], object)}).column("t")] == ["a", None]
     assert_array_equal(Frame.of({"t": ["a", None]}).take(slice(1, 2)).numbers("t"), NAN)
-    with pytest.raises(ShardError, match="'b'"):
-        Frame.of({"a": [1, 2], "b": [1]})
+    assert not Frame.of(np.eye(2)).take(slice(1)).named
+    for table, names in ({"a": [1, 2], "b": [1]}, None), (np.eye(2), ["b", "b"]):
+        with pytest.raises(ShardError, match="'b'"):
+            Frame.of(table, names)
     pandas = pytest.importorskip("pandas")
     n, t = pandas.array([1, None], dtype="Int64"), pandas.Categorical(["a", None])
     frame = Frame.of(pandas.DataFrame({"n": n, "t": t, "b": [True, False]}))

@@ -151,6 +151,13 @@ def test_common_neighbours_are_those_of_networkx(chunk, dense, monkeypatch):
             assert_array_equal(found, want[rows])
 
 
+def test_of_too_many_edges_they_are_those_that_a_random_graph_has(monkeypatch):
+    monkeypatch.setattr(measures, "MOST_DENSE", 0)
+    monkeypatch.setattr(measures, "MOST_PATHS", 0)
+    found = measures.common_neighbours(Topology.complete(40), np.arange(9))
+    assert_allclose(found, 38, rtol=1e-3)
+
+
 def by_eigenvalues(topology):
     walk = nx.to_numpy_array(topology.to_graph(), nodelist=range(len(topology)))
     second = np.sort(np.linalg.eigvals(walk / walk.sum(1, keepdims=True)).real)[-2]

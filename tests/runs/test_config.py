@@ -1,7 +1,6 @@
 """The settings of a run: defaults, files, flags, and what is said about mistakes."""
 
 import dataclasses
-import inspect
 import math
 import re
 
@@ -15,6 +14,8 @@ from dadmm.runs.config import RunConfig
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 
+OF_TABLES = {"encoding": "latin-1", "decimal": ",", "unknown": "ignore",
+             "max_categories": 7, "separator": ";", "weight": "w"}  # fmt: skip
 AWKWARD = 'C:\\new\\"quoted"\t#1\n\r\x00\x1f\x7f\x80 é ☃ 𝄞 \u2028 = [x] {rank}'
 
 
@@ -23,9 +24,7 @@ def parse(*words: object) -> RunConfig:
 
 
 def test_defaults_for_a_table_are_those_of_solve():
-    parameters = inspect.signature(dadmm.solve).parameters
-    names = ("init", "seed", "coordinates", "bound_angle")
-    defaults = {name: parameters[name].default for name in names}
+    defaults = {"init": None, "seed": 0, "coordinates": "auto", "bound_angle": True}
     defaults |= {"scheme": dadmm.penalty.SNAP(), "stopping": dadmm.Stopping()}
     defaults |= {"sending": dadmm.Sending(), "record": dadmm.Record()}
 
@@ -110,6 +109,17 @@ def test_flags_override_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file.rename("as-printed")
     assert parse("--config", "as-printed").coupling == "symmetric"
+
+
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_a_setting_of_tables_is_refused_without_a_table(name):
+    """Its default is not, as it may be repeated by a file of settings."""
+    for given in ({}, {"problem": "sfm", "data": "tracks.npy"}):
+        assert RunConfig(
+            **given, **{name: RunConfig.__dataclass_fields__[name].default}
+        )
+        with pytest.raises(ConfigError, match=name):
+            RunConfig(**given, **{name: OF_TABLES[name]})
 
 
 MISTAKES = {  # in a file, and what is named

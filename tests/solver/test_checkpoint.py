@@ -138,10 +138,15 @@ def test_saving_changes_nothing_and_the_last_whole_one_of_two_is_used(tmp_path):
     assert_same(run_of("endless", checkpoints=keep, **brief), whole, 35)
 
 
-def test_checkpoints_that_were_used_before_are_of_the_run_that_is_saved(tmp_path):
-    keep = Checkpoints(tmp_path)
-    for eta0 in (10.0, 11.0):
-        run_of("endless", eta0=eta0, max_iter=20, checkpoints=keep)
+def test_another_run_needs_another_folder_for_its_checkpoints(tmp_path):
+    """It would be resumed from the later ones of the first."""
+    keep = Checkpoints(tmp_path, every=5)
+    run_of("endless", checkpoints=keep)
+    other = {"eta0": 11.0, "max_iter": 20, "checkpoints": keep}
+    with pytest.raises(CheckpointError, match="resume"):
+        run_of("endless", **other)
+    shutil.rmtree(tmp_path / checkpoint.FOLDER)
+    run_of("endless", **other)
     again = Checkpoints(tmp_path, resume=True)
     assert run_of("endless", eta0=11.0, checkpoints=again).iterations == 40
 

@@ -160,3 +160,7 @@ def test_rows_become_a_file_that_replay_reads(tmp_path, capsys):
     assert_allclose([found["lan"].latency, found["host"].bandwidth], [1e-4, 1e9])
     assert main([str(out)]) == 2
     assert "'class'" in capsys.readouterr().err
+    for cells in ("lan,8", "lan,x,1", "lan,-1,1", "lan,8,0", "lan,8,nan"):
+        rows.write_text(f"class,bytes,seconds\nlan,8,1\n{cells}\n")
+        assert main([str(rows)]) == 2
+        assert "row 2" in capsys.readouterr().err

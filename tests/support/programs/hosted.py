@@ -19,6 +19,7 @@ import dadmm
 from dadmm import Schedule, Sending, datasets, shard
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
+from dadmm.comm import mpi
 from dadmm.graphs import topology
 from dadmm.penalty import SCHEMES
 from dadmm.penalty.schemes import COUPLINGS
@@ -165,16 +166,23 @@ def spread(comm: Any, seed: int, kind: str, graph: Any, chosen: dict[str, Any]) 
     return solve({i: problems(kind)[i] for i in nodes}, graph, comm=comm, **chosen)
 
 
+def alone_on_a_host(comm: Any, find: Any = mpi.find_hosts) -> tuple[list[str], bool]:
+    """Do `find_hosts` as if each rank were on a host of its own."""
+    return [*map(str, range(comm.size))], find(comm)[1]
+
+
 def check_runs(comm: MPI.Comm, step: int) -> np.ndarray:
-    """Compare runs on several ranks with one process.
+    """Compare runs on several ranks with one process; in every second one as if apart.
 
     Return how many agree, and of those on 7 ranks how many were stopped by a rule, were
     silent, and lost payloads.
     """
     seen = np.zeros(4, dtype=int)
+    hosts = cycle((mpi.find_hosts, alone_on_a_host))
     parts = [comm.Split(0 if comm.rank < n else MPI.UNDEFINED) for n in SIZES]
     for k, (kind, graph, chosen) in enumerate(cases()):
         some = [j for j, n in enumerate(SIZES) if (k + j) % step == 0 or n == NODES]
+        mpi.find_hosts = next(hosts)
         mine = [parts[j] for j in some if parts[j] != MPI.COMM_NULL]
         found = [spread(part, k, kind, graph, chosen) for part in mine]
         if comm.rank == k % SIZES[some[0]]:
