@@ -176,14 +176,10 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
 
 def _share_file(world: World, config: RunConfig, graph: Topology) -> Shards:
     """Return the data of the hosted nodes; rank 0 reads the file, and sends numbers."""
-    whole = Shards({})
-
-    def load() -> Table | None:
-        nonlocal whole
-        whole = _load_all(config, graph)
-        return None if whole.encoding is None else whole.encoding.to_json()
-
-    described = from_rank_0(world, load)
+    checks = Checks(world)
+    whole = checks.run(lambda: Shards({}) if world.rank else _load_all(config, graph))
+    columns = checks.run(lambda: whole.encoding and whole.encoding.to_json())
+    described = checks.gather(columns=columns)[0]["columns"]
     if world.comm is None:
         return whole
     encoding = whole.encoding
@@ -242,12 +238,16 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     if intercept is None:
         argument = config.arguments.get("fit_intercept")
         intercept = bool(argument and argument.default)
-    features = None if config.features is None else column_names(config.features)
+    names = {
+        name: column_names(text)
+        for name in ("features", "leave_out", "categories")
+        if (text := getattr(config, name)) is not None
+    }
     choice = Choice(
-        features, config.target, config.weight,
-        leave_out=column_names(config.leave_out or ""), supervised=supervised,
+        names.get("features"), config.target, config.weight,
+        leave_out=names.get("leave_out", []), supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
-        categories=column_names(config.categories or ""),
+        categories=names.get("categories", []),
         max_categories=config.max_categories, on_missing=str(config.on_missing),
         unknown=config.unknown, standardise=config.standardise, intercept=intercept,
     )  # fmt: skip

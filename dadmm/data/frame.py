@@ -83,17 +83,18 @@ class Frame(NamedTuple):
     ) -> Frame:
         """Return the table of columns of `as_column`; their names must differ."""
         places = {name: k for k, name in enumerate(check_names(names))}
-        found = dict(zip(names, columns, strict=True))
-        texts = {k: own for k, own in found.items() if own.dtype != np.float64}
-        lengths = [*map(len, found.values())]
-        if len({*lengths}) > 1:
-            k = next(k for k, length in enumerate(lengths) if length != lengths[0])
-            raise ShardError(
-                f"columns {names[0]!r} and {names[k]!r} differ in their number of rows"
-            )
-        matrix = np.full((lengths[0] if lengths else 0, len(names)), np.nan)
-        for name in found.keys() - texts.keys():
-            matrix[:, places[name]] = found[name]
+        matrix, texts = np.empty((0, len(places))), dict[str, Array]()
+        for name, values in zip(names, columns, strict=True):  # one in memory at a time
+            if places[name] == 0:
+                matrix = np.full((len(values), len(places)), np.nan)
+            if len(values) != len(matrix):
+                raise ShardError(
+                    f"columns {names[0]!r} and {name!r} differ in their number of rows"
+                )
+            if values.dtype == np.float64:
+                matrix[:, places[name]] = values
+            else:
+                texts[name] = values
         return cls(places, matrix, texts, named)
 
     @property
@@ -145,14 +146,17 @@ class Frame(NamedTuple):
             "its decimal mark with --decimal, or choose another column or --problem"
         )
 
-    def gaps(self, names: Iterable[str]) -> NDArray[np.bool_]:
+    def gaps(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
-        if self.sparse is not None:
-            lost = self.sparse[:, [self.places[name] for name in names]].tocoo()
-            return np.isin(np.arange(self.n_rows), lost.row[np.isnan(lost.data)])
-        found = np.zeros(self.n_rows, dtype=bool)
-        for values in map(self.column, names):
-            found |= values == None if values.dtype == object else np.isnan(values)  # noqa: E711
+        places = [self.places[name] for name in names if name not in self.texts]
+        if self.sparse is None:
+            found = np.asarray(np.isnan(self.matrix)[:, places].any(axis=1))
+        else:
+            entries, found = self.sparse.tocoo(), np.zeros(self.n_rows, dtype=bool)
+            lost = np.flatnonzero(np.isnan(entries.data))
+            found[entries.row[lost[np.isin(entries.col[lost], places)]]] = True
+        for values in map(self.column, filter(self.texts.__contains__, names)):
+            found |= values == None  # noqa: E711 (of each entry)
         return found
 
     def check_gaps(self, names: Sequence[str]) -> None:

@@ -117,7 +117,7 @@ class Consensus(BaseEstimator):
             )
         arrays = on_all_ranks(world, check)
         n = arrays[0].shape[0]
-        graph = on_all_ranks(world, self._graph, world, n // least)
+        graph = on_all_ranks(world, lambda: self._graph(world, n // least))
         names = list(getattr(self, "feature_names_in_", ()))
         facts = identity.settings(self.get_params(False)) | {
             "estimator": type(self).__name__,
@@ -200,18 +200,18 @@ def _is_standardised(X: Array) -> bool:
     return bool(varies.any() and near.all())
 
 
-def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:
-    """Return ``step(*args)``; if it raises on one rank, raise on all.
+def on_all_ranks(world: World, step: Callable[[], T]) -> T:
+    """Return ``step()``; if it raises on one rank, raise on all.
 
     In one process scikit-learn's own errors are raised, including TypeErrors.
     """
     if world.comm is None:
-        return step(*args)
+        return step()
 
-    def told() -> T:
+    def attempt() -> T:
         try:
-            return step(*args)
+            return step()
         except (TypeError, ValueError) as error:
             raise ProblemError(str(error)) from error
 
-    return collectively(world, told)
+    return collectively(world, attempt)

@@ -253,3 +253,14 @@ def test_what_a_node_can_know_of_its_edges(graph, payload):
         assert (work.lag[row] > 0.0) == (payload == "float32")
         between = lengths(sent - received) / 2
         assert_allclose(influence[own], eta * (lengths(drift) + between), rtol=1e-13)
+
+
+def test_residuals_of_edges_that_may_lose_payloads_sum_to_minus_the_gradient():
+    """As long as none is lost; the terms of an edge's two ends cancel."""
+    problems = quadratics(6)
+    given = {"scheme": "fixed", "eta0": 3.0, "drop_probability": 1e-12}
+    run = run_of(problems, Topology.cluster(6), max_iter=4, tolerance=0, **given)
+
+    slopes = [p.A @ (x - p.b) for p, x in zip(problems, run.theta, strict=True)]
+    assert_allclose(run.work.stationarity.sum(axis=0), -np.sum(slopes, axis=0))
+    assert_allclose(run.work.residual, lengths(run.work.stationarity))

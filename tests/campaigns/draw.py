@@ -7,11 +7,10 @@ import numpy as np
 
 
 class Draw:
-    """Random choices, and words for them."""
+    """Random choices."""
 
     def __init__(self, *seed: int) -> None:
-        self.rng, self.words = np.random.default_rng(seed), list[str]()
-        self.note = self.words.append
+        self.rng = np.random.default_rng(seed)
 
     def pick(self, options: Collection[Any]) -> Any:
         return [*options][int(self.rng.integers(len(options)))]
