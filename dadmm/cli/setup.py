@@ -238,12 +238,16 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     if intercept is None:
         argument = config.arguments.get("fit_intercept")
         intercept = bool(argument and argument.default)
-    features = None if config.features is None else column_names(config.features)
+    names = {
+        name: column_names(text)
+        for name in ("features", "leave_out", "categories")
+        if (text := getattr(config, name)) is not None
+    }
     choice = Choice(
-        features, config.target, config.weight,
-        leave_out=column_names(config.leave_out or ""), supervised=supervised,
+        names.get("features"), config.target, config.weight,
+        leave_out=names.get("leave_out", []), supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
-        categories=column_names(config.categories or ""),
+        categories=names.get("categories", []),
         max_categories=config.max_categories, on_missing=str(config.on_missing),
         unknown=config.unknown, standardise=config.standardise, intercept=intercept,
     )  # fmt: skip

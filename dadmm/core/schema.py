@@ -155,7 +155,7 @@ def entry(default: Any, kind: Kind | None, **facts: object) -> Any:
 def check_fields(
     record: DataclassInstance, where: str = "", error: type[DadmmError] = ConfigError
 ) -> None:
-    """Raise unless the fields of a dataclass are of their kinds, or None by default.
+    """Raise unless the fields of a dataclass are of their kinds, or have a default.
 
     A subclass that has another default for a field has the kind of its base.
     """
@@ -165,7 +165,8 @@ def check_fields(
             kinds[item.name] = item.metadata.get("kind", kinds.get(item.name))
     for item in fields(record):
         kind, value = kinds[item.name], getattr(record, item.name)
-        if kind is not None and (value is not None or item.default is not None):
+        is_stated = value is None or "kind" in item.metadata  # where its kind is
+        if kind is not None and not (is_stated and value is item.default):
             called = item.metadata.get("called", item.name)  # by an error
             kind.check(where + called, value, error)
 

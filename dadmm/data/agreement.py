@@ -207,11 +207,11 @@ def agree(reduce: Reduce, tables: Tables, choice: Choice) -> Encoding:
     ``reduce`` merges the values of hosted nodes, over all nodes, by a function of two.
     """
     pair = partial(merge, most=choice.max_categories)
-    told = {
+    described = {
         i: fold(pair, (describe(frame, choice, i) for frame in table))
         for i, table in tables.items()
     }
-    encoding = conclude(reduce(told, pair), choice)
+    encoding = conclude(reduce(described, pair), choice)
     if choice.on_missing == "mean" or choice.standardise:
         return with_moments(reduce, tables, encoding, choice)
     return encoding

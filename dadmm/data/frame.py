@@ -146,14 +146,17 @@ class Frame(NamedTuple):
             "its decimal mark with --decimal, or choose another column or --problem"
         )
 
-    def gaps(self, names: Iterable[str]) -> NDArray[np.bool_]:
+    def gaps(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
-        if self.sparse is not None:
-            lost = self.sparse[:, [self.places[name] for name in names]].tocoo()
-            return np.isin(np.arange(self.n_rows), lost.row[np.isnan(lost.data)])
-        found = np.zeros(self.n_rows, dtype=bool)
-        for values in map(self.column, names):
-            found |= values == None if values.dtype == object else np.isnan(values)  # noqa: E711
+        places = [self.places[name] for name in names if name not in self.texts]
+        if self.sparse is None:
+            found = np.asarray(np.isnan(self.matrix)[:, places].any(axis=1))
+        else:
+            entries, found = self.sparse.tocoo(), np.zeros(self.n_rows, dtype=bool)
+            lost = np.flatnonzero(np.isnan(entries.data))
+            found[entries.row[lost[np.isin(entries.col[lost], places)]]] = True
+        for values in map(self.column, filter(self.texts.__contains__, names)):
+            found |= values == None  # noqa: E711 (of each entry)
         return found
 
     def check_gaps(self, names: Sequence[str]) -> None:

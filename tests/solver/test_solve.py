@@ -91,6 +91,14 @@ def test_more_than_a_thousand_nodes_are_recorded_if_asked():
     assert asked["primal"].shape == (2, 1001)
 
 
+def test_lost_payloads_are_counted_where_they_were_sent():
+    seen, lossy = [], {"scheme": "fixed", "drop_probability": 0.3, "tolerance": 0}
+    watch = [lambda t, run: seen.append(run.by_edge(run.state.sending["lost"]))]
+    result = solve(quadratics(4), CHAIN, callbacks=watch, max_iter=30, **lossy)
+    assert (seen[-1] != seen[-1][CHAIN.reverse]).any()
+    assert_array_equal(result.traffic.edge_lost, seen[-1][CHAIN.reverse])
+
+
 def rows(n, alpha):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((n, 4)) * [1e-3, 1.0, 1e3, 1.0] + [0, 10, 0, 0]

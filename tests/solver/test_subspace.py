@@ -254,17 +254,19 @@ def test_a_gradient_of_ones_own_decides_on_stationary(kind, status):
 
 def test_limits_follow_the_tolerance_but_other_rules_and_own_penalties_bound_nothing():
     blocks = PPCAS["raw"][0]
-    loose, tight, by_objective, directed = (
+    loose, tight, by_objective, by_change, directed = (
         solve(built(blocks), GRAPH, **RAW, **more)
         for more in (
             {"tolerance": 1e-2}, {"tolerance": 1e-4}, {"stopping": "objective"},
+            {"stopping": "residuals"},
             {"scheme": "nap", "coupling": "own", "tolerance": 1e-2},
         )
     )  # fmt: skip
     assert loose.iterations < tight.iterations
     assert right(tight, blocks)[1] < 0.1 * right(loose, blocks)[1] < 0.1
     assert by_objective.iterations < 100
-    for found in (by_objective, directed):
+    assert "gradient" in by_change.why
+    for found in (by_objective, by_change, directed):
         assert (found.reason, found.status) == ("converged", "stopped")
 
 
@@ -301,6 +303,19 @@ def test_the_bound_holds_at_any_point(first):
                 ratios.append(found.angle / true)
     assert np.median(ratios) < 3.0
     assert bounded > 0.7 * near > 0
+
+
+def test_the_bound_counts_axes_that_nodes_leave_out():
+    """Each node has eight long axes of its own, and sends eleven at most."""
+    blocks, axes = np.zeros((4, 18, 33)), np.eye(33)
+    for i, rows in enumerate(blocks):
+        half = np.vstack([axes[0], axes[1 + 8 * i : 9 + 8 * i]])
+        rows[...] = np.vstack([half, -half])
+    centre = math.cos(math.radians(1.0)) * axes[:, :1]
+    centre += math.sin(math.radians(1.0)) * axes[:, 1:2]
+    total, _ = total_of(Topology.chain(4))
+    W = np.tile(centre, (4, 1, 1))
+    assert 1.0 <= bound_subspace(total, built(blocks, 1), W, centre, 4).angle < 2.0
 
 
 EYE = np.tile(np.eye(6)[:, :2], (2, 1, 1))

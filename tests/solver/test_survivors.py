@@ -163,6 +163,12 @@ def test_parts_are_the_connected_components(seed):
     assert [list(part) for part in found] == sorted(map(sorted, parts))
 
 
+def test_a_rank_continues_in_the_part_with_most_of_its_nodes():
+    hosts = np.array([0, 1, 2, 0, 0])  # rank 1 has died
+    found = checkpoint.components(Topology.chain(5), hosts, [0, 2])
+    assert found == [(2, 3, 4)]
+
+
 def test_a_part_keeps_its_edges_and_their_turns():
     schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
     graph, turns = checkpoint.restrict(schedule.union, schedule, (2, 3, 4))
