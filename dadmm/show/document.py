@@ -137,7 +137,7 @@ def _convergence(page: Page) -> str:
     runs = page.recorded
     if not runs:
         return paragraph(NO_ROWS)
-    found = panels.convergence(runs, MOST_POINTS)
+    found = panels.convergence(runs, MOST_POINTS, page.runs)
     longest = max(run.n_iterations for run in runs)
     words = MEDIANS + said(len(thinned(longest, MOST_POINTS)), longest, "iterations")
     for run in runs:  # bytes and seconds at the points of the curves
@@ -164,7 +164,8 @@ def _cost(page: Page) -> str:
     runs = page.recorded
     if not runs:
         return paragraph(NO_ROWS)
-    found, lines = panels.traffic(runs, page.is_comparison), list[str]()
+    found = panels.traffic(runs, page.is_comparison, page.runs)
+    lines = list[str]()
     if not page.is_comparison:
         (run,) = runs
         try:

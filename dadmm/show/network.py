@@ -211,7 +211,7 @@ def _legend(scale: tuple[float, float], runs: Sequence[StoredRun]) -> str:
 
 def _curves(page: Page, runs: Sequence[StoredRun]) -> str:
     """Return penalties and budgets over time, to which `network.js` adds an edge."""
-    panel, budget = penalties(runs, MOST_POINTS), ""
+    panel, budget = penalties(runs, MOST_POINTS, page.runs), ""
     figure = describe(panel)  # its axis has room for all edges
     words = "Bands hold the edges of a run, thin lines are their medians"
     if not page.is_comparison:  # the script draws the edges

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import printable
 from dadmm.runs.stored import StoredRun
 from dadmm.show.figure import Axis, Bars, Curve, Map, Panel, log_ticks
-from dadmm.show.panels import labels, looks
+from dadmm.show.panels import named
 from dadmm.show.style import FILLS, plotly_look
 
 NONE = "\N{EN DASH}"  # in a table
@@ -110,8 +110,7 @@ class Page:
         self.figures: list[Json] = []
         self.network: Json = {"frames": [], "scale": [1, 1], "runs": []}
         self.costs: list[Json] = []  # of the recorded runs
-        self._names = labels(runs) if runs else []
-        self._looks = [plotly_look(look) for look in looks(runs)] if runs else []
+        self._named = named(runs) if runs else []
 
     def plot(self, title: str, figure: Json, kind: str = "", name: str = "") -> str:
         """Add a figure of plotly, and return the element in which it is drawn.
@@ -136,11 +135,11 @@ class Page:
 
     def look(self, run: StoredRun) -> dict[str, str]:
         """Return colour, dash and marker of a run."""
-        return self._looks[self.runs.index(run)]
+        return plotly_look(self._named[self.runs.index(run)][1])
 
     def name(self, run: StoredRun) -> str:
         """Return the label of a run."""
-        return self._names[self.runs.index(run)]
+        return self._named[self.runs.index(run)][0]
 
     def titled(self, words: str, run: StoredRun) -> str:
         """Return a title, after the label of the run if there are several."""

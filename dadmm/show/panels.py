@@ -78,6 +78,15 @@ def looks(runs: Sequence[StoredRun]) -> list[style.Look]:
     return style.looks([run.config.scheme for run in runs], labels(runs, SEEDS))
 
 
+def named(
+    runs: Sequence[StoredRun], among: Sequence[StoredRun] = ()
+) -> list[tuple[str, style.Look]]:
+    """Return the label and the look that each run has among others, or alone."""
+    every = among or runs
+    known = list(zip(labels(every), looks(every), strict=True))
+    return [known[every.index(run)] for run in runs]
+
+
 def _word(name: str, value: object) -> str:
     if value is None:
         return f"default {name}"
@@ -113,8 +122,14 @@ def title(runs: Sequence[StoredRun]) -> str:
     return words
 
 
-def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
-    """Return the objective, the criteria of the stopping rule, and angles."""
+def convergence(
+    runs: Sequence[StoredRun], most: int = EVERY, among: Sequence[StoredRun] = ()
+) -> list[Panel]:
+    """Return the objective, the criteria of the stopping rule, and angles.
+
+    Curves have up to ``most`` points, and the names and looks of the runs ``among``
+    others, by default alone.
+    """
     totals = [run.column("objective").sum(axis=1, keepdims=True) for run in runs]
     quantities = {OBJECTIVE: [np.abs(own - own[-1:]) for own in totals]}
     quantities |= criteria(runs)
@@ -130,7 +145,7 @@ def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
         if ((every > 0) & (every < np.inf)).any():
             axis = Axis(log=True, unit="°" if "degrees" in name else "")
             level = LIMIT if name.endswith("/ limit") else None
-            curves = spreads(values, runs, most)
+            curves = spreads(values, runs, most, among)
             found.append(Panel(name, ITERATION, axis, curves, level, ends))
         elif (every == 0).any():
             found.append(Panel(name, note="always zero"))
@@ -138,15 +153,19 @@ def convergence(runs: Sequence[StoredRun], most: int = EVERY) -> list[Panel]:
 
 
 def spreads(
-    values: Sequence[Matrix], runs: Sequence[StoredRun], most: int, steps: bool = False
+    values: Sequence[Matrix],
+    runs: Sequence[StoredRun],
+    most: int,
+    among: Sequence[StoredRun] = (),
+    steps: bool = False,
 ) -> list[Curve]:
     """Return curves over the iterations: medians over the nodes, with their range.
 
     Numbers that are not positive are left out, unless all numbers are zero.
     """
     found: list[Curve] = []
-    named = zip(values, runs, labels(runs), looks(runs), strict=True)
-    for k, (own, run, name, look) in enumerate(named):
+    each = zip(values, runs, named(runs, among), strict=True)
+    for k, (own, run, (name, look)) in enumerate(each):
         rows = thinned(len(own), most)
         own, t = own[rows], run.iterations[rows]
         kept = np.where((own > 0) & (own < np.inf), own, np.nan)
@@ -224,21 +243,21 @@ def lowered(run: StoredRun) -> dict[str, float]:
 def costs(runs: Sequence[StoredRun]) -> list[Panel]:
     """Return the largest criterion against bytes and against seconds."""
     over = [v for name, v in criteria(runs).items() if name.endswith("/ limit")]
-    name = "Largest criterion / limit" if over else "Largest disagreement"
+    what = "Largest criterion / limit" if over else "Largest disagreement"
     used = over or [[run.column("disagreement") for run in runs]]
     sizes = [cumulative(run) for run in runs]
     size, unit = byte_unit(max(float(own["bytes"][-1]) for own in sizes))
     worst = [np.fmax.reduce(np.hstack(own), axis=1) for own in zip(*used, strict=True)]
     drawn = [np.where((own > 0) & (own < np.inf), own, np.nan) for own in worst]
-    named = [*zip(labels(runs), sizes, drawn, looks(runs), strict=True)]
+    each = [*zip(named(runs), sizes, drawn, strict=True)]
     panels = []
     for key, label, scale in (
         ("bytes", f"Sent by all nodes ({unit})", size),
         ("seconds", "Seconds of the loop, mean over the nodes", 1.0),
     ):
-        curves = [Curve(text, x[key] / scale, y, look) for text, x, y, look in named]
+        curves = [Curve(name, x[key] / scale, y, look) for (name, look), x, y in each]
         axis, level = Axis(label, from_zero=True), LIMIT if over else None
-        panels.append(Panel(name, axis, Axis(log=True), curves, level))
+        panels.append(Panel(what, axis, Axis(log=True), curves, level))
     return panels
 
 
@@ -255,9 +274,11 @@ def seconds(run: StoredRun) -> dict[str, Matrix]:
     return {phase: run.column(f"{phase}_seconds") for phase in PHASES}
 
 
-def penalties(runs: Sequence[StoredRun], most: int = EVERY) -> Panel:
+def penalties(
+    runs: Sequence[StoredRun], most: int = EVERY, among: Sequence[StoredRun] = ()
+) -> Panel:
     """Return medians of the penalties over the iterations, with their ranges."""
-    curves = spreads([run.eta for run in runs], runs, most, steps=True)
+    curves = spreads([run.eta for run in runs], runs, most, among, steps=True)
     curves = [replace(curve, band="smallest to largest edge") for curve in curves]
     every = np.concatenate([run.eta.ravel() for run in runs])
     longest = max(run.n_iterations for run in runs)
@@ -356,12 +377,14 @@ def phases(run: StoredRun) -> Panel:
     return Panel(name, Axis("Node", names=names), Axis("Seconds"), [bars])
 
 
-def traffic(runs: Sequence[StoredRun], by_run: bool) -> list[Panel]:
+def traffic(
+    runs: Sequence[StoredRun], by_run: bool, among: Sequence[StoredRun] = ()
+) -> list[Panel]:
     """Return bytes and seconds: by run, or those of one run by edge and by node."""
     if not by_run:
         (run,) = runs
         return [sent(run), phases(run)]
-    names = Axis(names=tuple(labels(runs)))
+    names = Axis(names=tuple(name for name, _ in named(runs, among)))
     total = np.array([run.column("bytes").sum() for run in runs])
     size, unit = byte_unit(float(total.max()))
     spent = [seconds(run) for run in runs]

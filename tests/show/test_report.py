@@ -227,6 +227,11 @@ def test_several_runs_are_compared(run_named, tmp_path, capsys):
     lines = named(page.data["figures"][0])
     looks = [(own["line"]["color"], own["line"]["dash"]) for own in lines]
     assert len(set(looks)) == len(looks) == 3
+    by_name = dict(zip((own["name"] for own in lines), looks, strict=True))
+    edges = named(figure_of(page, "Penalty η of the edges"))  # of two of the runs
+    assert len(edges) == 2
+    for own in edges:
+        assert (own["line"]["color"], own["line"]["dash"]) == by_name[own["name"]]
     for folder in folders:  # in a table
         last = read_run(folder).column("disagreement_over_limit")[-1]
         assert f"{np.median(last):.4g}" in page.words
