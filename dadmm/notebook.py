@@ -109,25 +109,24 @@ def save(
     summary |= {"seeds": {"seed": config.seed}, "mpi_library": world.library}
     arrays = results.arrays(result, features, None, False)
     content = None if model is None else model.to_json()
-    nodes = [(i,) for i in result.nodes.tolist()]
-    edges = [tuple(pair) for pair in result.nodes[graph.edges].tolist()]
     header = (*row_files.HISTORY, *result.history.columns[len(NODE_COLUMNS) :])
-    tables = {"history": (header, nodes, result.history)}
-    if result.history.edges is not None:
-        tables["edges"] = (row_files.EDGES, edges, result.history.edges)
+    tables = [("history.csv", header, result.nodes[:, None], result.history)]
+    if (by_edge := result.history.edges) is not None:
+        ends = result.nodes[graph.edges]
+        tables.append(("edges.csv", row_files.EDGES, ends, by_edge))
     home = RunFolder.create(str(path), "", overwrite, graph.n_nodes)
     try:
         home.clear_earlier()
         with writing(path):
             write_text(path / "config.toml", config.to_toml())
-            for name, (columns, keys, rows) in tables.items():
+            for name, columns, keys, rows in tables:
                 start = result.iterations - len(rows) + 1
                 lines = (
                     row_files.row_of(t, key, row) + b"\n"
                     for t, block in enumerate(rows.rows.tolist(), start)
-                    for key, row in zip(keys, block, strict=True)
+                    for key, row in zip(keys.tolist(), block, strict=True)
                 )
-                row_files.write_rows(path / f"{name}.csv", columns, lines)
+                row_files.write_rows(path / name, columns, lines)
             write_results(path, summary, arrays, content)
     finally:
         home.release()

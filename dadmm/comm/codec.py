@@ -113,7 +113,6 @@ class Quantised(schema.Checked, Codec):
     at most ``R / 2^b``. (With 1 bit `snap` diverged.)
     """
 
-    where = "quantised: "
     bits: int = schema.entry(8, schema.integer(2, 16))
 
     def length(self, layout: Layout) -> int:
@@ -155,7 +154,6 @@ def _reach(ranges: np.ndarray, layout: Layout) -> Matrix:
 class TopK(schema.Checked, Codec):
     """The largest entries of the difference, at least one, in 32 bits, with indices."""
 
-    where = "topk: "
     share: float = schema.entry(
         0.05, schema.number("above 0 and at most 1", lambda x: 0 < x <= 1)
     )

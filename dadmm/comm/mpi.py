@@ -23,7 +23,7 @@ from dadmm.comm.exchange import Exchange, FindPart
 from dadmm.comm.launch_link import tell_launcher
 from dadmm.comm.traffic import Counter, count
 from dadmm.comm.wire import BRIEF, ETA, HEADER, PAYLOAD, Bytes
-from dadmm.comm.world import World, duplicate
+from dadmm.comm.world import World, wait_sleeping
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers, Topology
@@ -169,7 +169,9 @@ class MPIExchange(Exchange):
         if survives:
             check_fault_tolerance()
             self.rank_failure = (MPI.Exception,)
-        self.private_comm = self._comm = duplicate(comm)
+        self._comm, request = comm.Idup()
+        wait_sleeping(request)
+        self.private_comm = self._comm
         self._made_of, self.rank = (size, wait, survives), comm.rank
         hosts = np.arange(topology.n_nodes) if hosts is None else hosts
         super().__init__(topology, size, nodes, hosts)

@@ -141,7 +141,8 @@ class World:
         if self.comm is None:
             yield TreeReduction(graph)
             return
-        private = duplicate(self.comm)
+        private, request = self.comm.Idup()
+        wait_sleeping(request)
         yield TreeReduction(graph, private, self.hosts)
         private.Free()
 
@@ -196,13 +197,6 @@ def wait_sleeping(request: MPI.Request, n_bytes: int = 0) -> None:
     while not request.Test():
         time.sleep(pause)
         pause = min(1.02 * pause, 0.05)  # a rank may wait for minutes
-
-
-def duplicate(comm: MPI.Comm) -> MPI.Comm:
-    """Return a communicator of the same ranks whose messages are apart."""
-    copy, request = comm.Idup()
-    wait_sleeping(request)
-    return copy
 
 
 def pieces(arrays: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

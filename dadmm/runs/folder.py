@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
-from typing import NamedTuple
 
 import numpy as np
 
@@ -61,7 +60,6 @@ ENTRIES = {  # of the manifest
 NUMBER = re.compile(r"(?<=-)[0-9]{5,9}(?=\.)")
 COMPONENT = re.compile(r"part-[0-9]{5,9}")
 REWRITTEN = (f"{PARTS}/", "summary.json", "model.json", "imputed-")  # at a resume
-KEEP = "a run is resumed in its own folder, so make it writable"
 NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
 
@@ -70,14 +68,6 @@ def names_of_nodes(nodes: Sequence[int]) -> str:
     parts = np.split(np.asarray(nodes), np.flatnonzero(np.diff(nodes) != 1) + 1)
     ends = [(part[0], part[-1]) for part in parts]
     return " ".join(f"{i}" if i == j else f"{i}-{j}" for i, j in ends)
-
-
-class Entry(NamedTuple):
-    """A file or folder in the folder of a run."""
-
-    path: str  # relative to it
-    name: str  # in the manifest
-    kind: str  # see `files.kind`
 
 
 @dataclass(eq=False)
@@ -183,7 +173,7 @@ class RunFolder:
 
     def _check(self, names: Collection[str], owner: RunFolder) -> None:
         """Raise if something in the way of this run's names is not of the owner."""
-        own = {entry.path for entry in owner._entries() if entry.name in owner.names}
+        own = {path for path, name, _ in owner._entries() if name in owner.names}
         for path, name, kind in self._entries():
             fits = (
                 kind == "folder" if name in PLACES else kind == "file" and path in own
@@ -195,15 +185,18 @@ class RunFolder:
                     "another folder"
                 )
 
-    def _entries(self, place: str = "") -> Iterator[Entry]:
-        """Yield what is in the folder, or below a place in it."""
+    def _entries(self, place: str = "") -> Iterator[tuple[str, str, str]]:
+        """Yield the path, the name in the manifest and the kind of what is in a place.
+
+        Paths are relative to the folder of the run; `files.kind` has the kinds.
+        """
         in_states = place == f"{CHECKPOINTS}/"
         with suppress(FileNotFoundError), os.scandir(self.path / place) as entries:
             for entry in entries:
                 path, kind = place + entry.name, files.kind(entry.path)
                 is_state = in_states and checkpoint.NUMBER.fullmatch(entry.name)
                 if is_state or f"{path}/" in PLACES:
-                    yield Entry(path, place if in_states else f"{path}/", kind)
+                    yield path, place if in_states else f"{path}/", kind
                     if kind == "folder":
                         yield from self._entries(f"{path}/")
                     continue
@@ -211,15 +204,14 @@ class RunFolder:
                 if (number := NUMBER.search(own)) and int(number[0]) < self.n_nodes:
                     own = NUMBER.sub("#", own)
                 above = re.sub(r"(?<=/)[0-9]+(?=/)", "*", place)
-                yield Entry(path, above + own, kind)
+                yield path, above + own, kind
 
     def clear(self, chosen: Callable[[str], bool] = lambda path: True) -> None:
         """Remove the listed files and folders whose paths are chosen."""
-        for entry in sorted(self._entries(), reverse=True):  # subfolders first
-            if entry.name in self.names and chosen(entry.path):
-                is_place = entry.name in PLACES
-                remove = files.remove_folder if is_place else files.remove
-                remove(self.path / entry.path, self.path)
+        for path, name, _ in sorted(self._entries(), reverse=True):  # subfolders first
+            if name in self.names and chosen(path):
+                remove = files.remove_folder if name in PLACES else files.remove
+                remove(self.path / path, self.path)
 
     def clear_components(self) -> None:
         """Remove the results of the components of a run's graph."""
@@ -297,7 +289,7 @@ class RunFolder:
         Rows up to then are merged, those of multiples of ``step``. Later ones are
         removed: the run computes them again. Without rows of edges ``n_edges`` is None.
         """
-        with writing(self.path, KEEP):
+        with writing(self.path, "a run is resumed in its own folder: make it writable"):
             self._check_rows()
             self.checksums = {}  # until the files have other rows
             self.add(OF_RUN)
@@ -421,7 +413,7 @@ class RunFolder:
                 done |= {f"{PARTS}/{path.name}" for path in (*parts, *gone)}
             old = CHECKPOINTS if is_over else None
             self.clear(lambda path: path in done or path.partition("/")[0] == old)
-            there = {entry.name for entry in own._entries()} | {FAILURE}
+            there = {name for _, name, _ in own._entries()} | {FAILURE}
             own.names, own.checksums = own.names & there, sums
             own.save()
 

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
+from dadmm import calibrate, plot, predict, replay, run, waiting
 from dadmm.__main__ import main as dadmm_command
-from dadmm.core import ranks
-from dadmm.core.errors import DadmmError
-from dadmm.problems import PPCA
-from tests.support.problems import samples
+from dadmm.core import files, ranks
 from tests.support.runs import refused
-from tests.support.solving import solve
 
 SMALL = ["--nodes", "4", "--n-samples", "40", "--dimension", "4", "--n-components", "2"]
 SMALL += ["--max-iter", "5", "--quiet", "--no-checkpoint", "--out", "out"]
@@ -31,8 +27,8 @@ VALUES = {  # a flag, and what is named
     "--nodes=10000": "10000 nodes", f"--max-iter={DIGITS}": "--max-iter",
     f"--seed={BIG}": "seed", "--n-samples=900000000": "GiB",
     "--checkpoint-seconds=nan": "--checkpoint-seconds",
-    '--problem-settings={"n_components": "x"}': "n_components",
-    '--problem-settings={"zero_mean": "no"}': "zero_mean",
+    '--problem-settings={"n_components": "x"}': "--n-components",
+    '--problem-settings={"zero_mean": "no"}': "--zero-mean",
     f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "--problem-settings",
     f"--problem-settings={'[' * 10**5}": "--problem-settings",
 }  # fmt: skip
@@ -52,6 +48,14 @@ KINDS = {  # what is said of a file that is none
     "": lambda file: file.write_bytes(b"\0" * 999),
 }
 FLAGS = {".npy": "--data", ".txt": "--data", ".toml": "--config"}
+
+
+def test_a_run_opens_plain_files_only():
+    for kind in ("a folder", "a named pipe", "a device"):
+        file = Path(kind)
+        KINDS[kind](file)
+        with pytest.raises(OSError, match=r"folder|named pipe|link"):
+            files.open_plain(file)
 
 
 @pytest.mark.parametrize("suffix", [*FLAGS, ".edges", ".graphml"])
@@ -126,12 +130,3 @@ def test_a_name_that_no_file_has_gets_one_line(name, main, capfd):
     line = refused(capfd, *words.get(main, [name]), main=main.main)
     assert len(line) < 1100
     assert line.strip().isprintable() or name == "\ud800"
-
-
-def test_overflow_names_the_node():
-    X = samples(40, 4)
-    problems = [PPCA(X[:20], 2), PPCA(X[20:] * 1e155, 2)]
-    with pytest.raises(DadmmError, match="node 1"):
-        solve(problems, Topology.complete(2), scheme="fixed", coordinates="raw")
-    with pytest.raises(DadmmError, match="overflow"):
-        solve(problems, Topology.complete(2))
