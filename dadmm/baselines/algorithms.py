@@ -244,13 +244,15 @@ class BaselineRun(Hosted):
         self.l1 = np.array([getattr(own, "l1", none) for own in self.problems])
         if kind.sent is not None:
             self.tree.sent += kind.sent
-        exchange.begin = wire.ETA
-        if algorithm.width:
+        exchange.begin, size = wire.ETA, algorithm.width * self.start.shape[1]
+        if size:
             shapes = self.problems[0].layout.shapes.items()
             copies = range(algorithm.width)
             parts = {f"{name}{k}": shape for k in copies for name, shape in shapes}
             self._coder = Coder(sending.codec, Layout.of(**parts))
-        size = algorithm.width * self.start.shape[1]
+            exchange.width = self._coder.length
+            if exchange.width < exchange.outbox.payload.shape[1]:
+                exchange.begin = wire.BRIEF
         self._sent, self._received = np.zeros((2, len(self.arcs), size))
         self._weights = self._metropolis(schedule)
         self.curvature = 1.0
@@ -288,14 +290,12 @@ class BaselineRun(Hosted):
         exchange, incidence = self.exchange, self.incidence
         weights = self._weights[(self.t - 1) % len(self._weights)]
         on = weights > 0.0
-        by_edge, n_bytes = np.empty_like(self._sent), self._coder.length
+        by_edge, n_bytes = np.empty_like(self._sent), exchange.width
         incidence.spread_into(message, by_edge)
         exchange.outbox.header[...] = wire.IDLE
         sent, out = self._sent[on], np.empty((int(on.sum()), n_bytes), np.uint8)
         self._coder.write(by_edge[on], sent, out)
         self._sent[on], exchange.outbox.payload[on, :n_bytes] = sent, out
-        is_brief = n_bytes < exchange.outbox.payload.shape[1]
-        exchange.begin, exchange.width = wire.BRIEF if is_brief else wire.ETA, n_bytes
         exchange.lengths[...] = np.where(on, 2 * wire.ETA - exchange.begin + n_bytes, 0)
         exchange.swap()
         received = self._received[on]

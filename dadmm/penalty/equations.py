@@ -102,6 +102,6 @@ def raise_budgets(
     return found | {"budget": budget, "raised": raised}
 
 
-def clamp(eta: Vector, eta0: Vector, span: float = 1e6) -> Vector:
-    """Limit penalties to a factor ``span`` of eta0, so that none overflows."""
-    return np.clip(eta, eta0 / span, eta0 * span)
+def clamp(eta: Vector, eta0: Vector) -> Vector:
+    """Limit penalties to a factor of a million from eta0, so that none overflows."""
+    return np.clip(eta, eta0 / 1e6, eta0 * 1e6)

@@ -131,10 +131,8 @@ class GeneralisedLinear(LinearProblem):
         weight = np.reshape(weight, (-1, 1, 1))
         here = self._descend(here, centre.reshape(here.shape), weight)
         for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
-            span = self._rows[k]  # of all points with this f, that of least norm
-            if self._held[k].any():
-                span = np.vstack([span, self._held[k]])
-            here[k, 0] = np.linalg.lstsq(span, span @ here[k, 0])[0]
+            rows = self._rows[k]  # of all minimisers, that of least norm
+            here[k, 0] = np.linalg.lstsq(rows, rows @ here[k, 0])[0]
         return here.reshape(theta.shape)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:

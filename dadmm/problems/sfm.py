@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,11 +71,6 @@ class StructureFromMotion(PPCA):
         third = _first_seen(self.rows[-2::-2]) if lost else np.ones(len(x))
         W = np.column_stack([x, y, third])
         return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
-
-    def _moved(self, mean: Vector | float, unit: float) -> Self:
-        found = super()._moved(mean, unit)
-        found.rows = (self.rows - mean) / unit
-        return found
 
     def motion(self, theta: Vector) -> Matrix:
         """Return the affine camera of each row, E[z], shape (2 F_i, 3)."""

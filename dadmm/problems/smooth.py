@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY
+from dadmm.core.linalg import EPS
 from dadmm.core.schema import FLAG, integer
 from dadmm.problems.base import WithStart, checked_array
 
@@ -261,8 +261,7 @@ def _check_slopes(name: str, function: ValueAndGradient, start: Vector) -> None:
         gradient = function(point)[1]
         signs = rng.choice([-1.0, 1.0], (DIRECTIONS, len(start)))
         zeros = np.where(gradient == 0.0, signs[0], 0.0)
-        steepest = gradient / max(float(gradient @ gradient), TINY)
-        for way in (steepest, *signs * _units(gradient), zeros):
+        for way in (*signs * _units(gradient), zeros):
             wrong = _mismatch(function, point, way)
             if wrong is None:
                 continue

@@ -13,7 +13,7 @@ from dadmm.data.patterns import remove_entries
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA, metrics
 from tests.support.problems import distance, optimum, quadratics
-from tests.support.runs import arrays_of, run_job, summary_of
+from tests.support.runs import arrays_of, run_job, run_of, summary_of
 from tests.support.solving import solve
 
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -54,6 +54,14 @@ def test_a_callback_or_a_time_limit_ends_the_run_two_rounds_of_a_diameter_later(
     assert (result.reason, result.status) == ("signal", "not converged")
     assert seen == [(t, "") for t in range(1, 12)] + [(12, "signal")]
     assert (limited.reason, limited.iterations) == ("max_seconds", 6)
+
+
+def test_a_run_that_goes_on_does_nothing_that_was_requested_before():
+    run = run_of(quadratics(4), CHAIN, tolerance=0, max_iter=5)
+    run.stopping.request(5, "stop")
+    run.restore(run.snapshot())
+
+    assert [run.stopping.due_request(t) for t in range(6, 16)] == [""] * 10
 
 
 class Heavier(PPCA):

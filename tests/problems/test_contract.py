@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dadmm import Layout, problems
-from dadmm.core.errors import ProblemError
+from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.data import datasets
 from dadmm.data.encoding import Rows
 from dadmm.data.patterns import remove_entries
@@ -232,6 +232,19 @@ def test_parts_that_are_held_are_named_and_the_tolerance_is_the_callers():
             check_problem(PPCA(SAMPLES, 2), fixed=[fixed])
     sloppy = of_step(lambda f, x, s, c, w: f(x, s, c, 1.001 * w))  # see FAULTS
     check_problem(changed(Bowl, **sloppy), rtol=1e-2)
+
+
+class Typed(Quadratic):
+    def __init__(self, X, rate: float = 1.0):
+        super().__init__(rate * np.eye(2), X[0])
+
+
+def test_settings_of_a_class_of_yours_are_of_the_types_that_it_names(monkeypatch):
+    monkeypatch.setattr(builder, "find", lambda name: Typed)
+    rows = Rows(np.ones((3, 2)))
+    assert builder.build("mine:Typed", rows, {"rate": 2}).A[0, 0] == 2.0
+    with pytest.raises(ConfigError, match="rate"):
+        builder.build("mine:Typed", rows, {"rate": "fast"})
 
 
 ROWS, TARGETS, NAN = np.arange(6.0).reshape(3, 2), np.array([0.0, 1.0, 1.0]), np.nan

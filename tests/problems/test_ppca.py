@@ -242,26 +242,6 @@ def test_the_consensus_error_is_that_of_the_worst_node():
     assert metrics.consensus_error(np.array([[2.0], [-2.0]])) == 2.0
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-@pytest.mark.parametrize("sizes", [(7,), (1, 1), (1, 4, 30, 2), (100, 200)])
-def test_pooling_statistics_pools_the_samples(sizes, offset):
-    shards = [support.samples(n, 5, k) + offset + k for k, n in enumerate(sizes)]
-    means, factors = zip(*(metrics.summarise(x)[1:] for x in shards), strict=True)
-    everything = np.vstack(shards)
-    mean = [math.fsum(column) / len(everything) for column in everything.T]
-    about, counts = everything - mean, np.array(sizes, dtype=float)
-
-    for found in (
-        metrics.summarise(everything),
-        metrics.pool(counts, np.array(means), np.vstack(factors)),
-    ):
-        assert found.n_samples == sum(sizes)
-        assert_allclose(found.mean, mean, rtol=1e-14)
-        scatter = found.factor.T @ found.factor
-        assert_allclose(scatter, about.T @ about, rtol=1e-7, atol=1e-7)
-        assert len(found.factor) <= max(5, len(everything))
-
-
 @pytest.mark.parametrize("zero_mean", [False, True])
 @pytest.mark.parametrize(("n", "M"), [(40, 2), (40, 4), (4, 2), (6, 1)])
 def test_the_reference_has_the_eigenvalues_of_the_covariance(n, M, zero_mean):

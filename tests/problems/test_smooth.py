@@ -88,6 +88,7 @@ def test_right_gradients_are_accepted_in_any_unit_and_with_noise():
 
 WRONG = [(-1.0, "gradient"), (1.01, "gradient"), ([1, 1, -1, 1, 1], "entry 2 ")]
 WRONG += [([1, 1, 1, 1, 2], "entry 4 "), ([1, 0, 1, 1, 1], "entry 1 ")]
+WRONG += [([0, 1, 1, 1, 1], "entry 0 ")]
 
 
 @pytest.mark.parametrize(("factors", "culprit"), WRONG)
