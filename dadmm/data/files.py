@@ -38,7 +38,6 @@ class Extent(NamedTuple):
 
     ends: Sequence[int]  # numbers of rows after which a block may end; last: all rows
     width: int  # columns
-    plain: bool = True  # whether all columns are numbers
 
     @property
     def n_rows(self) -> int:
@@ -48,7 +47,7 @@ class Extent(NamedTuple):
         """Return the blocks of some rows: at most `BLOCK` bytes, if ``ends`` allow."""
         start, stop, _ = rows.indices(self.n_rows)
         most, found = max(1, BLOCK // max(8 * self.width, 1)), list[slice]()
-        while start < stop and self.plain:
+        while start < stop:
             fit = bisect_right(self.ends, start + most)  # ends that are near enough
             end = self.ends[max(fit - 1, bisect_right(self.ends, start))]
             found.append(slice(start, min(end, stop)))
@@ -374,7 +373,9 @@ def _parquet(file: Path) -> tuple[Any, list[int]]:
 
 def _parquet_extent(file: Path) -> Extent:
     whole, ends = _parquet(file)
-    return Extent(ends, len(whole.schema_arrow), all(map(is_plain, whole.schema_arrow)))
+    columns = whole.schema_arrow
+    # the rows of a node are not cut if there is text
+    return Extent(ends if all(map(is_plain, columns)) else ends[-1:], len(columns))
 
 
 def _read_parquet(file: Path, key: str, how: Format, rows: slice) -> Frame:

@@ -4,12 +4,19 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dadmm.cli import privacy
+from dadmm.comm.world import World
 from dadmm.core import documents
+from dadmm.data.encoding import Rows
+from dadmm.graphs.topology import Topology
 from dadmm.problems import PROBLEMS
+from dadmm.runs.config import RunConfig
+from dadmm.solver.plan import Kind
 from tests.support.processes import mpiexec, program
 from tests.support.runs import run_job, summary_of
 
@@ -94,6 +101,19 @@ def test_all_bytes_are_counted(sent):
         recorded = sum(of(cases[name], "bytes"))
         after = (2 * 8 + 2 * 64) * RANKS
         assert sum(summary[k] for k in counted) + after == recorded, name
+
+
+def test_a_node_with_as_many_rows_as_parameters_is_counted(capsys):
+    rows = {i: Rows(np.eye(n)[:, :2], np.ones(n)) for i, n in enumerate((3, 4))}
+    problems = {i: PROBLEMS["ridge"](own.X, own.y) for i, own in rows.items()}
+    job = SimpleNamespace(
+        plan=SimpleNamespace(kind=Kind.METRIC), config=RunConfig(problem="ridge"),
+        world=World(), graph=Topology.chain(2), problems=problems,
+        data=SimpleNamespace(rows=rows),
+    )  # fmt: skip
+    privacy.warn(job)
+
+    assert capsys.readouterr().out.startswith("1 of 2 nodes")
 
 
 def test_files_with_rows_are_for_their_owner_alone(monkeypatch):

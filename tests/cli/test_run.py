@@ -1,5 +1,6 @@
 """The main job: what it writes, what it shows, and how it ends."""
 
+import json
 import os
 import re
 import shutil
@@ -155,6 +156,21 @@ def test_a_closed_pipe_is_no_error(words, home):
     assert ended.err == ""
     assert Path("code").read_text() == "0\n"
     assert Path("run/summary.json").exists() == (words != "--help")
+
+
+def test_a_run_that_has_lost_nodes_is_not_resumed(capsys):
+    file = run_job(*SHORT) / "summary.json"
+    file.write_text(json.dumps(summary_of("run") | {"lost_nodes": [1]}))
+
+    assert "lost nodes" in refused(capsys, "--resume", "run", "--max-iter", 99)
+
+
+def test_a_checkpoint_of_another_run_with_equal_settings_is_refused(capsys):
+    file = Path("checkpoints", "00000012", "node-00002.npz")
+    run, other = (run_job(*SHORT, out=name) for name in ("run", "other"))
+    shutil.copy(other / file, run / file)
+
+    assert "another run" in refused(capsys, "--resume", "run", "--max-iter", 20)
 
 
 def test_a_launcher_names_its_own_commands(capsys, monkeypatch):

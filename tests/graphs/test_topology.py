@@ -76,6 +76,15 @@ def test_the_bound_is_between_the_diameter_and_twice_of_it(words, monkeypatch):
             assert exact <= diameter(topology, most) <= 2 * exact
 
 
+def test_of_trees_rings_and_grids_the_bound_is_exact_without_work():
+    ends = np.random.default_rng(0).random((2, 150)) * np.arange(150)
+    graphs = [Topology.from_edges(150, [(int(i), k) for k, i in enumerate(own) if k])
+              for own in ends]  # fmt: skip
+    graphs += [build(name, n) for name in ("ring", "grid", "star") for n in (100, 111)]
+    for topology in graphs:
+        assert diameter(topology, 0) == nx.diameter(topology.to_graph())
+
+
 @pytest.mark.parametrize("n", [2, 30, 300])
 def test_points_near_by_are_the_same_from_a_tree(n, monkeypatch):
     def either(radius):
