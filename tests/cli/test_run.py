@@ -165,6 +165,14 @@ def test_a_run_that_has_lost_nodes_is_not_resumed(capsys):
     assert "lost nodes" in refused(capsys, "--resume", "run", "--max-iter", 99)
 
 
+def test_a_checkpoint_of_another_run_with_equal_settings_is_refused(capsys):
+    file = Path("checkpoints", "00000012", "node-00002.npz")
+    run, other = (run_job(*SHORT, out=name) for name in ("run", "other"))
+    shutil.copy(other / file, run / file)
+
+    assert "another run" in refused(capsys, "--resume", "run", "--max-iter", 20)
+
+
 def test_a_launcher_names_its_own_commands(capsys, monkeypatch):
     monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
     monkeypatch.setenv("DADMM_REPORT_COMMAND", "")  # it makes the page

@@ -25,6 +25,7 @@ from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
 from dadmm.show import network, panels
 from dadmm.show.document import command, embedded
+from dadmm.show.page import packed
 from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unfinish, unpacked
 from tests.support.runs import refused, rows_of
@@ -113,6 +114,11 @@ def test_data_cannot_end_their_script():
     text = f"{EVIL}<!--&\u2028\u2029"
     assert not set("<>&\u2028\u2029") & set(embedded([text]))
     assert json.loads(embedded([text])) == [text]
+
+
+def test_numbers_that_no_axis_has_are_not_known():
+    values = unpacked(packed([1.0, np.inf, 1e300], "f4"))
+    assert_array_equal(values, np.array([1.0, np.nan, np.nan], "f4"))
 
 
 @pytest.mark.parametrize("problem", ["least_squares", "ppca"])
