@@ -26,7 +26,7 @@ import numpy as np
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
 from dadmm.admm.rule import Rule, Scales
-from dadmm.admm.state import Arrays, Numbers
+from dadmm.admm.state import Numbers
 from dadmm.comm.world import World
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.graphs.topology import Topology
@@ -69,10 +69,6 @@ class SolveKind(RunKind):
     bound_angle = True  # set by `solve`: whether to bound the angle of a subspace
     record: Any
     all_exact = complete = False  # set by `mean`
-
-    def reenter(self, saved: Arrays) -> None:
-        """Use coordinates and start of a checkpoint."""
-        self.enter(self.RECORD(*(saved[name] for name in self.RECORD._fields)))
 
     def prepare(self, topology: Topology, world: World) -> None:
         """Choose coordinates and start by sums over all nodes."""

@@ -92,12 +92,12 @@ def find_start(
     while pace > 0.0 and done < MOST_ROUNDS:
         unit, mean = float(start.unit), start.mean
         theta = layout.pack(W=unit * start.W, mu=0.0, a=unit**-2)
+        within = [p.standardised(mean, 1.0) for p in own]
         if not first.zero_mean:
-            within = [p.standardised(mean, 1.0) for p in own]
             shift = total([_finite(p.completed_sum, theta, D) for p in within]) / n
             mean = mean + shift
             theta = layout.pack(W=unit * start.W, mu=-shift, a=unit**-2)
-        within = [p.standardised(mean, 1.0) for p in own]
+            within = [p.standardised(mean, 1.0) for p in own]
         rows = [_finite(p.completed, theta, 1, D) for p in within]
         start, pace = _start(total, first, rows, mean, n, degrees, rounds)
         done += 1

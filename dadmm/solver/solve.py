@@ -400,7 +400,7 @@ def run_plan(
         kind.plan, kind.bound_angle = plan, bool(given["bound_angle"])
         if checkpoints.coordinates:
             with restoring(checkpoints):
-                kind.reenter(checkpoints.coordinates)
+                kind.enter(kind.RECORD(**checkpoints.coordinates))
         elif plan.kind is not Kind.RAW:
             kind.prepare(topology, world)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
