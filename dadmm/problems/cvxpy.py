@@ -179,20 +179,14 @@ def _parts(
     known = {getattr(variable, "id", None) for variable in shared.values()}
     others = [v for v in inside.values() if v.id not in known]
     private = {name(v, f"private{k}"): v for k, v in enumerate(others)}
+    words = ", ".join(variable.name() for variable in inside.values())
     for own, variable in shared.items():
+        fault = "" if _is_valid(own) else "a name in Python without a leading _"
         if getattr(variable, "id", None) not in inside:
-            words = ", ".join(v.name() for v in inside.values())
-            raise ProblemError(
-                f"Cvxpy: {own!r} in variables is not a variable of the problem, which "
-                f"has {words}"
-            )
-        if not _is_valid(own):
-            raise ProblemError(
-                "Cvxpy needs names of variables that are names in Python, without a "
-                f"leading underscore, got {own!r}"
-            )
+            fault = f"a variable of the problem, which has {words}"
+        if fault:
+            raise ProblemError(f"Cvxpy: {own!r} in variables is not {fault}")
     if not shared or len(shared | private) < len(inside) or len(known) < len(variables):  # type: ignore[arg-type]
-        words = ", ".join([*shared, *(v.name() for v in others)])
         raise ProblemError(
             "Cvxpy needs variables, a list or a dict of at least one, each once, and "
             f"variables with different names, got {shown(variables)} of {words}"

@@ -131,19 +131,19 @@ class Smooth(WithStart):
             length = norm / weight if weight > 0.0 else max(1.0, length)
             options = {"maxcor": MEMORY, "gtol": goal / norm if norm else 0.0}
             options |= {"ftol": 0.0, "maxiter": MAX_STEPS, "maxfun": 10 * MAX_STEPS}
+
+            def scaled(
+                u: Vector, origin: Vector, value: float, length: float
+            ) -> tuple[float, Vector]:
+                found, slopes = proximal(origin + length * u)
+                return (found - value) / (length * norm), slopes / norm
+
+            zero, how = np.zeros_like(theta), {"jac": True, "method": "L-BFGS-B"}
             for _ in range(MAX_RESTARTS if first > goal else 0):
-                origin, value = best, least
-
-                def scaled(u: Vector) -> tuple[float, Vector]:
-                    found, slopes = proximal(origin + length * u)  # noqa: B023
-                    return (found - value) / (length * norm), slopes / norm  # noqa: B023
-
+                given = best, least, length
                 try:
-                    found = minimize(
-                        scaled, np.zeros_like(theta), jac=True, method="L-BFGS-B",
-                        options=options,
-                    )  # fmt: skip
-                    return np.asarray(origin + length * found.x)
+                    step = minimize(scaled, zero, given, options=options, **how).x
+                    return np.asarray(given[0] + length * step)
                 except FloatingPointError:
                     length *= 0.1
         return best

@@ -64,6 +64,13 @@ def test_a_run_that_goes_on_does_nothing_that_was_requested_before():
     assert [run.stopping.due_request(t) for t in range(6, 16)] == [""] * 10
 
 
+def test_votes_of_before_do_not_count_at_a_tighter_tolerance():
+    run = run_of(quadratics(4), CHAIN, agreement="global", tolerance=0, max_iter=5)
+    assert run.state.posted.keys() == {"stopping"}
+    run.stopping.reopen(1e-9)
+    assert run.state.posted == {}
+
+
 class Heavier(PPCA):
     """A problem with another objective, so PPCA's likelihood is not its own."""
 

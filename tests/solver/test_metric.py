@@ -44,6 +44,24 @@ def test_a_default_run_is_certified_in_any_units(kind, agreement):
     assert (exactly.iterations, exactly.status) == (3, "max_iter")
 
 
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_run_that_goes_back_has_the_coordinates_of_then(kind):
+    """As after a failure, if they have changed since."""
+    states, pairs = [], []
+
+    def go_back(t, run):
+        states.append(run.snapshot())
+        first, last = states[0].coordinates, states[-1].coordinates
+        if last["changes"] == first["changes"]:
+            return None
+        run.restore(states[0])
+        pairs.append((run.local.values_at(run.state.theta), run.work.objective.copy()))
+        return "stop"
+
+    solve(table(kind, 6), RING, callbacks=[go_back])
+    assert_allclose(*pairs[0], rtol=1e-9)
+
+
 def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
     """Huber's rows at one point say nothing of the curvature at others."""
     rng = np.random.default_rng(1)
