@@ -390,8 +390,7 @@ class Comparison(job.Job):
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = f"{self._about()}\n\n"
         for line in (lines[0], ["-" * width for width in widths], *lines[1:]):
-            words = map(str.ljust, line, widths)
-            text += f"| {' | '.join(words)} |\n"
+            text += f"| {' | '.join(map(str.ljust, line, widths))} |\n"
         write_text(folder / TABLE, text)
         plain, curves = [], list[Row]()
         for row in rows:

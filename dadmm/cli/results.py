@@ -180,8 +180,7 @@ def _by_name(model: Model, parts: Mapping[str, Array]) -> dict[str, float | None
     numbers: list[Matrix] = [np.atleast_2d(parts["coef"])]
     if "intercept" in parts:
         numbers.append(np.reshape(parts["intercept"], (-1, 1)))
-    values = map(known, np.hstack(numbers).ravel())
-    return dict(zip(_names(model), values, strict=True))
+    return dict(zip(_names(model), map(known, np.hstack(numbers).ravel()), strict=True))
 
 
 def gather_motion(job: Job) -> Matrix | None:

@@ -291,8 +291,9 @@ class Sweep:
 
     def _pass_signal(self, process: subprocess.Popen[bytes]) -> None:
         if self._signals:
-            first = self._signals == 1
-            process.send_signal(signal.SIGUSR1 if first else signal.SIGKILL)
+            process.send_signal(
+                signal.SIGUSR1 if self._signals == 1 else signal.SIGKILL
+            )
 
 
 def name_of(changed: Table) -> str:
