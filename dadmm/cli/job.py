@@ -322,7 +322,8 @@ class Job:
     def _adopt_rest(self) -> None:
         """Continue with the ranks that are left."""
         world, result = self.world, self.result
-        world.adopt(result.comm)
+        comm = world.comm = result.comm
+        world.rank, world.size, world.shrunk = comm.rank, comm.size, True
         if world.rank == 0:  # the lowest rank that is left prints from now on
             sys.stdout = sys.__stdout__
         assert world.hosts is not None

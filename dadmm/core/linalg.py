@@ -52,8 +52,7 @@ def merge_factors(mine: Vector, other: Vector) -> Vector:
 
 def row_lengths(rows: Matrix) -> Vector:
     """Return the Euclidean length of each row (..., size), shape (...)."""
-    lengths: Vector = np.sqrt(np.vecdot(rows, rows))
-    return lengths
+    return np.asarray(np.sqrt(np.vecdot(rows, rows)))
 
 
 def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
