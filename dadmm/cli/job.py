@@ -35,7 +35,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import CommandLine, RunConfig, in_flags
-from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
+from dadmm.runs.folder import NO_RESUME, Results, RunFolder, rescue
 from dadmm.runs.row_files import RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Plan
@@ -358,14 +358,14 @@ class Job:
         def finish() -> None:
             arrays = results.arrays(result, self.features, frames, self.targets.adrift)
             model = None if fit.model is None else fit.model.to_json()
-            found, home = (summary, arrays, model), self.rows.home
+            found, home = Results(summary, arrays, model), self.rows.home
             left = {*result.nodes.tolist()} if result.lost else None
             over = result.converged or result.reason == "no_minimum" or bool(left)
             try:
-                self.folder.finish(self.rows, *found, over, left, *self._left)
+                self.folder.finish(self.rows, found, over, left, *self._left)
             except OutputError as error:
                 whole = (home / "summary.json").exists()  # but for rows
-                place = None if whole else rescue(home, config.to_toml(), *found)
+                place = None if whole else rescue(home, config.to_toml(), found)
                 if place is None:
                     raise
                 raise OutputError(f"{error}; the results are in {place}") from None
