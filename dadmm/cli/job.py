@@ -29,7 +29,7 @@ from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import Problem
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
