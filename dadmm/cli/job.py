@@ -29,7 +29,7 @@ from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import Problem
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -320,7 +320,8 @@ class Job:
     def _adopt_rest(self) -> None:
         """Continue with the ranks that are left."""
         world, result = self.world, self.result
-        world.adopt(result.comm)
+        comm = world.comm = result.comm
+        world.rank, world.size, world.shrunk = comm.rank, comm.size, True
         if world.rank == 0:  # the lowest rank that is left prints from now on
             sys.stdout = sys.__stdout__
         assert world.hosts is not None
