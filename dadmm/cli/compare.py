@@ -217,7 +217,8 @@ class Comparison(job.Job):
             self.sendings[text] = replace(usual, **({"payload": payload} | own))
         names = given.network or ["lan", "wan", "wireless"]
         self.networks = {name: Network.read(name) for name in names}
-        self.n_nodes = self.usual_nodes
+        usual = self.world.size if self.over_mpi else config.traits.nodes
+        self.n_nodes = config.nodes or usual  # unless a file decides it
         # what decides the numbers of all cells
         self._common = _digest(config.deciding() | {
             "dadmm": __version__, "numpy": np.__version__,

@@ -33,7 +33,7 @@ from dadmm.core.linalg import one_blas_thread
 from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
-from dadmm.problems import IncompletePPCA
+from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.runs.config import CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, Results, RunFolder, names_of_nodes, rescue
 from dadmm.runs.row_files import RowFiles, Stride
@@ -108,19 +108,20 @@ class Job:
 
     def run(self, argv: Sequence[str]) -> int:
         """Run the job, and return the exit code, the same on all ranks."""
-        given = self.read_settings(argv)
+        given, world = self.read_settings(argv), self.world
         if given is None:
             return OK
         self.config, self.resume = given.config, given.resume
         if given.dry_run:
             from dadmm.cli.privacy import leaving
 
-            self.config.settle(self.usual_nodes)
-            left = from_rank_0(self.world, lambda: leaving(self.config))
+            usual = world.size if self.over_mpi else self.config.traits.nodes
+            self.config.settle(self.config.nodes or usual)
+            left = from_rank_0(world, lambda: leaving(self.config))
             print_out(self.config.to_toml() + left)
             return OK
         if self.config.report:
-            collectively(self.world, require, *REPORT)
+            collectively(world, require, *REPORT)
         setup.build_graph(self)
         setup.load_data(self)
         try:
@@ -134,15 +135,9 @@ class Job:
             from dadmm.show.report import write_page
 
             write = lambda: write_page([self.rows.home])[0].resolve().as_uri()  # noqa: E731
-            print_out(f"{from_rank_0(self.world, write)}\n")
+            print_out(f"{from_rank_0(world, write)}\n")
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
-
-    @property
-    def usual_nodes(self) -> int:
-        """The number of nodes, unless it is that of a file."""
-        usual = self.world.size if self.over_mpi else self.config.traits.nodes
-        return self.config.nodes or usual
 
     def fail(self, error: BaseException) -> int:
         """Report an error, and return the exit code; end all ranks if others wait."""
@@ -347,7 +342,12 @@ class Job:
         from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
-        frames, fit = results.gather_motion(self), results.describe(self)
+        motion = [
+            problem.motion(result.of(i)) for i, problem in self.problems.items()
+            if isinstance(problem, StructureFromMotion)
+        ]  # fmt: skip
+        frames = world.gather_nodes(motion) if motion else None
+        fit = results.describe(self)
         others = Checks(world)
         others.run(self.rows.close)
         others.run(lambda: results.write_imputed(self))

@@ -200,10 +200,7 @@ class StoredRun:
         return graph
 
     def _table(self, kind: str) -> tuple[list[str], Matrix]:
-        """Return the columns and the rows of a file, and of parts that are not merged.
-
-        A run that goes on may have no rows yet.
-        """
+        """Return columns and rows of a file, and of parts that are not merged."""
         file, header, parts = self.folder / f"{kind}.csv", list[str](), list[Path]()
         try:
             with suppress(OSError, OutputError):  # it has no manifest, or no parts
