@@ -25,8 +25,7 @@ from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread, triangular
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver import solve as engine

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
+from dadmm.core.linalg import EPS, TINY, row_lengths, triangular, with_one_blas_thread
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
-from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Scalars, Traits, check_entries, checked_array, stacked
 

@@ -18,9 +18,8 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, triangular
+from dadmm.core.linalg import EPS, triangular, with_one_blas_thread
 from dadmm.core.schema import FLAG, integer
-from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Scalars, Traits, as_floats, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise

@@ -197,6 +197,14 @@ def test_the_network_has_both_directions_of_all_edges(page_named, name):
     assert_allclose(unpacked(own["nodes"]["disagreement"]), wanted, rtol=1e-6)
 
 
+def test_a_graph_without_rows_has_the_mean_of_both_directions(run_named):
+    found = read_run(run_named("bare"))
+    eta = found.arrays["eta"] = np.arange(1.0, 15.0)
+    drawn = network._choose(0, found, found.n_iterations)
+    back = eta[found.topology.reverse[found.pairs]]
+    assert_allclose(drawn.eta, [(eta[found.pairs] + back) / 2])
+
+
 def test_bytes_and_seconds_are_those_of_the_rows(page_named):
     """Bytes by sender and receiver, if they differ; sums of seconds."""
     found, page = page_named("star")
