@@ -16,22 +16,8 @@ from dadmm.graphs.topology import Topology
 from dadmm.runs import settings
 from dadmm.runs.stored import StoredRun
 from dadmm.runs.summary import ANGLES
-from dadmm.show import style
-from dadmm.show.figure import (
-    MOST_NODES,
-    WIDE,
-    Axis,
-    Bars,
-    Curve,
-    Graph,
-    Map,
-    Panel,
-    Points,
-    byte_unit,
-    quantiles,
-    said,
-    thinned,
-)
+from dadmm.show import figure, style
+from dadmm.show.figure import Axis, Bars, Curve, Graph, Map, Panel, Points
 
 DECIDE = settings.names("decides")
 SEEDS = {name for name in DECIDE if name.endswith("seed")}
@@ -166,10 +152,10 @@ def spreads(
     found: list[Curve] = []
     each = zip(values, runs, named(runs, among), strict=True)
     for k, (own, run, (name, look)) in enumerate(each):
-        rows = thinned(len(own), most)
+        rows = figure.thinned(len(own), most)
         own, t = own[rows], run.iterations[rows]
         kept = np.where((own > 0) & (own < np.inf), own, np.nan)
-        low, middle, high = quantiles(kept, (0, 0.5, 1))
+        low, middle, high = figure.quantiles(kept, (0, 0.5, 1))
         middle = np.where((own == 0).all(axis=1), 0.0, middle)
         band = {"low": low, "high": high} if own.shape[1] > 1 else {}
         found.append(Curve(name, t, middle, look, steps=steps, run=k, **band))
@@ -246,7 +232,7 @@ def costs(runs: Sequence[StoredRun]) -> list[Panel]:
     what = "Largest criterion / limit" if over else "Largest disagreement"
     used = over or [[run.column("disagreement") for run in runs]]
     sizes = [cumulative(run) for run in runs]
-    size, unit = byte_unit(max(float(own["bytes"][-1]) for own in sizes))
+    size, unit = figure.byte_unit(max(float(own["bytes"][-1]) for own in sizes))
     worst = [np.fmax.reduce(np.hstack(own), axis=1) for own in zip(*used, strict=True)]
     drawn = [np.where((own > 0) & (own < np.inf), own, np.nan) for own in worst]
     each = [*zip(named(runs), sizes, drawn, strict=True)]
@@ -283,7 +269,7 @@ def penalties(
     every = np.concatenate([run.eta.ravel() for run in runs])
     longest = max(run.n_iterations for run in runs)
     x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
-    y = Axis("Penalty η", log=bool(every.max() > WIDE * every.min()))
+    y = Axis("Penalty η", log=bool(every.max() > figure.WIDE * every.min()))
     starts = {run.config.eta0 for run in runs}
     eta0 = starts.pop() if len(starts) == 1 else None
     level = (eta0, "eta0") if isinstance(eta0, float) else None
@@ -346,7 +332,7 @@ def edge_map(
         note = "not known"
     elif np.ptp(values) == 0:
         note = f"{values[0]:,.6g} {unit} on each of {len(values):,} directed edges"
-    elif n > MOST_NODES:
+    elif n > figure.MOST_NODES:
         least, middle, largest = (f"{q:,.4g}" for q in np.quantile(values, (0, 0.5, 1)))
         note = f"{least} to {largest} {unit} by directed edge, median {middle}"
     if note:
@@ -369,8 +355,8 @@ def phases(run: StoredRun) -> Panel:
     """Return the seconds of each node, by phase."""
     spent = {phase: own.sum(axis=0) for phase, own in seconds(run).items()}
     total = np.sum(list(spent.values()), axis=0)
-    shown = np.sort(np.argsort(-total, kind="stable")[:MOST_NODES])
-    few = said(len(shown), len(total), "nodes, with the longest times,")
+    shown = np.sort(np.argsort(-total, kind="stable")[: figure.MOST_NODES])
+    few = figure.said(len(shown), len(total), "nodes, with the longest times,")
     name = f"Time by phase. {few}".rstrip(". ")
     names = tuple(map(str, shown.tolist()))
     bars = Bars({phase: values[shown] for phase, values in spent.items()})
@@ -386,7 +372,7 @@ def traffic(
         return [sent(run), phases(run)]
     names = Axis(names=tuple(name for name, _ in named(runs, among)))
     total = np.array([run.column("bytes").sum() for run in runs])
-    size, unit = byte_unit(float(total.max()))
+    size, unit = figure.byte_unit(float(total.max()))
     spent = [seconds(run) for run in runs]
     means = {k: np.array([own[k].sum(axis=0).mean() for own in spent]) for k in PHASES}
     sums = "Sent by all nodes in all iterations", "Time by phase, mean over the nodes"

@@ -25,7 +25,7 @@ from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
 from dadmm.show import network, panels
 from dadmm.show.document import command, embedded
-from dadmm.show.page import packed
+from dadmm.show.html import packed
 from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unfinish, unpacked
 from tests.support.runs import refused, rows_of
