@@ -59,17 +59,16 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
     return [f"{name} ({folder})" if name else folder for name, folder in pairs]
 
 
-def looks(runs: Sequence[StoredRun]) -> list[style.Look]:
-    """Return the look of each run; no two runs have the same."""
-    return style.looks([run.config.scheme for run in runs], labels(runs, SEEDS))
-
-
 def named(
     runs: Sequence[StoredRun], among: Sequence[StoredRun] = ()
 ) -> list[tuple[str, style.Look]]:
-    """Return the label and the look that each run has among others, or alone."""
+    """Return the label and the look that each run has among others, or alone.
+
+    No two runs have the same look.
+    """
     every = among or runs
-    known = list(zip(labels(every), looks(every), strict=True))
+    looks = style.looks([run.config.scheme for run in every], labels(every, SEEDS))
+    known = list(zip(labels(every), looks, strict=True))
     return [known[every.index(run)] for run in runs]
 
 
@@ -342,15 +341,6 @@ def edge_map(
     return Panel(name, Axis(ends[0]), Axis(ends[1]), [Map(matrix, unit)])
 
 
-def sent(run: StoredRun) -> Panel:
-    """Return the bytes by directed edge."""
-    values = run.edge_column("bytes").sum(axis=0) if run.by_edge else None
-    if "edge_bytes" in run.arrays:
-        values = run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
-    ends = ("Receiver", "Sender")
-    return edge_map("Bytes by directed edge", run, values, "bytes", ends)
-
-
 def phases(run: StoredRun) -> Panel:
     """Return the seconds of each node, by phase."""
     spent = {phase: own.sum(axis=0) for phase, own in seconds(run).items()}
@@ -369,7 +359,11 @@ def traffic(
     """Return bytes and seconds: by run, or those of one run by edge and by node."""
     if not by_run:
         (run,) = runs
-        return [sent(run), phases(run)]
+        sent = run.edge_column("bytes").sum(axis=0) if run.by_edge else None
+        if "edge_bytes" in run.arrays:
+            sent = run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
+        name, ends = "Bytes by directed edge", ("Receiver", "Sender")
+        return [edge_map(name, run, sent, "bytes", ends), phases(run)]
     names = Axis(names=tuple(name for name, _ in named(runs, among)))
     total = np.array([run.column("bytes").sum() for run in runs])
     size, unit = figure.byte_unit(float(total.max()))
