@@ -30,7 +30,7 @@ from dadmm.admm.loop import Run, RunKind, Setup, iterate
 from dadmm.admm.rule import Rule
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.graphs.topology import Topology

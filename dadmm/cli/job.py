@@ -29,13 +29,13 @@ from dadmm.core.classes import require
 from dadmm.core.documents import Table, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import Problem
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import IncompletePPCA
 from dadmm.runs.config import CommandLine, RunConfig, in_flags
-from dadmm.runs.folder import NO_RESUME, RunFolder, rescue
+from dadmm.runs.folder import NO_RESUME, Results, RunFolder, rescue
 from dadmm.runs.row_files import RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Plan
@@ -322,7 +322,8 @@ class Job:
     def _adopt_rest(self) -> None:
         """Continue with the ranks that are left."""
         world, result = self.world, self.result
-        world.adopt(result.comm)
+        comm = world.comm = result.comm
+        world.rank, world.size, world.shrunk = comm.rank, comm.size, True
         if world.rank == 0:  # the lowest rank that is left prints from now on
             sys.stdout = sys.__stdout__
         assert world.hosts is not None
@@ -357,14 +358,14 @@ class Job:
         def finish() -> None:
             arrays = results.arrays(result, self.features, frames, self.targets.adrift)
             model = None if fit.model is None else fit.model.to_json()
-            found, home = (summary, arrays, model), self.rows.home
+            found, home = Results(summary, arrays, model), self.rows.home
             left = {*result.nodes.tolist()} if result.lost else None
             over = result.converged or result.reason == "no_minimum" or bool(left)
             try:
-                self.folder.finish(self.rows, *found, over, left, *self._left)
+                self.folder.finish(self.rows, found, over, left, *self._left)
             except OutputError as error:
                 whole = (home / "summary.json").exists()  # but for rows
-                place = None if whole else rescue(home, config.to_toml(), *found)
+                place = None if whole else rescue(home, config.to_toml(), found)
                 if place is None:
                     raise
                 raise OutputError(f"{error}; the results are in {place}") from None

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.core.schema import FINITE, entry, number
@@ -62,11 +61,6 @@ class ElasticNet(LeastSquares):
     def within(self, T: Matrix) -> LinearProblem:
         if not self.needs_inverse:
             return super().within(T)
-        if T.shape[0] != T.shape[1]:
-            raise ProblemError(
-                f"{type(self).__name__} needs a square matrix T, got {T.shape}; "
-                "with absolute values, theta = T z must have an inverse"
-            )
         found = self._mapped(_Transformed, T)
         found.set_original(self, T)
         return found
@@ -113,9 +107,7 @@ class _Transformed(LeastSquares):
         units = row_lengths(T)
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
-        self._size = np.abs(self._inverse)
-        self.l1 = original.l1  # in units of theta
-        self._l1 = original.l1 * units
+        self._l1 = original.l1 * units  # `l1`, a copy, is in units of theta
         rows, target = original.equations
         rows = rows * units
         self._gram, self._moment = rows.T @ rows, target @ rows
@@ -129,12 +121,12 @@ class _Transformed(LeastSquares):
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.theta_of(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
-        z, signs = self._inverse @ found, np.sign(found)
+        z, signs, sizes = self._inverse @ found, np.sign(found), np.abs(self._inverse)
         tried = [z]
         for _ in range(MAX_ROUNDS):
             z, slope = self._refined(z, signs, gram, centre, weight)
             tried.append(z)
-            push, noise = slope @ self._inverse, np.abs(slope) @ self._size
+            push, noise = slope @ self._inverse, np.abs(slope) @ sizes
             gain = np.abs(push) - self._l1 - ROUNDING * noise
             gain[(signs != 0.0) | (self._l1 == 0.0)] = 0.0
             wrong = self._original.theta_of(self._T, z) * signs * self._l1 < 0.0
@@ -186,8 +178,7 @@ class _Transformed(LeastSquares):
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         points = self._original.theta_of(self._T, thetas)
-        absolute = np.abs(points) @ self._original.l1
-        return super().objectives(thetas, None) + absolute
+        return super().objectives(thetas, None) + np.abs(points) @ self._original.l1
 
 
 def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:

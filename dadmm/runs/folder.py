@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,6 +69,21 @@ def names_of_nodes(nodes: Sequence[int]) -> str:
     parts = np.split(np.asarray(nodes), np.flatnonzero(np.diff(nodes) != 1) + 1)
     ends = [(part[0], part[-1]) for part in parts]
     return " ".join(f"{i}" if i == j else f"{i}-{j}" for i, j in ends)
+
+
+class Results(NamedTuple):
+    """What a run writes at its end, on rank 0; ``model`` is the text of model.json."""
+
+    summary: Mapping[str, object]
+    arrays: Mapping[str, Array]
+    model: str | None = None
+
+    def write(self, home: Path) -> None:
+        """Write the files; a folder with the last of them, summary.json, has all."""
+        write_arrays(home / "result.npz", self.arrays)
+        if self.model is not None:
+            write_text(home / "model.json", self.model)
+        write_text(home / "summary.json", json.dumps(self.summary, indent=2) + "\n")
 
 
 @dataclass(eq=False)
@@ -139,14 +155,13 @@ class RunFolder:
         """Return the run in a folder; ``instead`` is the advice if there is none."""
         try:
             text = files.read(path / MANIFEST, most=LARGEST + 1)
+            content = json.loads(text if len(text) <= LARGEST else "")
+            found = check_entries(content, ENTRIES)
         except OSError as error:
             raise OutputError(
                 f"{path} is not the folder of a run: cannot read its {MANIFEST} "
                 f"({error.strerror}); {instead}"
             ) from None
-        try:
-            content = json.loads(text if len(text) <= LARGEST else "")
-            found = check_entries(content, ENTRIES)
         except (ValueError, RecursionError) as error:
             raise OutputError(
                 f"{path / MANIFEST} is not the list of a run's files ({error}); "
@@ -374,9 +389,7 @@ class RunFolder:
     def finish(
         self,
         rows: RowFiles,
-        summary: Mapping[str, object],
-        arrays: Mapping[str, Array],
-        model: str | None = None,
+        results: Results,
         is_over: bool = False,
         nodes: Collection[int] | None = None,
         ranks: Collection[int] = (),
@@ -387,15 +400,14 @@ class RunFolder:
         The results come first: they are small, and rows may fill the disk. If rows
         cannot be merged, they stay in the part files, where `StoredRun` finds them.
 
-        ``model`` is the text of model.json, if there is one. ``nodes`` are those whose
-        rows to take, from the part files of ``ranks``, after the ranks ``lost`` have
-        failed; all by default. Ranks of another component may still write theirs. The
-        checkpoints of a run that ``is_over`` are removed.
+        ``nodes`` are those whose rows to take, from the part files of ``ranks``, after
+        the ranks ``lost`` have failed; all by default. Ranks of another component may
+        still write theirs. The checkpoints of a run that ``is_over`` are removed.
         """
         home = rows.home
         own = self if home == self.path else RunFolder.open(home)
         with writing(home):
-            write_results(home, summary, arrays, model)
+            results.write(home)
         if rows.failure is not None:
             return  # rows are missing; those in the part files are for a resume
         with writing(home, "the results are written, and the rows stay in its parts/"):
@@ -418,26 +430,7 @@ class RunFolder:
             own.save()
 
 
-def write_results(
-    home: Path,
-    summary: Mapping[str, object],
-    arrays: Mapping[str, Array],
-    model: str | None,
-) -> None:
-    """Write result.npz, model.json and summary.json; a folder with the last has all."""
-    write_arrays(home / "result.npz", arrays)
-    if model is not None:
-        write_text(home / "model.json", model)
-    write_text(home / "summary.json", json.dumps(summary, indent=2) + "\n")
-
-
-def rescue(
-    lost: Path,
-    settings: str,
-    summary: Mapping[str, object],
-    arrays: Mapping[str, Array],
-    model: str | None,
-) -> Path | None:
+def rescue(lost: Path, settings: str, results: Results) -> Path | None:
     """Write results beside a folder that cannot be written, or to the temporary folder.
 
     Return the new folder, or None if that is impossible, too.
@@ -446,7 +439,7 @@ def rescue(
         with suppress(OSError, OutputError):
             home = _fresh(parent / f"{lost.name}-rescued")
             write_text(home / "config.toml", settings)
-            write_results(home, summary, arrays, model)
+            results.write(home)
             return home
     return None
 

@@ -294,16 +294,15 @@ class StoredRun:
         there = files.exists(self.folder / "edges.csv")
         return there and len(self.topology.edges) > 0 and self.has_rows
 
-    def column(self, name: str, allowed: Rule = ANY) -> Matrix:
-        """Return a column of history.csv, (iterations, n_nodes)."""
-        return self._checked("history.csv", self.history, name, allowed)
-
     def edge_column(self, name: str, allowed: Rule = ANY) -> Matrix:
         """Return a column of edges.csv, (iterations, E)."""
-        return self._checked("edges.csv", self.edge_history, name, allowed)
+        return self.column(name, allowed, "edges.csv")
 
-    def _checked(self, file: str, rows: Columns, name: str, allowed: Rule) -> Matrix:
-        """Return a column of a file if its numbers are allowed."""
+    def column(
+        self, name: str, allowed: Rule = ANY, file: str = "history.csv"
+    ) -> Matrix:
+        """Return a column of history.csv, (iterations, n_nodes), or of another file."""
+        rows = self.history if file == "history.csv" else self.edge_history
         if name not in rows:
             why = f"has no column {name!r}; it has {', '.join(rows):.300}; if another "
             why += "version made it, run it again"

@@ -31,9 +31,8 @@ from dadmm.comm.world import World, from_rank_0
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Array, Matrix, Vector
-from dadmm.core.linalg import principal_axes
+from dadmm.core.linalg import principal_axes, with_one_blas_thread
 from dadmm.core.schema import AT_LEAST_0, integer, number
-from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.patterns import fill
 from dadmm.models.scores import log_probabilities, means
 from dadmm.problems.metrics import log_likelihoods

@@ -24,8 +24,8 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
+from dadmm.core.linalg import one_blas_thread
 from dadmm.core.schema import FINITE, FLAG, choice, entry, of_type
-from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.penalty import Scheme
