@@ -383,8 +383,7 @@ def solve(
         kind = engine.KINDS[plan.kind](hosted, None, *draw_starts(hosted, plan))
         if plan.kind is not Kind.RAW:
             kind.prepare(topology, world)
-        size = next(iter(kind.within.values())).layout.shared_size
-        exchange = engine.make_exchange(world, topology, algorithm.width * size)
+        exchange = engine.make_exchange(world, topology, kind.within, algorithm.width)
         has_l1 = any(own["has_l1"] for own in everyone)
         parts = kind, exchange, topology, sending, schedule
         run = BaselineRun(algorithm, *parts, has_l1)
