@@ -450,8 +450,7 @@ class Huber(LinearProblem):
         # the slope is piecewise linear, with corners where a row crosses delta
         ends = (np.stack([-reach, reach]) - misfit) / drift
         bend = drift**2
-        enters, leaves = ends.min(axis=0), ends.max(axis=0)
-        corners = np.concatenate([np.maximum(enters, 0.0), np.maximum(leaves, 0.0)])
+        corners = np.maximum(np.sort(ends, axis=0), 0.0).ravel()  # enters, then leaves
         order = np.argsort(corners, kind="stable")
         corners = np.concatenate([[0.0], corners[order]])
         changes = np.concatenate([bend, -bend])[order]

@@ -15,7 +15,7 @@ from dadmm import report, run
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs.stored import POSITIVE, StoredRun, read_summary
 from dadmm.show import document, outcome, panels
-from dadmm.show.page import Page
+from dadmm.show.html import Page
 from dadmm.timing.replay import Trace
 
 FILES = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
