@@ -18,7 +18,7 @@ from scipy import sparse
 from dadmm.cli.job import Job
 from dadmm.cli.progress import Signals
 from dadmm.comm.world import World
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data import datasets
 from tests.support.runs import SINCE_RESUME, differences, summary_of
 
