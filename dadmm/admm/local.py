@@ -47,7 +47,7 @@ class Local:
         self._stats: list[object] = []
         self.adopt(problems)
 
-    def adopt(self, problems: Sequence[Problem]) -> None:
+    def adopt(self, problems: Sequence[Any]) -> None:
         """Stack problems, one per row, of one kind and, for probes, of one degree."""
         self.problems, self.layout = problems, problems[0].layout
         self.blocks: list[Block] = []
