@@ -310,25 +310,22 @@ class NodeFailure(NamedTuple):
 
 
 class LocalRun(NamedTuple):
-    """The run of this process, and what was lost before it."""
+    """The run of this process at its end."""
 
     run: Run
-    lost: tuple[int, ...] = ()  # original numbers of the failed nodes, as known here
-    iterations: int = 0
-    reason: str = ""  # why it ended, one of `stopping.REASONS`
+    lost: tuple[int, ...]  # original numbers of the failed nodes, as known here
+    iterations: int
+    reason: str  # why it ended, one of `stopping.REASONS`
 
 
 def run_with_recovery(
-    local: LocalRun,
-    max_iter: int,
-    callbacks: Sequence[Callback],
-    checkpoints: Checkpoints,
+    run: Run, max_iter: int, callbacks: Sequence[Callback], checkpoints: Checkpoints
 ) -> LocalRun:
     """Return the run that finished; call ``rewind`` of callbacks after a failure.
 
     Nothing is saved after a failure, because a checkpoint needs all nodes.
     """
-    start, state = 0, None
+    start, state, lost = 0, None, list[int]()
     buffer: dict[int, State] = {}  # the last iterations, one more than the reach
 
     def keep(t: int, run: Run) -> None:
@@ -336,7 +333,7 @@ def run_with_recovery(
         buffer.pop(t - run.stopping.reach - 1, None)
 
     while True:
-        run, exchange, is_open = local.run, local.run.exchange, False
+        exchange, is_open = run.exchange, False
         buffer = {} if state is None else {start: state.choose()}
         with suppress(*exchange.rank_failure):
             run.open()
@@ -357,11 +354,12 @@ def run_with_recovery(
                 ended = iterate(run, max_iter, called, start)
             if exchange.all_finished(ended is not None):
                 assert ended is not None
-                return local._replace(iterations=ended[0], reason=ended[1])
+                return LocalRun(run, tuple(sorted(lost)), *ended)
         elif not buffer:
             exchange.raise_failed()
-        local, state, failure = _without_failed(local, buffer)
+        run, state, failure = _without_failed(run, buffer)
         start = failure.t
+        lost += failure.lost
         for callback in callbacks:
             if hasattr(callback, "rewind"):
                 callback.rewind(failure)
@@ -369,10 +367,10 @@ def run_with_recovery(
 
 
 def _without_failed(
-    local: LocalRun, buffer: Mapping[int, State]
-) -> tuple[LocalRun, State, NodeFailure]:
+    before: Run, buffer: Mapping[int, State]
+) -> tuple[Run, State, NodeFailure]:
     """Return the run without the failed nodes, its state, and the failure."""
-    before, graph = local.run, local.run.topology
+    graph = before.topology
     hosts, rank = before.exchange.hosts, before.exchange.rank
     problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
 
@@ -412,8 +410,7 @@ def _without_failed(
     state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[edge]
-    lost = tuple(sorted((*local.lost, *failure.lost)))
-    return LocalRun(run, lost), state, failure
+    return run, state, failure
 
 
 def components(

@@ -78,8 +78,7 @@ class Coordinates(NamedTuple):
         T = self.map @ dual
         scaled = np.linalg.svd(T / _lengths(T), compute_uv=False)
         inverse, condition = primal.T @ self.inverse, np.array(scaled[0] / scaled[-1])
-        new = self._replace(map=T, inverse=inverse, condition=condition)
-        return new, primal, dual
+        return self._replace(map=T, inverse=inverse, condition=condition), primal, dual
 
 
 def _coordinates(n_nodes: int, factor: Matrix, facts: Vector) -> Matrix:

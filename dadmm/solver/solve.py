@@ -30,7 +30,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Integers, Topology
 from dadmm.penalty import Scheme
 from dadmm.solver import plan as plans
-from dadmm.solver.checkpoint import Checkpoints, LocalRun, restoring, run_with_recovery
+from dadmm.solver.checkpoint import Checkpoints, restoring, run_with_recovery
 from dadmm.solver.ending import find_ending
 from dadmm.solver.kind import RawKind, SolveKind
 from dadmm.solver.merged import MergedKind
@@ -402,14 +402,13 @@ def run_plan(
         # iterate
         small, by_edge = n_nodes <= MOST_RECORDED, bool(records.edges)
         by_node = small if records.nodes is None else bool(records.nodes)
-        start = checkpoints.start
-        recorder = Recorder(run, records.observe, by_node, by_edge, start)
+        recorder = Recorder(run, records.observe, by_node, by_edge, checkpoints.start)
         called: list[Callback] = [*kind.callbacks, *callbacks, recorder]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)
         set_up = monotonic() - began
-        local = run_with_recovery(LocalRun(run), stop.max_iter, called, checkpoints)
+        local = run_with_recovery(run, stop.max_iter, called, checkpoints)
         # conclude
         stated = kind.conclude(local.run, local.reason)
         ending = find_ending(local, "given" if starts else str(plan.init))
