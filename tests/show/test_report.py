@@ -23,9 +23,9 @@ from dadmm import compare, report, run
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
-from dadmm.show import network, panels
+from dadmm.show import network
 from dadmm.show.document import command, embedded
-from dadmm.show.page import packed
+from dadmm.show.html import packed
 from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unfinish, unpacked
 from tests.support.runs import refused, rows_of
@@ -197,6 +197,14 @@ def test_the_network_has_both_directions_of_all_edges(page_named, name):
     assert_allclose(unpacked(own["nodes"]["disagreement"]), wanted, rtol=1e-6)
 
 
+def test_a_graph_without_rows_has_the_mean_of_both_directions(run_named):
+    found = read_run(run_named("bare"))
+    eta = found.arrays["eta"] = np.arange(1.0, 15.0)
+    drawn = network._choose(0, found, found.n_iterations)
+    back = eta[found.topology.reverse[found.pairs]]
+    assert_allclose(drawn.eta, [(eta[found.pairs] + back) / 2])
+
+
 def test_bytes_and_seconds_are_those_of_the_rows(page_named):
     """Bytes by sender and receiver, if they differ; sums of seconds."""
     found, page = page_named("star")
@@ -297,7 +305,7 @@ def test_a_large_run_is_thinned_out_and_the_page_says_so(
 ):
     monkeypatch.setattr(network, "MOST_EDGES", 5)
     monkeypatch.setattr(network, "MOST_FRAMES", 4)
-    monkeypatch.setattr(panels, "MOST_NODES", 4)
+    monkeypatch.setattr("dadmm.show.figure.MOST_NODES", 4)
     for name in ("nap", "bare"):
         page = written(run_named(name), tmp_path / "a.html")
         library = len(get_plotlyjs().encode())
