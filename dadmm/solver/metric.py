@@ -19,15 +19,8 @@ from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, by_row, row_lengths
-from dadmm.solver.certificate import (
-    LIGHT,
-    Certificate,
-    Total,
-    certify,
-    is_exact,
-    pooled,
-    pooled_axes,
-)
+from dadmm.solver import certificate as bounds
+from dadmm.solver.certificate import certify, is_exact, pooled, pooled_axes
 from dadmm.solver.kind import SolveKind, Statement
 
 # singular values below this multiple of the largest, times p, count as zero: what is
@@ -121,11 +114,11 @@ class MetricKind(SolveKind):
 
     RECORD = Coordinates
     record: Coordinates
-    certificate: Certificate | None = None  # of the last review
+    certificate: bounds.Certificate | None = None  # of the last review
     centre = np.zeros(0)  # zbar of the last review
     no_minimum = ""  # why there is none, in words
 
-    def choose(self, total: Total, n_nodes: int) -> None:
+    def choose(self, total: bounds.Total, n_nodes: int) -> None:
         rows, facts = [], []  # facts are 0 or 1; the least of all nodes counts
         for i, problem in self.problems.items():
             start = self.starts[i]
@@ -259,7 +252,7 @@ class MetricKind(SolveKind):
         why = f"the bound on the error is {found.shortfall:.1e} times its limit"
         if self.record.changes == MOST_CHANGES:
             why = "the curvature does not settle; the objective may have no minimum"
-        elif found.lightest < LIGHT:
+        elif found.lightest < bounds.LIGHT:
             light = found.lightest
             why = f"the least row, by size or weight, is {light:.0e} of the largest"
         elif not np.isfinite(found.shortfall):
