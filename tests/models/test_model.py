@@ -240,11 +240,8 @@ def test_regressions_and_counts_have_the_scores_of_scikit_learn(weight):
     shifted = LINE | {"intercept": np.array(1e3)}
     found = score(total, "regression", shifted, split(ROWS, y, weight))
     given = {"y_true": y, "y_pred": FITTED + 1002.5, "sample_weight": weight}
-    expected = {
-        "r2": metrics.r2_score(**given),
-        "rmse": metrics.root_mean_squared_error(**given),
-    }
-    assert found.values == pytest.approx(expected, rel=1e-10)
+    assert found.values["r2"] == pytest.approx(metrics.r2_score(**given), rel=1e-10)
+    assert_allclose(found.values["rmse"], metrics.root_mean_squared_error(**given))
     assert found.n_rows == 120
     y = rng.poisson(np.exp(FITTED)).astype(float)
     found = score(total, "counts", LINE, split(ROWS, y, weight)).values
@@ -264,10 +261,8 @@ def test_classes_have_accuracy_and_log_loss_and_two_an_auc(fit, weight):
     scores = score(total, "classification", fit, split(ROWS, y, weight))
 
     found, best = scores.values, p.argmax(axis=1)
-    expected = {
-        "accuracy": metrics.accuracy_score(y, best, sample_weight=weight),
-        "log_loss": metrics.log_loss(y, p, sample_weight=weight),
-    }
+    expected = {"accuracy": metrics.accuracy_score(y, best, sample_weight=weight)}
+    expected["log_loss"] = metrics.log_loss(y, p, sample_weight=weight)
     if fit is LINE:
         assert_allclose(scores.by_class, np.bincount(y.astype(int), weight))
         area = metrics.roc_auc_score(y, p[:, 1], sample_weight=weight)
