@@ -148,15 +148,13 @@ class Frame(NamedTuple):
 
     def gaps(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
-        places = [self.places[name] for name in names if name not in self.texts]
-        if self.sparse is None:
-            found = np.asarray(np.isnan(self.matrix)[:, places].any(axis=1))
-        else:
-            entries, found = self.sparse.tocoo(), np.zeros(self.n_rows, dtype=bool)
-            lost = np.flatnonzero(np.isnan(entries.data))
-            found[entries.row[lost[np.isin(entries.col[lost], places)]]] = True
-        for values in map(self.column, filter(self.texts.__contains__, names)):
-            found |= values == None  # noqa: E711 (of each entry)
+        found = np.zeros(self.n_rows, dtype=bool)
+        if self.sparse is not None:
+            part = self.sparse[:, [self.places[name] for name in names]].tocoo()
+            found[part.row[np.isnan(part.data)]] = True
+            return found
+        for values in map(self.column, names):  # None in a column of text
+            found |= values == None if values.dtype == object else np.isnan(values)  # noqa: E711
         return found
 
     def check_gaps(self, names: Sequence[str]) -> None:
