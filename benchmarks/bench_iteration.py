@@ -30,7 +30,7 @@ from dadmm.admm.loop import Run, RunKind, Setup, iterate
 from dadmm.admm.rule import Rule
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.graphs.topology import Topology
@@ -83,7 +83,7 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
     for graph, make in GRAPHS.items():
         topology, size = make(comm.size), problem.layout.shared_size
         exchanges = {
-            wait: MPIExchange(comm, topology, size, wait=wait)
+            wait: MPIExchange(comm, topology, size, np.array([comm.rank]), wait=wait)
             for wait in ("auto", *WAITS)
         }
         run = run_of(exchanges["auto"], topology, {comm.rank: problem})

@@ -24,7 +24,7 @@ import numpy as np
 import dadmm
 from benchmarks.shared.commands import on_ranks, parser_of, print_markdown, say
 from benchmarks.shared.experiment import read_rows, write_rows
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.graphs.placement import assign, count_crossing
 
 COEFFICIENTS, ROWS = 5, 12  # of a node

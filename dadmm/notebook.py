@@ -88,7 +88,7 @@ def save(
     """Write the folder of a run, on rank 0, and return its path."""
     from dadmm.cli import results
     from dadmm.runs import row_files
-    from dadmm.runs.folder import RunFolder, write_results
+    from dadmm.runs.folder import Results, RunFolder
     from dadmm.runs.summary import Summary
 
     path, graph, world = Path(folder), result.topology, World(result.comm)
@@ -127,7 +127,7 @@ def save(
                     for key, row in zip(keys.tolist(), block, strict=True)
                 )
                 row_files.write_rows(path / name, columns, lines)
-            write_results(path, summary, arrays, content)
+            Results(summary, arrays, content).write(path)
     finally:
         home.release()
     return path

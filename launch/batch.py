@@ -16,13 +16,7 @@ from typing import NamedTuple
 
 from dadmm.core.documents import parse
 from dadmm.core.errors import DadmmError
-from dadmm.runs.attempt import (
-    Progress,
-    last_checkpoint,
-    plan_attempt,
-    read_progress,
-    write_failure,
-)
+from dadmm.runs import attempt
 from dadmm.runs.config import CommandLine, RunConfig
 from dadmm.runs.folder import RunFolder
 from launch import mpi
@@ -98,9 +92,9 @@ def run(
     if folder == allocation.folder and given.resume is None:
         arguments = [*arguments, "--out", str(folder)]
     requeued = "SLURM_RESTART_COUNT" in os.environ
-    planned = plan_attempt(given, arguments, folder, ranks, requeued)
+    planned = attempt.plan_attempt(given, arguments, folder, ranks, requeued)
     if planned is None:
-        state = read_progress(folder)
+        state = attempt.read_progress(folder)
         print_message(f"nothing left to do: {describe(state)}; see {folder}")
         return NOT_CONVERGED if given.config.strict and not state.as_asked else 0
     resume = "submit the same command again"
@@ -109,10 +103,10 @@ def run(
         again = [*(["--mpi", name] if name else []), "--resume", str(folder)]
         again += same_problem(["--problem", given.config.problem])
         resume = f"run {submission(allocation, again)}"
-    return attempt(allocation, runtime, folder, planned, resume, stall_seconds)
+    return run_ranks(allocation, runtime, folder, planned, resume, stall_seconds)
 
 
-def attempt(
+def run_ranks(
     allocation: Allocation,
     runtime: Runtime,
     folder: Path,
@@ -121,7 +115,7 @@ def attempt(
     stall_seconds: int = 0,
 ) -> int:
     """Run the ranks to their end, and print one line about it."""
-    before = last_checkpoint(folder) if "--resume" in job else 0
+    before = attempt.last_checkpoint(folder) if "--resume" in job else 0
     if before:
         print_message(f"resuming {folder} after iteration {before}")
     allowed = len(os.sched_getaffinity(0))
@@ -132,12 +126,12 @@ def attempt(
         code = run_job(command, variables, "", job, stop, stall_seconds, spread)
     if RunFolder.is_live(folder):  # it was refused, as another job was faster
         return code or 1
-    state = read_progress(folder)
-    iteration = last_checkpoint(folder)
+    state = attempt.read_progress(folder)
+    iteration = attempt.last_checkpoint(folder)
     if code not in (0, NOT_CONVERGED) or not state.summary:
         advice = f"{resume} to resume after iteration {iteration}"
         advice = advice if iteration else "there is no checkpoint"
-        print_message(write_failure(folder, code, f"{advice}; see {folder}"))
+        print_message(attempt.write_failure(folder, code, f"{advice}; see {folder}"))
         return code or 1
     warned = stop.first == signal.SIGUSR1
     how = "stopped before the time limit" if warned else "interrupted"
@@ -158,7 +152,7 @@ def read_arguments(arguments: list[str]) -> CommandLine | None:
     return None
 
 
-def describe(state: Progress, interrupted: str = "interrupted") -> str:
+def describe(state: attempt.Progress, interrupted: str = "interrupted") -> str:
     """Return how a run ended, and when."""
     words = {
         "max_iter": "ended at max_iter," + " not converged," * (not state.as_asked),

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 from launch import mpi
@@ -61,15 +62,15 @@ def local(arguments: list[str]) -> int:
         "DADMM_RESUME_COMMAND": resume,
         "DADMM_REPORT_COMMAND": shlex.join(shown),
     }
-    job_options = (job, None, stall_seconds, hosts is not None)
     if hosts is None:
         options = mpi.fault_tolerance(runtime.mpiexec, command)
         options += ["-n", str(n or mpi.DEFAULT_RANKS)]
-        command = [runtime.mpiexec, *options, *command]
-        return run_job(command, variables, resume, *job_options)
-    on_hosts = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
-    with on_hosts as command:
-        return run_job(command, variables, resume, *job_options)
+        started = nullcontext([runtime.mpiexec, *options, *command])
+    else:
+        started = mpi.command_on_hosts(runtime.mpiexec, hosts, command, variables)
+    spread = hosts is not None
+    with started as command:
+        return run_job(command, variables, resume, job, None, stall_seconds, spread)
 
 
 def setup(arguments: list[str]) -> int:
@@ -120,10 +121,8 @@ def sweep(arguments: list[str]) -> int:
     runtime = mpi.prepare(name, own=True, install=here)
     words = [word for word in words if word != "--local"]
     if not here:
-        script = [
-            str(PROJECT / "launch" / "slurm.sbatch"),
-            *["--mpi", name][: 2 * bool(name)],
-        ]
+        script = [str(PROJECT / "launch" / "slurm.sbatch")]
+        script += ["--mpi", name] if name else []
         words = ["--sbatch", shlex.join(script), *words]
     command = [runtime.python, "-P", "-m", "dadmm", "sweep", *words]
     os.execve(runtime.python, command, runtime.variables)

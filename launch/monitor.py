@@ -127,7 +127,7 @@ class Monitor:
         if spread:
             self._remote.bind(("", 0))
             self._remote.listen(BACKLOG)
-            self._selector.register(self._remote, selectors.EVENT_READ, self._let_in)
+            self._selector.register(self._remote, selectors.EVENT_READ, self._accept)
             words = os.uname().nodename, self._remote.getsockname()[1]
             told = (*words, self._secret.decode().strip())
             self.variables["DADMM_MONITOR_TCP"] = " ".join(map(str, told))
@@ -241,13 +241,10 @@ class Monitor:
     def _accept(self, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = server.accept()
-            self.ranks[connection] = Rank()
-            self._selector.register(connection, selectors.EVENT_READ, self._receive)
-
-    def _let_in(self, server: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = server.accept()
-            self._selector.register(connection, selectors.EVENT_READ, self._identify)
+            action = self._identify
+            if server is self._server:
+                self.ranks[connection], action = Rank(), self._receive
+            self._selector.register(connection, selectors.EVENT_READ, action)
 
     def _identify(self, connection: socket.socket) -> None:
         """Take a connection from another host for a rank if it knows the secret."""

@@ -33,7 +33,7 @@ from benchmarks.shared.observers import (
 )
 from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
 from dadmm.runs.config import PRESETS

@@ -25,23 +25,12 @@ from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread, triangular
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.solver import solve as engine
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.plan import Kind, abilities, draw_starts, make_plan
-from dadmm.solver.solve import (
-    KINDS,
-    Problems,
-    Ranks,
-    Stopping,
-    as_option,
-    check_shared,
-    facts_of,
-    hosted_problems,
-    make_exchange,
-)
 
 if TYPE_CHECKING:
     from dadmm.comm import Comm
@@ -321,7 +310,7 @@ class BaselineRun(Hosted):
 
 
 def solve(
-    problems: Problems,
+    problems: engine.Problems,
     topology: Topology,
     algorithm: str | Algorithm = "extra",
     *,
@@ -356,23 +345,23 @@ def solve(
     >>> bool(abs(run.theta - near.solution).max() < 1e-6)
     True
     """
-    world = World(as_option(Ranks, comm).comm)
+    world = World(engine.as_option(engine.Ranks, comm).comm)
 
     def check() -> dict[int, Problem]:
         nonlocal algorithm, sending, topology
-        topology = check_shared(topology, schedule, callbacks, coordinates)
-        Stopping(max_iter=max_iter)
-        sending = as_option(Sending, sending)
+        topology = engine.check_shared(topology, schedule, callbacks, coordinates)
+        engine.Stopping(max_iter=max_iter)
+        sending = engine.as_option(Sending, sending)
         if isinstance(algorithm, str):
             schema.choice(ALGORITHMS).check("algorithm", algorithm)
             algorithm = ALGORITHMS[algorithm]()
         schema.of_type("an Algorithm", Algorithm).check("algorithm", algorithm)
-        return hosted_problems(problems, topology, world)
+        return engine.hosted_problems(problems, topology, world)
 
     def common() -> dict[str, str]:
         given = {"algorithm": type(algorithm).__name__} | vars(algorithm)
         given |= {"sending": sending, "coordinates": coordinates, "max_iter": max_iter}
-        return facts_of(given, problems, hosted, topology, schedule)
+        return engine.facts_of(given, problems, hosted, topology, schedule)
 
     checks = Checks(world)
     hosted = checks.run(check)
@@ -391,11 +380,10 @@ def solve(
         checks.run(partial(check_suited, algorithm, problem, *given))
     checks.gather()
     with one_blas_thread(), np.errstate(all="ignore"):
-        kind = KINDS[plan.kind](hosted, None, *draw_starts(hosted, plan))
+        kind = engine.KINDS[plan.kind](hosted, None, *draw_starts(hosted, plan))
         if plan.kind is not Kind.RAW:
             kind.prepare(topology, world)
-        size = next(iter(kind.within.values())).layout.shared_size
-        exchange = make_exchange(world, topology, algorithm.width * size)
+        exchange = engine.make_exchange(world, topology, kind.within, algorithm.width)
         has_l1 = any(own["has_l1"] for own in everyone)
         parts = kind, exchange, topology, sending, schedule
         run = BaselineRun(algorithm, *parts, has_l1)

@@ -16,7 +16,7 @@ from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out
 from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError, ShardError
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.linalg import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import READERS, extent, open_blocks
 from dadmm.data.frame import Frame, is_numeral, label

@@ -161,7 +161,7 @@ class MPIExchange(Exchange):
         comm: MPI.Comm,
         topology: Topology,
         size: int,
-        nodes: Integers | None = None,
+        nodes: Integers,
         hosts: Integers | None = None,
         wait: str = "auto",
         survives: bool = False,
@@ -190,7 +190,7 @@ class MPIExchange(Exchange):
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._swaps = 0  # with this plan, not yet counted
-        self._parcel_bytes = np.zeros(len(self._parcels), dtype=np.int64)
+        self._parcel_bytes = np.zeros(len(self._parcels), np.int64)
         self._parcels_sent = np.zeros((len(self._parcels), 2), np.int64)
         self._open: list[MPI.Request] = []  # collectives under way
         self._n_hosted = np.bincount(hosts, minlength=comm.size)
@@ -238,7 +238,12 @@ class MPIExchange(Exchange):
             self._swap_here()
         self._wait(awaited)
         if not self._by_row:
-            self._unpack()
+            for parcel in self._parcels:
+                rows = parcel.received
+                if not self._all_present:
+                    rows = rows[self.lengths[rows] > 0]
+                data = self._buffers[0][parcel.begin :]
+                self.inbox.unpack(rows, self.begin, self.width, data)
         self._swaps += 1
         if self._open:
             self._wait(self._open)
@@ -254,14 +259,6 @@ class MPIExchange(Exchange):
                 due = rows[(flags[rows] & PAYLOAD) > 0]
             data = buffer[parcel.begin : parcel.begin + n]
             self.outbox.pack(rows, due, self.begin, self.width, data)
-
-    def _unpack(self) -> None:
-        for parcel in self._parcels:
-            rows = parcel.received
-            if not self._all_present:
-                rows = rows[self.lengths[rows] > 0]
-            data = self._buffers[0][parcel.begin :]
-            self.inbox.unpack(rows, self.begin, self.width, data)
 
     def _count(self) -> None:
         """Count the messages of this plan; counting in each swap took 3 us."""

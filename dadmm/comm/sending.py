@@ -68,8 +68,7 @@ class Sending(schema.Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         is_exact = self.codec == Exact()  # raises if there is none
-        whole = is_exact and not (self.censor or self.edge_sleep)
-        if self.drop_probability and not whole:
+        if self.drop_probability and (not is_exact or self.censor or self.edge_sleep):
             raise ConfigError(
                 "drop_probability needs whole payloads: a receiver that lost a "
                 "difference could not use the next; leave payload at float64, censor "

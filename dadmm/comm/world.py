@@ -163,11 +163,6 @@ class World:
         calls, n_bytes = (traffic.outside - self._before).tolist()
         return calls, int(self.gather(np.array([n_bytes])).sum())
 
-    def adopt(self, comm: MPI.Comm) -> None:
-        """Continue with a communicator of the ranks that are left."""
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.shrunk = True
-
     def abort(self, error: BaseException) -> None:
         """Print the traceback and end the processes of all ranks."""
         try:

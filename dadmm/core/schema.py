@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST = 10**9  # of iterations and sizes, which fit into message headers and arrays
-MOST_SEED = 2**63 - 1
 LARGEST = sys.float_info.max
 Test = Callable[[Any], bool]
 
@@ -65,11 +64,6 @@ def integer(least: int = 0, most: int = MOST) -> Kind:
     )
 
 
-def number(rule: str, holds: Test) -> Kind:
-    """Return the kind of numbers that meet a rule, which is false for NaN."""
-    return NUMBER.also(rule, holds)
-
-
 def choice(allowed: Iterable[str]) -> Kind:
     words = tuple(allowed)
     rule = f"one of {', '.join(words)}"
@@ -89,12 +83,13 @@ def any_of(*kinds: Kind) -> Kind:
     return Kind(((what, lambda x: any(kind.holds(x) for kind in kinds)),))
 
 
+number = NUMBER.also  # makes the kind of numbers that meet a rule, false for NaN
 REAL = number("finite", math.isfinite)
 POSITIVE = number("positive and finite", lambda x: 0 < x < math.inf)
 AT_LEAST_0 = number("at least 0", lambda x: x >= 0)
 FINITE = number("at least 0 and finite", lambda x: 0 <= x < math.inf)
 SHARE = number("within [0, 1)", lambda x: 0 <= x < 1)
-SEED = COUNT = integer(0, MOST_SEED)
+SEED = COUNT = integer(0, 2**63 - 1)
 
 ANNOTATED = {
     "int": INTEGER, "float": NUMBER, "bool": FLAG, "str": TEXT,
@@ -109,24 +104,12 @@ def annotated(annotation: object) -> Kind | None:
     return ANNOTATED.get(text.replace(" ", ""))
 
 
-def from_toml(name: str, value: Any, annotation: str) -> Any:
-    """Return a value of a TOML file as its field has it: floats, tuples of integers."""
-    if type(value) is list and all(type(k) is int for k in value):
-        value = tuple(value)
-    is_float = type(value) is int and annotation.startswith("float")
-    if is_float and NUMBER.holds(value):
-        value = float(value)
-    kind = annotated(annotation.removesuffix(" | None"))
-    if kind is not None:
-        kind.check(name, value)
-    return value
-
-
 def as_fields(
     kind: type[DataclassInstance], table: Mapping[str, Any], where: str, hint: str = ""
 ) -> dict[str, Any]:
     """Return the entries of a TOML table, at a place, as a dataclass has them.
 
+    Integers become floats where the field is one, and lists of integers tuples.
     ``hint`` is the advice for a key that is not the name of a field.
     """
     types, found = {item.name: str(item.type) for item in fields(kind)}, {}
@@ -134,7 +117,13 @@ def as_fields(
         if name not in types:
             known = closest(name, types, hint or f"it may have {', '.join(types)}")
             raise ConfigError(f"{where}: unknown setting {name!r}; {known}")
-        found[name] = from_toml(f"{where}: {name}", value, types[name])
+        if type(value) is list and all(type(k) is int for k in value):
+            value = tuple(value)
+        is_float = type(value) is int and types[name].startswith("float")
+        found[name] = float(value) if is_float and NUMBER.holds(value) else value
+        rules = annotated(types[name].removesuffix(" | None"))
+        if rules is not None:
+            rules.check(f"{where}: {name}", found[name])
     return found
 
 

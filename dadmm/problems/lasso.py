@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths
 from dadmm.core.schema import FINITE, entry, number
@@ -62,11 +61,6 @@ class ElasticNet(LeastSquares):
     def within(self, T: Matrix) -> LinearProblem:
         if not self.needs_inverse:
             return super().within(T)
-        if T.shape[0] != T.shape[1]:
-            raise ProblemError(
-                f"{type(self).__name__} needs a square matrix T, got {T.shape}; "
-                "with absolute values, theta = T z must have an inverse"
-            )
         found = self._mapped(_Transformed, T)
         found.set_original(self, T)
         return found
@@ -113,9 +107,7 @@ class _Transformed(LeastSquares):
         units = row_lengths(T)
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
-        self._size = np.abs(self._inverse)
-        self.l1 = original.l1  # in units of theta
-        self._l1 = original.l1 * units
+        self._l1 = original.l1 * units  # `l1`, a copy, is in units of theta
         rows, target = original.equations
         rows = rows * units
         self._gram, self._moment = rows.T @ rows, target @ rows
@@ -129,12 +121,12 @@ class _Transformed(LeastSquares):
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.theta_of(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
-        z, signs = self._inverse @ found, np.sign(found)
+        z, signs, sizes = self._inverse @ found, np.sign(found), np.abs(self._inverse)
         tried = [z]
         for _ in range(MAX_ROUNDS):
             z, slope = self._refined(z, signs, gram, centre, weight)
             tried.append(z)
-            push, noise = slope @ self._inverse, np.abs(slope) @ self._size
+            push, noise = slope @ self._inverse, np.abs(slope) @ sizes
             gain = np.abs(push) - self._l1 - ROUNDING * noise
             gain[(signs != 0.0) | (self._l1 == 0.0)] = 0.0
             wrong = self._original.theta_of(self._T, z) * signs * self._l1 < 0.0
@@ -186,59 +178,56 @@ class _Transformed(LeastSquares):
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         points = self._original.theta_of(self._T, thetas)
-        absolute = np.abs(points) @ self._original.l1
-        return super().objectives(thetas, None) + absolute
+        return super().objectives(thetas, None) + np.abs(points) @ self._original.l1
 
 
-def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+def _minimise(gram: Matrix, pull: Vector, l1: Vector, x: Vector) -> Vector:
     """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``."""
     unit = np.sqrt(gram.diagonal())
     unit = 1.0 / np.where(unit > 0.0, unit, 1.0)  # the diagonal of gram becomes one
-    scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, theta / unit
+    scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, x / unit
     found = _iterate_signs(*scaled)
     return unit * (_active_set(*scaled) if found is None else found)
 
 
-def _iterate_signs(
-    gram: Matrix, pull: Vector, l1: Vector, theta: Vector
-) -> Vector | None:
+def _iterate_signs(gram: Matrix, pull: Vector, l1: Vector, x: Vector) -> Vector | None:
     """Return the argmin of `_minimise`, or None if the signs cycle.
 
     The new sign of an entry is its sign after minimising over this entry alone. If no
     sign changes, the optimality conditions hold.
     """
-    curvature, signs, free = gram.diagonal(), np.sign(theta), l1 == 0.0
+    curvature, signs, free = gram.diagonal(), np.sign(x), l1 == 0.0
     for _ in range(MAX_ROUNDS):
         signs[free] = 1.0
         inside = signs.nonzero()[0]
-        theta = np.zeros(len(pull))
+        x = np.zeros(len(pull))
         try:
             inner, force = gram[inside[:, None], inside], (pull - l1 * signs)[inside]
-            theta[inside] = np.linalg.solve(inner, force)
+            x[inside] = np.linalg.solve(inner, force)
         except np.linalg.LinAlgError:
             return None
-        downhill = pull - gram @ theta
-        alone = downhill + curvature * theta
+        downhill = pull - gram @ x
+        alone = downhill + curvature * x
         previous, signs = signs, np.sign(alone) * (np.abs(alone) > l1)
         if (signs == previous)[~free].all():
             # the solution of a singular system may be wrong
             error = np.abs(downhill - l1 * signs)[inside].max(initial=0.0)
-            return theta if error <= 1e-12 * np.abs(pull).max() else None
+            return x if error <= 1e-12 * np.abs(pull).max() else None
     return None
 
 
-def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+def _active_set(gram: Matrix, pull: Vector, l1: Vector, x: Vector) -> Vector:
     """Return the same argmin by an active-set method.
 
     A step goes to the minimum for the present signs, or to where a first entry is zero,
     which leaves the active set. At the minimum, the zero of the largest gain enters.
     """
-    theta, signs, free = theta.copy(), np.sign(theta), l1 == 0.0
+    x, signs, free = x.copy(), np.sign(x), l1 == 0.0
     signs[free] = 1.0
     size, push = np.abs(gram), np.abs(pull)
-    for _ in range(100 + 10 * len(theta)):
+    for _ in range(100 + 10 * len(x)):
         inside = signs.nonzero()[0]
-        now, force = theta[inside], (pull - l1 * signs)[inside]
+        now, force = x[inside], (pull - l1 * signs)[inside]
         inner = gram[inside[:, None], inside]
         least, _, rank, _ = np.linalg.lstsq(inner, force)
         direction, most = least - now, 1.0
@@ -252,15 +241,15 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
         reach[falling] = -now[falling] / direction[falling]
         length = reach.min(initial=most)
         gone = inside[(reach == length) & (length < most)]
-        theta[inside] = now + length * direction
-        theta[gone] = signs[gone] = 0.0
+        x[inside] = now + length * direction
+        x[gone] = signs[gone] = 0.0
         if len(gone):
             continue
-        gradient = gram @ theta - pull
-        gain = np.abs(gradient) - l1 - ROUNDING * (size @ np.abs(theta) + push)
+        gradient = gram @ x - pull
+        gain = np.abs(gradient) - l1 - ROUNDING * (size @ np.abs(x) + push)
         gain[inside] = 0.0
         best = int(gain.argmax())
         if gain[best] <= 0.0:
             break
         signs[best] = -np.sign(gradient[best])
-    return theta
+    return x

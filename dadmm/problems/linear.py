@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
+from dadmm.core.linalg import EPS, TINY, row_lengths, triangular, with_one_blas_thread
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
-from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Scalars, Traits, check_entries, checked_array, stacked
 
@@ -451,8 +450,7 @@ class Huber(LinearProblem):
         # the slope is piecewise linear, with corners where a row crosses delta
         ends = (np.stack([-reach, reach]) - misfit) / drift
         bend = drift**2
-        enters, leaves = ends.min(axis=0), ends.max(axis=0)
-        corners = np.concatenate([np.maximum(enters, 0.0), np.maximum(leaves, 0.0)])
+        corners = np.maximum(np.sort(ends, axis=0), 0.0).ravel()  # enters, then leaves
         order = np.argsort(corners, kind="stable")
         corners = np.concatenate([[0.0], corners[order]])
         changes = np.concatenate([bend, -bend])[order]

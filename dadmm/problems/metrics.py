@@ -164,8 +164,7 @@ def ppca_log_likelihood(
     if not isinstance(data, Pooled) and np.isnan(data).any():
         return float(log_likelihoods(data, W, mu, float(a)).sum())
     data = data if isinstance(data, Pooled) else summarise(data)
-    shift = math.sqrt(data.n_samples) * (data.mean - mu)
-    rows = np.vstack([data.factor, shift])
+    rows = np.vstack([data.factor, math.sqrt(data.n_samples) * (data.mean - mu)])
     inner = W.T @ W + np.eye(M) / a
     logdet = np.linalg.slogdet(inner)[1] - (D - M) * math.log(a)
     fitted = np.linalg.solve(inner, W.T @ rows.T)

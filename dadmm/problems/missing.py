@@ -182,8 +182,7 @@ class IncompletePPCA(PPCA):
         W, mu, a = self.layout.views(theta)
         H, M, n = self._loadings(W), self.n_components, self.count
         data = self._data
-        ridge = self._ridge / with_axes(a, 3)
-        inner = np.linalg.inv(precisions(data.mask, H) + ridge)
+        inner = np.linalg.inv(precisions(data.mask, H) + self._ridge / with_axes(a, 3))
         z_mean, z = self._latent(H, mu, inner)
         covariances = inner * (data.counts / with_axes(a, 2))[..., None]
         squares = inner_product(z[..., :M], z[..., :M])
@@ -258,8 +257,7 @@ class IncompletePPCA(PPCA):
     def _entropy(self, theta: Vector) -> Scalars:
         W, _, a = self.layout.views(theta)
         data, K = self._data, len(self._ridge)
-        ridge = self._ridge / with_axes(a, 3)
-        inner = precisions(data.mask, self._loadings(W)) + ridge
+        inner = precisions(data.mask, self._loadings(W)) + self._ridge / with_axes(a, 3)
         volume = np.vecdot(data.counts[..., 0], np.linalg.slogdet(inner)[1])
         return 0.5 * (self.count * K * (1.0 + LOG_2PI - np.log(a)) - volume)
 

@@ -18,9 +18,8 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import EPS, triangular
-from dadmm.core.schema import FLAG, INTEGER
-from dadmm.core.threads import with_one_blas_thread
+from dadmm.core.linalg import EPS, triangular, with_one_blas_thread
+from dadmm.core.schema import FLAG, integer
 from dadmm.data.encoding import RowBlocks, row_blocks
 from dadmm.problems.base import Scalars, Traits, as_floats, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
@@ -115,12 +114,9 @@ class PPCA(Problem):
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
             )
         self.n_samples, self.dimension = samples.shape
-        INTEGER.check("n_components", n_components, ProblemError)
-        if not 1 <= n_components < self.dimension:
-            raise ProblemError(
-                "n_components must be at least 1 and less than the "
-                f"{self.dimension} dimensions of the samples, got {n_components}"
-            )
+        rule = f"less than the {self.dimension} dimensions of the samples"
+        allowed = integer(1).also(rule, lambda size: size < self.dimension)
+        allowed.check("n_components", n_components, ProblemError)
         FLAG.check("zero_mean", zero_mean, ProblemError)
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
@@ -215,7 +211,7 @@ class PPCA(Problem):
         ``E[z] = M^-1 W' (x - mu)``, covariance ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
-        n, a, factor = self.count, a, self.factor
+        n, factor = self.count, self.factor
         inner = np.linalg.inv(W.mT @ W + self._eye / with_axes(a, 2))
         z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
         latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
@@ -283,8 +279,7 @@ class PPCA(Problem):
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = with_axes(0.5 * self._entry_count, 1)
-        constant = LOG_2PI + 2.0 * self._log_unit
-        noise = half * (constant - np.log(a))
+        noise = half * (LOG_2PI + 2.0 * self._log_unit - np.log(a))
         return np.asarray(fit + noise + with_axes(stats.prior, 1))
 
     def neg_log_likelihood(self, theta: Vector) -> Scalars:

@@ -188,8 +188,9 @@ class RunConfig(Settings):
                 "record": n_nodes <= MOST_RECORDED,
                 "record_edges": synthetic and n_nodes <= MOST_SHOWN,
             }
-        chosen = {k: v for k, v in vars(self).items() if v is not None}
-        vars(self).update(usual | chosen)
+        vars(self).update(
+            usual | {k: v for k, v in vars(self).items() if v is not None}
+        )
 
     def build_graph(
         self, n_nodes: int | None
@@ -258,7 +259,13 @@ class RunConfig(Settings):
             _shorten(parser, argv)
         parsed, unknown = parser.parse_known_args(argv)
         if unknown:
-            raise _unknown(unknown[0], parser)
+            first = unknown[0].partition("=")[0]
+            known = [name for own in parser._actions for name in own.option_strings]
+            otherwise = "--help lists what is allowed"
+            if not first.startswith("-"):
+                otherwise += "; quote a value that has * or spaces"
+            hint = closest(first, known, otherwise)
+            raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
         given = vars(parsed)
         for item in fields(cls):
             if isinstance(text := given.get(item.name), str):
@@ -393,17 +400,6 @@ def in_flags(error: object) -> str:
     if first is None or first[1] not in FLAGS:
         return str(error)
     return FLAGS[first[1]] + str(error)[first.end() :]
-
-
-def _unknown(argument: str, parser: Parser) -> ConfigError:
-    """Return the error for an argument that the command line does not have."""
-    first = argument.partition("=")[0]
-    known = [name for action in parser._actions for name in action.option_strings]
-    otherwise = "--help lists what is allowed"
-    if not first.startswith("-"):
-        otherwise += "; quote a value that has * or spaces"
-    hint = closest(first, known, otherwise)
-    return ConfigError(f"unknown argument {argument!r}; {hint}")
 
 
 def make_parser() -> Parser:

@@ -19,16 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
+from typing import NamedTuple
 
 import numpy as np
 
-from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import COUNT, OBJECT, TEXT, check_entries, choice, list_of
-from dadmm.graphs.topology import Integers
 from dadmm.runs import row_files
 from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, write_rows
 from dadmm.solver import checkpoint
@@ -68,6 +67,21 @@ def names_of_nodes(nodes: Sequence[int]) -> str:
     parts = np.split(np.asarray(nodes), np.flatnonzero(np.diff(nodes) != 1) + 1)
     ends = [(part[0], part[-1]) for part in parts]
     return " ".join(f"{i}" if i == j else f"{i}-{j}" for i, j in ends)
+
+
+class Results(NamedTuple):
+    """What a run writes at its end, on rank 0; ``model`` is the text of model.json."""
+
+    summary: Mapping[str, object]
+    arrays: Mapping[str, Array]
+    model: str | None = None
+
+    def write(self, home: Path) -> None:
+        """Write the files; a folder with the last of them, summary.json, has all."""
+        write_arrays(home / "result.npz", self.arrays)
+        if self.model is not None:
+            write_text(home / "model.json", self.model)
+        write_text(home / "summary.json", json.dumps(self.summary, indent=2) + "\n")
 
 
 @dataclass(eq=False)
@@ -139,14 +153,13 @@ class RunFolder:
         """Return the run in a folder; ``instead`` is the advice if there is none."""
         try:
             text = files.read(path / MANIFEST, most=LARGEST + 1)
+            content = json.loads(text if len(text) <= LARGEST else "")
+            found = check_entries(content, ENTRIES)
         except OSError as error:
             raise OutputError(
                 f"{path} is not the folder of a run: cannot read its {MANIFEST} "
                 f"({error.strerror}); {instead}"
             ) from None
-        try:
-            content = json.loads(text if len(text) <= LARGEST else "")
-            found = check_entries(content, ENTRIES)
         except (ValueError, RecursionError) as error:
             raise OutputError(
                 f"{path / MANIFEST} is not the list of a run's files ({error}); "
@@ -346,22 +359,6 @@ class RunFolder:
             found = [name.fullmatch(own) for own in sorted(os.listdir(handle))]
         return [place / own[0] for own in found if own and int(own[1]) in ranks]
 
-    def write_ranks(
-        self, processes: Sequence[tuple[str, int]], hosts: Integers | None
-    ) -> None:
-        """Write ranks.csv, by which the launch command identifies failed ranks.
-
-        Also tell it the folder's path. ``processes`` has the host and process number of
-        each rank, and ``hosts`` the rank of each node, None without MPI and the file.
-        """
-        if hosts is not None:
-            lines = ["rank,nodes,host,pid"]
-            for rank, (host, pid) in enumerate(processes):
-                nodes = names_of_nodes(np.flatnonzero(hosts == rank).tolist())
-                lines.append(f"{rank},{nodes},{host},{pid}")
-            write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
-        tell_launcher(folder=str(self.path.absolute()))
-
     def add_component(self, path: Path, source: Path) -> None:
         """Make the folder of a component, with a copy of the rows merged so far."""
         path.mkdir()
@@ -374,9 +371,7 @@ class RunFolder:
     def finish(
         self,
         rows: RowFiles,
-        summary: Mapping[str, object],
-        arrays: Mapping[str, Array],
-        model: str | None = None,
+        results: Results,
         is_over: bool = False,
         nodes: Collection[int] | None = None,
         ranks: Collection[int] = (),
@@ -387,15 +382,14 @@ class RunFolder:
         The results come first: they are small, and rows may fill the disk. If rows
         cannot be merged, they stay in the part files, where `StoredRun` finds them.
 
-        ``model`` is the text of model.json, if there is one. ``nodes`` are those whose
-        rows to take, from the part files of ``ranks``, after the ranks ``lost`` have
-        failed; all by default. Ranks of another component may still write theirs. The
-        checkpoints of a run that ``is_over`` are removed.
+        ``nodes`` are those whose rows to take, from the part files of ``ranks``, after
+        the ranks ``lost`` have failed; all by default. Ranks of another component may
+        still write theirs. The checkpoints of a run that ``is_over`` are removed.
         """
         home = rows.home
         own = self if home == self.path else RunFolder.open(home)
         with writing(home):
-            write_results(home, summary, arrays, model)
+            results.write(home)
         if rows.failure is not None:
             return  # rows are missing; those in the part files are for a resume
         with writing(home, "the results are written, and the rows stay in its parts/"):
@@ -418,26 +412,7 @@ class RunFolder:
             own.save()
 
 
-def write_results(
-    home: Path,
-    summary: Mapping[str, object],
-    arrays: Mapping[str, Array],
-    model: str | None,
-) -> None:
-    """Write result.npz, model.json and summary.json; a folder with the last has all."""
-    write_arrays(home / "result.npz", arrays)
-    if model is not None:
-        write_text(home / "model.json", model)
-    write_text(home / "summary.json", json.dumps(summary, indent=2) + "\n")
-
-
-def rescue(
-    lost: Path,
-    settings: str,
-    summary: Mapping[str, object],
-    arrays: Mapping[str, Array],
-    model: str | None,
-) -> Path | None:
+def rescue(lost: Path, settings: str, results: Results) -> Path | None:
     """Write results beside a folder that cannot be written, or to the temporary folder.
 
     Return the new folder, or None if that is impossible, too.
@@ -446,7 +421,7 @@ def rescue(
         with suppress(OSError, OutputError):
             home = _fresh(parent / f"{lost.name}-rescued")
             write_text(home / "config.toml", settings)
-            write_results(home, summary, arrays, model)
+            results.write(home)
             return home
     return None
 

@@ -42,11 +42,6 @@ def iteration(line: bytes) -> int:
     return int(line.partition(b",")[0])
 
 
-def _place(line: bytes) -> list[int]:
-    """Return the iteration of a row, and its node or the first of its two nodes."""
-    return [*map(int, line.split(b",", 2)[:2])]
-
-
 def complete_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
     """Return the lines of a file; the last one may have been cut short."""
     with open(files.open_plain(path, root), "rb") as file:
@@ -90,7 +85,8 @@ def merged(
     if soft < (wanted := len(parts) + 64):
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    rows = heapq.merge(*(part_rows(part, until) for part in parts), key=_place)
+    by_node = lambda line: [*map(int, line.split(b",", 2)[:2])]  # noqa: E731
+    rows = heapq.merge(*(part_rows(part, until) for part in parts), key=by_node)
     first = [*islice(rows, 1)]
     end = iteration(first[0]) if first else until + 1
     if files.exists(before):

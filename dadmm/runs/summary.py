@@ -20,7 +20,7 @@ from dadmm.core.errors import listed, printable
 from dadmm.core.version import __version__
 from dadmm.runs.config import RunConfig
 from dadmm.solver.ending import advise
-from dadmm.solver.result import Result, Seconds
+from dadmm.solver.result import Result
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
 LEAST_PERCENT = 1e-3  # a smaller error is printed as this
@@ -87,6 +87,10 @@ class Summary(dict[str, Any]):
         loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
         versions = {"dadmm": __version__, "python": sys.version.split()[0]}
         versions |= {name: str(package.__version__) for name, package in loaded.items()}
+        now, ever = (
+            {phase: float(own.mean()) for phase, own in each._asdict().items()}
+            for each in (result.seconds, result.seconds_of_all_sessions)
+        )
         return cls(
             ({"coefficients": coefficients} if coefficients else {})
             | {name: getattr(result, name) for name in OWN}
@@ -113,9 +117,9 @@ class Summary(dict[str, Any]):
             # since the run began or was resumed; phases: mean over the nodes
             seconds={
                 **spent,
-                **_means(result.seconds),
+                **now,
                 "curvature": result.curvature_seconds,  # for the first penalties
-                "of_all_sessions": _means(result.seconds_of_all_sessions),
+                "of_all_sessions": ever,
             },
         )
 
@@ -288,10 +292,7 @@ class Summary(dict[str, Any]):
         yield "agreement", text
 
     def _coefficients(self, config: RunConfig) -> Lines:
-        """Yield a line per coefficient; of many, only the largest and the intercept.
-
-        Lines on the errors of the computation, and on the penalty, follow.
-        """
+        """Yield a line per coefficient, or of the largest; then errors and penalty."""
         if not (values := self.get("coefficients", {})):
             return
         shown, title = values, f"{len(values)}"
@@ -352,7 +353,18 @@ class Summary(dict[str, Any]):
             yield "criteria", self["waited_for"].removeprefix("criterion ")
         if "eta" in self["penalties"]:
             yield "penalties", self._eta()
-        yield "messages", self._traffic()
+        shared, outside = self["collective_bytes"], self["outside_bytes"]
+        text = f"{self['messages']:,} between neighbours, {self['bytes']:,} bytes"
+        if self["silent_messages"]:
+            text += f"; {self['silent_messages']:,} without payload"
+        if self["lost_payloads"]:
+            text += f"; {self['lost_payloads']:,} payloads lost"
+        if self["collectives"]:
+            text += f"; {self['collectives']:,} collectives, {shared:,} bytes"
+        if self["outside_calls"]:
+            total = self["bytes"] + shared + outside
+            text += f"; set-up and end: {outside:,} bytes; {total:,} bytes in all"
+        yield "messages", text
         if self["start"]["init"] == "merged":
             text = f"merged summaries of rows over a tree ({self['tree_bytes']:,} bytes"
             yield "set-up", f"{text} of sums in set-up and at the end)"
@@ -385,20 +397,6 @@ class Summary(dict[str, Any]):
         if seconds >= 1.0:
             text += f"; measuring curvatures took {seconds:.1f} s, and --eta0 with a "
             text += "number measures none"
-        return text
-
-    def _traffic(self) -> str:
-        shared, outside = self["collective_bytes"], self["outside_bytes"]
-        total = self["bytes"] + shared + outside
-        text = f"{self['messages']:,} between neighbours, {self['bytes']:,} bytes"
-        if self["silent_messages"]:
-            text += f"; {self['silent_messages']:,} without payload"
-        if self["lost_payloads"]:
-            text += f"; {self['lost_payloads']:,} payloads lost"
-        if self["collectives"]:
-            text += f"; {self['collectives']:,} collectives, {shared:,} bytes"
-        if self["outside_calls"]:
-            text += f"; set-up and end: {outside:,} bytes; {total:,} bytes in all"
         return text
 
 
@@ -455,10 +453,6 @@ def known(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _means(seconds: Seconds) -> dict[str, float]:
-    return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
-
-
 def _penalties(result: Result) -> Table:
     """Return the range of the penalties of all edges, and their budgets."""
     found, n_edges = result.penalties, len(result.topology.edges)  # directed
@@ -500,10 +494,9 @@ def _certificate(result: Result, named: Named) -> Table | None:
 def _consensus(result: Result, named: Named) -> Table:
     """Return how far the nodes are from the solution, by what, and where.
 
-    Coefficients of a linear problem are judged one by one: the largest distance of any
-    node's value from the solution, over the largest value of any node, or over the
-    bound of a certified result if that is larger. In other problems each part of theta
-    is judged so, by lengths.
+    Coefficients are judged one by one: the largest distance of any node's value from
+    the solution, over the largest value of any node, or over the bound of a certified
+    result if that is larger. Else each part of theta is judged so, by lengths.
     """
     layout, shared = result.layout, result.layout.shared_size
     apart = np.abs(result.theta - result.solution)[:, :shared]

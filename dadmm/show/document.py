@@ -18,22 +18,9 @@ from dadmm.core.version import __version__
 from dadmm.runs.config import words_of
 from dadmm.runs.settings import IN_MEMORY
 from dadmm.runs.stored import StoredRun
-from dadmm.show import network, outcome, panels, style
+from dadmm.show import html, network, outcome, panels, style
 from dadmm.show.figure import MOST_POINTS, Panel, said, thinned
-from dadmm.show.page import (
-    Page,
-    Table,
-    content,
-    details,
-    facts,
-    html,
-    number,
-    packed,
-    paragraph,
-    side_by_side,
-    table,
-    text,
-)
+from dadmm.show.html import Page, Table, number, paragraph, table, text
 from dadmm.show.report import LABELS
 from dadmm.timing import waiting
 from dadmm.timing.replay import Trace
@@ -112,14 +99,14 @@ def _whole(page: Page, title: str, top: str, parts: str, every: float = 0) -> st
     A script must not end its element early.
     """
     plotly = get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    own = "".join(map(content, SCRIPTS))
+    own = "".join(map(html.content, SCRIPTS))
     hashes = [b64encode(sha256(code.encode()).digest()) for code in (plotly, own)]
     data = {"figures": page.figures, "network": page.network, "costs": page.costs,
             "every": every}  # fmt: skip
-    return Template(html("page.html")).substitute(
+    return Template(html.fragment("page.html")).substitute(
         allowed=" ".join(f"'sha256-{value.decode()}'" for value in hashes),
-        title=text(title), style=style.stylesheet() + content("page.css"), top=top,
-        cursor=html("cursor.html") if page.recorded else "", parts=parts,
+        title=text(title), style=style.stylesheet() + html.content("page.css"), top=top,
+        cursor=html.fragment("cursor.html") if page.recorded else "", parts=parts,
         version=text(__version__), data=embedded(data), plotly=plotly, own=own,
     ) + "\n"  # fmt: skip
 
@@ -143,7 +130,7 @@ def _convergence(page: Page) -> str:
     for run in runs:  # bytes and seconds at the points of the curves
         rows = thinned(run.n_iterations, MOST_POINTS)
         costs = panels.cumulative(run)
-        page.costs.append({name: packed(own[rows]) for name, own in costs.items()})
+        page.costs.append({name: html.packed(own[rows]) for name, own in costs.items()})
 
     def medians(run: StoredRun) -> Table:
         k = runs.index(run)
@@ -155,7 +142,9 @@ def _convergence(page: Page) -> str:
         ]
         return "medians over the nodes", ["iteration", *curves], rows
 
-    drawn = page.legend(runs) + html("axes.html") + page.panels(found, "criteria")
+    drawn = (
+        page.legend(runs) + html.fragment("axes.html") + page.panels(found, "criteria")
+    )
     return drawn + paragraph(words) + page.tables(runs, medians)
 
 
@@ -179,7 +168,7 @@ def _cost(page: Page) -> str:
         except ConfigError as error:
             lines = [f"Waiting times are not known: {error}."]
     tables = page.tables(runs, _by_node)
-    return page.panels(found) + facts(lines) + paragraph(PHASE_WORDS) + tables
+    return page.panels(found) + html.facts(lines) + paragraph(PHASE_WORDS) + tables
 
 
 def _by_node(run: StoredRun) -> Table:
@@ -206,18 +195,18 @@ def _about(page: Page) -> str:
         for run in runs
     )
     if page.is_comparison:
-        commands = details("Commands that repeat the runs", commands)
-    settings = side_by_side([run.config.applied() for run in runs])
+        commands = html.details("Commands that repeat the runs", commands)
+    settings = html.side_by_side([run.config.applied() for run in runs])
     differ = [row for row in settings if len(set(map(str, row[1:]))) > 1]
     names = [page.name(run) for run in runs] if page.is_comparison else ["value"]
-    head, facts = ["setting", *names], side_by_side([_facts(run) for run in runs])
+    head, facts = ["setting", *names], html.side_by_side([_facts(run) for run in runs])
     every = table(head, settings, "Settings that applied")
     versions = table(["what", *names], facts, "Versions")
     return (
         commands
         + (table(head, differ, "Settings that differ") if differ else "")
-        + details(f"{len(settings)} settings applied", every)
-        + details("Versions and hosts", versions)
+        + html.details(f"{len(settings)} settings applied", every)
+        + html.details("Versions and hosts", versions)
     )
 
 

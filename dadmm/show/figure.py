@@ -1,6 +1,6 @@
 """The description of a figure: panels with axes, curves, bars, maps and graphs.
 
-It knows no library: `to_matplotlib` and `page` draw what is here.
+It knows no library: `to_matplotlib` and `html` draw what is here.
 """
 
 from __future__ import annotations

@@ -10,18 +10,9 @@ import numpy as np
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Integers
 from dadmm.runs.stored import StoredRun
+from dadmm.show import html
 from dadmm.show.figure import MOST_POINTS, Axis, Panel, said, thinned
-from dadmm.show.page import (
-    Json,
-    Page,
-    Table,
-    describe,
-    html,
-    number,
-    packed,
-    paragraph,
-    text,
-)
+from dadmm.show.html import Json, Page, Table, describe, number, packed, paragraph, text
 from dadmm.show.panels import pair_means, penalties, positions
 from dadmm.show.style import N_LEVELS, SCHEME_STYLE
 
@@ -80,7 +71,7 @@ def section(page: Page) -> str:
         + f'<div class="beside {"several" * (len(drawn) > 1)}">'
         f'<div class="networks">{pictures}</div><div>'
         + (_legend(scale, by_edge) if len(known) else "")
-        + (html("network.html") if moving else "")
+        + (html.fragment("network.html") if moving else "")
         + "</div></div>"
         + (_curves(page, by_edge) if by_edge else "")
     )

@@ -17,22 +17,9 @@ from dadmm.models.model import NAME, load_model
 from dadmm.runs import summary
 from dadmm.runs.stored import GoingRun, StoredRun
 from dadmm.runs.summary import ANGLES, at_most
-from dadmm.show import panels
+from dadmm.show import html, panels
 from dadmm.show.figure import said
-from dadmm.show.page import (
-    NONE,
-    Markup,
-    Page,
-    details,
-    facts,
-    html,
-    number,
-    packed,
-    paragraph,
-    side_by_side,
-    table,
-    text,
-)
+from dadmm.show.html import NONE, Markup, Page, number, paragraph, table, text
 
 MOST_ROWS = 60  # coefficients, and columns of components
 MOST_POINTS = 5000  # of a structure
@@ -69,7 +56,7 @@ def top(page: Page) -> str:
                          *values[:5], scores[0]])  # fmt: skip
             printed += f"<h3>{text(page.name(run))}</h3>{_printed(run)}"
         words = f"{len(rows)} runs; a click on a column sorts them"
-        folded = details("What the runs printed", printed)
+        folded = html.details("What the runs printed", printed)
         return table(HEAD, rows, words, "sortable") + folded
     (run,) = page.runs
     tiles = "".join(
@@ -78,7 +65,7 @@ def top(page: Page) -> str:
         for name, value, note in _tiles(run)
     )
     more = _printed(run)
-    more = more if run.is_going else details("What the run printed", more)
+    more = more if run.is_going else html.details("What the run printed", more)
     return f'<ul class="tiles">{tiles}</ul>{more}'
 
 
@@ -196,10 +183,10 @@ def _coefficients(page: Page, runs: Sequence[StoredRun]) -> str:
     certain = all(run.summary.get("standard_errors") for run in runs)
     head = ["coefficient", *columns]
     head.append("value and 95 % interval" if certain else "value")
-    rows = side_by_side([*columns.values(), _intervals(page, runs, shown)], shown)
+    rows = html.side_by_side([*columns.values(), _intervals(page, runs, shown)], shown)
     few = said(len(shown), len(names), "coefficients")
     caption = f"Coefficients, in the units of the table. {few}"
-    return table(head, rows, caption) + facts(runs[0].summary.comparison())
+    return table(head, rows, caption) + html.facts(runs[0].summary.comparison())
 
 
 def _columns(run: StoredRun) -> dict[str, dict[str, str]]:
@@ -276,7 +263,7 @@ def _components(page: Page, runs: Sequence[StoredRun]) -> str:
     if not angles:
         return found
     words = f"Largest angle to the subspace of {page.name(runs[0])}, in degrees"
-    folded = details(page.titled("Components", runs[0]), found)
+    folded = html.details(page.titled("Components", runs[0]), found)
     return table(["run", "angle"], angles, words, "sortable") + folded
 
 
@@ -303,7 +290,7 @@ def _structure(page: Page, run: StoredRun) -> str:
     """Return the points of structure from motion, which turn with the mouse."""
     title, points = panels.structure(run)
     shown = points[:: -(-len(points) // MOST_POINTS)]
-    x, y, z = (packed(column, "f4") for column in shown.T)
+    x, y, z = (html.packed(column, "f4") for column in shown.T)
     trace = {
         "type": "scatter3d", "mode": "markers", "x": x, "y": z, "z": y,
         "marker": {"size": 3.5, "color": z, "colorscale": "@scale"},
@@ -319,7 +306,7 @@ def _structure(page: Page, run: StoredRun) -> str:
     few = said(len(shown), len(points), "points")
     return (
         paragraph(f"Drag to turn, or use the buttons. {few}", "js")
-        + html("turn.html")
+        + html.fragment("turn.html")
         + '<div class="panels wide js">'
         + page.plot(page.titled(title, run), figure, name="solid")
         + "</div>"

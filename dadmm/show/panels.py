@@ -16,22 +16,8 @@ from dadmm.graphs.topology import Topology
 from dadmm.runs import settings
 from dadmm.runs.stored import StoredRun
 from dadmm.runs.summary import ANGLES
-from dadmm.show import style
-from dadmm.show.figure import (
-    MOST_NODES,
-    WIDE,
-    Axis,
-    Bars,
-    Curve,
-    Graph,
-    Map,
-    Panel,
-    Points,
-    byte_unit,
-    quantiles,
-    said,
-    thinned,
-)
+from dadmm.show import figure, style
+from dadmm.show.figure import Axis, Bars, Curve, Graph, Map, Panel, Points
 
 DECIDE = settings.names("decides")
 SEEDS = {name for name in DECIDE if name.endswith("seed")}
@@ -73,17 +59,16 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
     return [f"{name} ({folder})" if name else folder for name, folder in pairs]
 
 
-def looks(runs: Sequence[StoredRun]) -> list[style.Look]:
-    """Return the look of each run; no two runs have the same."""
-    return style.looks([run.config.scheme for run in runs], labels(runs, SEEDS))
-
-
 def named(
     runs: Sequence[StoredRun], among: Sequence[StoredRun] = ()
 ) -> list[tuple[str, style.Look]]:
-    """Return the label and the look that each run has among others, or alone."""
+    """Return the label and the look that each run has among others, or alone.
+
+    No two runs have the same look.
+    """
     every = among or runs
-    known = list(zip(labels(every), looks(every), strict=True))
+    looks = style.looks([run.config.scheme for run in every], labels(every, SEEDS))
+    known = list(zip(labels(every), looks, strict=True))
     return [known[every.index(run)] for run in runs]
 
 
@@ -166,10 +151,10 @@ def spreads(
     found: list[Curve] = []
     each = zip(values, runs, named(runs, among), strict=True)
     for k, (own, run, (name, look)) in enumerate(each):
-        rows = thinned(len(own), most)
+        rows = figure.thinned(len(own), most)
         own, t = own[rows], run.iterations[rows]
         kept = np.where((own > 0) & (own < np.inf), own, np.nan)
-        low, middle, high = quantiles(kept, (0, 0.5, 1))
+        low, middle, high = figure.quantiles(kept, (0, 0.5, 1))
         middle = np.where((own == 0).all(axis=1), 0.0, middle)
         band = {"low": low, "high": high} if own.shape[1] > 1 else {}
         found.append(Curve(name, t, middle, look, steps=steps, run=k, **band))
@@ -246,7 +231,7 @@ def costs(runs: Sequence[StoredRun]) -> list[Panel]:
     what = "Largest criterion / limit" if over else "Largest disagreement"
     used = over or [[run.column("disagreement") for run in runs]]
     sizes = [cumulative(run) for run in runs]
-    size, unit = byte_unit(max(float(own["bytes"][-1]) for own in sizes))
+    size, unit = figure.byte_unit(max(float(own["bytes"][-1]) for own in sizes))
     worst = [np.fmax.reduce(np.hstack(own), axis=1) for own in zip(*used, strict=True)]
     drawn = [np.where((own > 0) & (own < np.inf), own, np.nan) for own in worst]
     each = [*zip(named(runs), sizes, drawn, strict=True)]
@@ -283,7 +268,7 @@ def penalties(
     every = np.concatenate([run.eta.ravel() for run in runs])
     longest = max(run.n_iterations for run in runs)
     x = Axis("Iteration", log=longest >= LONG)  # schemes adapt early
-    y = Axis("Penalty η", log=bool(every.max() > WIDE * every.min()))
+    y = Axis("Penalty η", log=bool(every.max() > figure.WIDE * every.min()))
     starts = {run.config.eta0 for run in runs}
     eta0 = starts.pop() if len(starts) == 1 else None
     level = (eta0, "eta0") if isinstance(eta0, float) else None
@@ -346,7 +331,7 @@ def edge_map(
         note = "not known"
     elif np.ptp(values) == 0:
         note = f"{values[0]:,.6g} {unit} on each of {len(values):,} directed edges"
-    elif n > MOST_NODES:
+    elif n > figure.MOST_NODES:
         least, middle, largest = (f"{q:,.4g}" for q in np.quantile(values, (0, 0.5, 1)))
         note = f"{least} to {largest} {unit} by directed edge, median {middle}"
     if note:
@@ -356,21 +341,12 @@ def edge_map(
     return Panel(name, Axis(ends[0]), Axis(ends[1]), [Map(matrix, unit)])
 
 
-def sent(run: StoredRun) -> Panel:
-    """Return the bytes by directed edge."""
-    values = run.edge_column("bytes").sum(axis=0) if run.by_edge else None
-    if "edge_bytes" in run.arrays:
-        values = run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
-    ends = ("Receiver", "Sender")
-    return edge_map("Bytes by directed edge", run, values, "bytes", ends)
-
-
 def phases(run: StoredRun) -> Panel:
     """Return the seconds of each node, by phase."""
     spent = {phase: own.sum(axis=0) for phase, own in seconds(run).items()}
     total = np.sum(list(spent.values()), axis=0)
-    shown = np.sort(np.argsort(-total, kind="stable")[:MOST_NODES])
-    few = said(len(shown), len(total), "nodes, with the longest times,")
+    shown = np.sort(np.argsort(-total, kind="stable")[: figure.MOST_NODES])
+    few = figure.said(len(shown), len(total), "nodes, with the longest times,")
     name = f"Time by phase. {few}".rstrip(". ")
     names = tuple(map(str, shown.tolist()))
     bars = Bars({phase: values[shown] for phase, values in spent.items()})
@@ -383,10 +359,14 @@ def traffic(
     """Return bytes and seconds: by run, or those of one run by edge and by node."""
     if not by_run:
         (run,) = runs
-        return [sent(run), phases(run)]
+        sent = run.edge_column("bytes").sum(axis=0) if run.by_edge else None
+        if "edge_bytes" in run.arrays:
+            sent = run.array("edge_bytes", (len(run.topology.edges),)).astype(float)
+        name, ends = "Bytes by directed edge", ("Receiver", "Sender")
+        return [edge_map(name, run, sent, "bytes", ends), phases(run)]
     names = Axis(names=tuple(name for name, _ in named(runs, among)))
     total = np.array([run.column("bytes").sum() for run in runs])
-    size, unit = byte_unit(float(total.max()))
+    size, unit = figure.byte_unit(float(total.max()))
     spent = [seconds(run) for run in runs]
     means = {k: np.array([own[k].sum(axis=0).mean() for own in spent]) for k in PHASES}
     sums = "Sent by all nodes in all iterations", "Time by phase, mean over the nodes"

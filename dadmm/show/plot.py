@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 KINDS = ("convergence", "cost", "eta", "network", "traffic", "structure")
 BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
-NUMBERS = re.compile("([0-9]{1,9}(,[0-9]{1,9})*)?")
-AT = TEXT.also("iterations such as 1,10,50", lambda x: bool(NUMBERS.fullmatch(x)))
+NUMBERS = "([0-9]{1,9}(,[0-9]{1,9})*)?"
+AT = TEXT.also("iterations such as 1,10,50", lambda x: bool(re.fullmatch(NUMBERS, x)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,18 +26,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from dadmm.core import files
 from dadmm.core.documents import writing
 from dadmm.core.layout import Matrix
-from dadmm.show.figure import (
-    WIDE,
-    Axis,
-    Bars,
-    Curve,
-    Graph,
-    Map,
-    Panel,
-    Points,
-    byte_unit,
-    log_ticks,
-)
+from dadmm.show import figure as description
+from dadmm.show.figure import Axis, Bars, Curve, Graph, Map, Panel, Points
 from dadmm.show.style import BLACK, FILLS, GREY, LIGHT, STYLE, Look
 
 STRENGTH = ListedColormap(colormaps["viridis_r"](np.linspace(0.08, 1, 256)))
@@ -214,7 +204,9 @@ def _draw_bars(axis: Axes, bars: Bars, x: Axis, handles: Handles) -> None:
 def _draw_map(axis: Axes, map_: Map) -> None:
     """Draw a matrix from node i to node j."""
     most = float(np.nanmax(map_.values, initial=1e-12))
-    size, unit = byte_unit(most) if map_.unit == "bytes" else (1.0, map_.unit)
+    size, unit = (
+        description.byte_unit(most) if map_.unit == "bytes" else (1.0, map_.unit)
+    )
     image = axis.pcolormesh(map_.values / size, cmap=LOAD, vmin=0, vmax=most / size,
                             edgecolor="white", linewidth=0.4)  # fmt: skip
     axis.figure.colorbar(image, ax=axis, label=unit, shrink=0.85)
@@ -244,7 +236,7 @@ def _draw_graph(axis: Axes, graph: Graph) -> None:
 def _colours(graph: Graph) -> ScalarMappable:
     """Return the colours of the values of edges."""
     low, high = graph.scale
-    if high > WIDE * low:
+    if high > description.WIDE * low:
         return ScalarMappable(LogNorm(low, high), STRENGTH)
     room = 0.0 if high > low else 0.2 * low
     return ScalarMappable(Normalize(low - room, high + room), STRENGTH)
@@ -283,7 +275,7 @@ def log_axis(axis: Axes, unit: str = "") -> None:
 
 def log_ticks_of(side: Side, low: float, high: float, unit: str = "") -> None:
     """Set the ticks of one side of a logarithmic plot."""
-    ticks = [tick for tick in log_ticks(low, high) if low <= tick <= high]
+    ticks = [tick for tick in description.log_ticks(low, high) if low <= tick <= high]
     side.set_major_locator(FixedLocator(ticks))
     side.set_minor_locator(NullLocator())
     if unit or high <= 1e3 * low:

@@ -24,10 +24,10 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
+from dadmm.core.linalg import one_blas_thread
 from dadmm.core.schema import FINITE, FLAG, choice, entry, of_type
-from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Integers, Topology
+from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.checkpoint import Checkpoints, LocalRun, restoring, run_with_recovery
 from dadmm.solver.ending import find_ending
@@ -405,10 +405,8 @@ def run_plan(
             kind.prepare(topology, world)
         setup = Setup(kind, scheme, given["sending"], stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
-        size = next(iter(kind.within.values())).layout.shared_size
-        nodes = row_order(topology, kind.within)
         how = {"wait": given["wait"], "survives": given["on_failure"] != "abort"}
-        exchange = make_exchange(world, topology, size, nodes, **how)
+        exchange = make_exchange(world, topology, kind.within, **how)
         run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
@@ -499,11 +497,13 @@ def hosted_problems(
 def make_exchange(
     world: World,
     topology: Topology,
-    size: int,
-    nodes: Integers | None = None,
+    problems: Mapping[int, Problem],
+    width: int = 1,
     **how: Any,
 ) -> Exchange:
     """Return the exchange of a run; ``how`` ranks wait, and whether they survive."""
+    size = width * next(iter(problems.values())).layout.shared_size
+    nodes = row_order(topology, problems)
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange

@@ -7,12 +7,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm import Schedule, Topology, baselines
 from dadmm.baselines import ALGORITHMS
-from dadmm.problems import PPCA, Lasso, LeastSquares, LogisticRegression
+from dadmm.problems import PPCA
+from tests.support.linear import Case
 from tests.support.problems import Quadratic
 
 GRAPH = Topology.from_edges(6, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4), (4, 5)])
 ROUNDS = Schedule(6, [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]])
-N, P, ALPHA = 6, 4, 0.7
+N, P = 6, 4
 PLAIN = ("extra", "nids", "allreduce", "diging")
 
 
@@ -22,28 +23,15 @@ def rows(i):
     return X, X @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 * rng.standard_normal(12)
 
 
-def squares(i):
-    return LeastSquares(*rows(i), fit_intercept=False)
-
-
-def lasso(i):
-    return Lasso(*rows(i), ALPHA, fit_intercept=False)
-
-
-def logistic(i):
+def case(kind, i):
+    """Return the problem of a node beside its formula."""
     X, y = rows(i)
-    return LogisticRegression(X, (y > 0).astype(float), ALPHA, fit_intercept=False)
+    return Case(kind, X, (y > 0).astype(float) if kind == "logistic" else y, 0.1)
 
 
-def slope(kind, i, theta):
-    """Return the gradient of the smooth part, and its curvature at zero."""
-    X, y = rows(i)
-    if kind is not logistic:
-        return X.T @ (X @ theta - y), np.linalg.eigvalsh(X.T @ X).max()
-    s = np.where(y > 0, 1.0, -1.0)
-    chance = 1.0 / (1.0 + np.exp(s * (X @ theta)))
-    bend = np.linalg.eigvalsh(X.T @ X / 4).max() + ALPHA
-    return X.T @ (-s * chance) + ALPHA * theta, bend
+KINDS = ("least_squares", "lasso", "logistic")
+MAKE = {kind: lambda i, kind=kind: case(kind, i).problem for kind in KINDS}
+squares, lasso, logistic = MAKE.values()
 
 
 def metropolis(edges):
@@ -62,12 +50,13 @@ def soft(x, by):
 
 def published(name, kind, step, n_iterations, mixing):
     """Yield x after each iteration; written from the papers, with dense matrices."""
-    L = max(slope(kind, i, np.zeros(P))[1] for i in range(N))
-    a, W, eye = step / L, mixing[0], np.eye(N)
-    by = a * ALPHA if kind is lasso else 0.0
+    cases = [case(kind, i) for i in range(N)]
+    a = step / max(np.linalg.eigvalsh(own.hessian(np.zeros(P)))[-1] for own in cases)
+    W, eye, by = mixing[0], np.eye(N), a * cases[0].l1.astype(float)
 
     def g(x):
-        return np.array([slope(kind, i, x[i])[0] for i in range(N)])
+        own = zip(cases, x, strict=True)
+        return np.array([c.X.T @ c.forces(c.X @ z) + c.l2 * z for c, z in own], float)
 
     half, x = (eye + W) / 2, np.zeros((N, P))
     if name == "extra":  # PG-EXTRA, (3a) and (3b), if there are absolute values
@@ -111,14 +100,14 @@ def history(kind, name, n_iterations=100, graph=GRAPH, **more):
 
 @pytest.mark.parametrize(
     ("name", "kind", "schedule"),
-    [(name, kind, None) for name in PLAIN for kind in (squares, logistic)]
-    + [(name, lasso, None) for name in PLAIN if name != "diging"]
-    + [("diging", squares, ROUNDS)],
+    [(name, kind, None) for name in PLAIN for kind in ("least_squares", "logistic")]
+    + [(name, "lasso", None) for name in PLAIN if name != "diging"]
+    + [("diging", "least_squares", ROUNDS)],
 )
 def test_iterates_are_those_of_the_published_recursion(name, kind, schedule):
     """DIGing tracks gradients also on edges that come and go."""
     graph = schedule.union if schedule else GRAPH
-    found, run = history(kind, name, graph=graph, schedule=schedule)
+    found, run = history(MAKE[kind], name, graph=graph, schedule=schedule)
     turns = [graph.edges[k] for k in (schedule.rows if schedule else [slice(None)])]
     mixing = list(map(metropolis, turns))
 

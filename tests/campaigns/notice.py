@@ -15,7 +15,7 @@ from tests.campaigns.faults import jobs
 from tests.campaigns.faults.cases import CUTS, Case
 
 PHASES = {
-    "set-up": ("dadmm.cli.setup:problems", 1),
+    "set-up": ("dadmm.cli.setup:_make_problems", 1),
     "loop": ("dadmm.admm.local:Local.solve", 50),
     "end": ("dadmm.cli.results:describe", 1),
 }

@@ -46,10 +46,7 @@ def probabilities(X, fit):
 
 @pytest.mark.parametrize(
     ("made", "fit", "labels"),
-    [
-        (model(), FIT, ["no", "yes"]),
-        (NUMBERED, MANY, ["1", "2", "7"]),
-    ],
+    [(model(), FIT, ["no", "yes"]), (NUMBERED, MANY, ["1", "2", "7"])],
 )
 def test_a_classification_predicts_labels_and_probabilities(made, fit, labels):
     odds = probabilities(X, fit)

@@ -18,7 +18,7 @@ from dadmm.core.errors import OutputError
 from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.config import RunConfig
-from dadmm.runs.folder import NAME, RunFolder
+from dadmm.runs.folder import NAME, Results, RunFolder
 from dadmm.runs.row_files import PARTS, RowFiles, Stride
 from dadmm.show import plot
 from tests.support.problems import quadratics
@@ -359,9 +359,9 @@ def test_results_come_before_rows_and_the_summary_last_of_them(fresh, monkeypatc
 
     monkeypatch.setattr(os, "replace", note)
     with pytest.raises(TypeError):
-        RunFolder.open(fresh).finish(parts, {"converged": {1, 2}}, {})
+        RunFolder.open(fresh).finish(parts, Results({"converged": {1, 2}}, {}))
     assert order == ["result.npz"]
     assert not {"summary.json", ".summary.json.draft"} & {*os.listdir(fresh)}
-    RunFolder.open(fresh).finish(parts, {"converged": True}, {})
+    RunFolder.open(fresh).finish(parts, Results({"converged": True}, {}))
     written = [name for name in order[1:] if name != "manifest.json"]
     assert written == ["result.npz", "summary.json", "history.csv", "edges.csv"]

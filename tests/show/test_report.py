@@ -23,9 +23,9 @@ from dadmm import compare, report, run
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
-from dadmm.show import network, panels
+from dadmm.show import network
 from dadmm.show.document import command, embedded
-from dadmm.show.page import packed
+from dadmm.show.html import packed
 from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unfinish, unpacked
 from tests.support.runs import refused, rows_of
@@ -305,7 +305,7 @@ def test_a_large_run_is_thinned_out_and_the_page_says_so(
 ):
     monkeypatch.setattr(network, "MOST_EDGES", 5)
     monkeypatch.setattr(network, "MOST_FRAMES", 4)
-    monkeypatch.setattr(panels, "MOST_NODES", 4)
+    monkeypatch.setattr("dadmm.show.figure.MOST_NODES", 4)
     for name in ("nap", "bare"):
         page = written(run_named(name), tmp_path / "a.html")
         library = len(get_plotlyjs().encode())

@@ -43,7 +43,7 @@ def content(name: str) -> str:
     return files("dadmm.show").joinpath(name).read_text("utf-8")
 
 
-def html(name: str) -> str:
+def fragment(name: str) -> str:
     """Return a file of HTML, in one line."""
     return content(name).replace("\n", "")
 
