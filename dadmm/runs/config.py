@@ -188,8 +188,9 @@ class RunConfig(Settings):
                 "record": n_nodes <= MOST_RECORDED,
                 "record_edges": synthetic and n_nodes <= MOST_SHOWN,
             }
-        chosen = {k: v for k, v in vars(self).items() if v is not None}
-        vars(self).update(usual | chosen)
+        vars(self).update(
+            usual | {k: v for k, v in vars(self).items() if v is not None}
+        )
 
     def build_graph(
         self, n_nodes: int | None

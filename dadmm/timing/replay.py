@@ -203,8 +203,7 @@ class Replay:
         self._events = [(self.work[0, i], POST, i, 0) for i in range(n)]
         while self._events:
             now, kind, which, t = heapq.heappop(self._events)
-            happen = self._post if kind == POST else self._confirm
-            happen(now, which, t)
+            (self._post if kind == POST else self._confirm)(now, which, t)
 
     @property
     def seconds(self) -> float:
