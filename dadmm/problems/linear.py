@@ -171,7 +171,6 @@ def dense_blocks(X: Any) -> RowBlocks:
     return RowBlocks(lambda: (X[k : k + step].toarray() for k in starts), n, d)
 
 
-@dataclass(eq=False, repr=False)
 class LeastSquares(LinearProblem):
     """Linear regression: half of the sum of squared errors.
 
