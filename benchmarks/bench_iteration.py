@@ -83,7 +83,7 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
     for graph, make in GRAPHS.items():
         topology, size = make(comm.size), problem.layout.shared_size
         exchanges = {
-            wait: MPIExchange(comm, topology, size, wait=wait)
+            wait: MPIExchange(comm, topology, size, np.array([comm.rank]), wait=wait)
             for wait in ("auto", *WAITS)
         }
         run = run_of(exchanges["auto"], topology, {comm.rank: problem})

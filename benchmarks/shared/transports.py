@@ -147,8 +147,10 @@ def transports(
     """Return all transports by name and wait; what they hold is freed by the stack."""
     found: dict[tuple[str, str], Swap] = {}
     numbers = (size - 2 * wire.ETA) // 8  # that fill the rows
+    own_node = np.array([comm.rank])
     exchanges = {
-        wait: MPIExchange(comm, topology, numbers, wait=wait) for wait in WAITS
+        wait: MPIExchange(comm, topology, numbers, own_node, wait=wait)
+        for wait in WAITS
     }
     for wait, exchange in exchanges.items():
         stack.callback(exchange.close)

@@ -34,9 +34,9 @@ FindPart = Callable[[Sequence[int]], Part]  # given the ranks that are left
 class Exchange:
     """Moves the messages of each outbox into the inboxes; here a process has all nodes.
 
-    There is a row for each directed edge of the process's nodes, which are by default
-    in order of degree. Messages have ``size`` entries of theta; ``hosts`` (n_nodes,)
-    are the ranks of nodes.
+    There is a row for each directed edge of the process's ``nodes``, which are in order
+    of degree. Messages have ``size`` entries of theta; ``hosts`` (n_nodes,) are the
+    ranks of nodes.
     """
 
     #: the exceptions that report a failed rank; none if a failure ends the job
@@ -49,13 +49,10 @@ class Exchange:
         self,
         topology: Topology,
         size: int,
-        nodes: Integers | None = None,
+        nodes: Integers,
         hosts: Integers | None = None,
     ) -> None:
         self.hosts = np.zeros(topology.n_nodes, int) if hosts is None else hosts
-        if nodes is None:
-            own = np.flatnonzero(self.hosts == self.rank)
-            nodes = own[np.argsort(topology.degrees[own], kind="stable")]
         degrees = topology.degrees[nodes]
         first = topology.indptr[nodes] - (np.cumsum(degrees) - degrees)
         n_edges = int(degrees.sum())

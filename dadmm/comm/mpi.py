@@ -161,7 +161,7 @@ class MPIExchange(Exchange):
         comm: MPI.Comm,
         topology: Topology,
         size: int,
-        nodes: Integers | None = None,
+        nodes: Integers,
         hosts: Integers | None = None,
         wait: str = "auto",
         survives: bool = False,

@@ -165,8 +165,7 @@ class TreeReduction:
             return
         from dadmm.comm.mpi import poll
 
-        if self._pending:
-            poll([request for request, _ in self._pending])
+        poll([request for request, _ in self._pending])
         traffic.outside += 1, sum(len(data) for _, data in self._pending)
         self._pending.clear()
 

@@ -64,11 +64,6 @@ def integer(least: int = 0, most: int = MOST) -> Kind:
     )
 
 
-def number(rule: str, holds: Test) -> Kind:
-    """Return the kind of numbers that meet a rule, which is false for NaN."""
-    return NUMBER.also(rule, holds)
-
-
 def choice(allowed: Iterable[str]) -> Kind:
     words = tuple(allowed)
     rule = f"one of {', '.join(words)}"
@@ -88,6 +83,7 @@ def any_of(*kinds: Kind) -> Kind:
     return Kind(((what, lambda x: any(kind.holds(x) for kind in kinds)),))
 
 
+number = NUMBER.also  # makes the kind of numbers that meet a rule, false for NaN
 REAL = number("finite", math.isfinite)
 POSITIVE = number("positive and finite", lambda x: 0 < x < math.inf)
 AT_LEAST_0 = number("at least 0", lambda x: x >= 0)

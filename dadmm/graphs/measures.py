@@ -91,8 +91,6 @@ def diameter(topology: Topology, most: float) -> int:
     rows = -(-n // width)
     if len(indices) == 2 * (2 * n - rows - width) and topology == topology.grid(n):
         return rows + width - 2
-    if n <= 64:
-        return eccentricity(indptr, indices, np.arange(n))
     nearest, farthest = np.full(n, n), np.zeros(n, dtype=np.int64)
     start = int(distances(indptr, indices, 0).argmax())
     for _ in range(SWEEPS):

@@ -44,11 +44,8 @@ def assign(graph: Topology, machines: Sequence[str], how: str = "hosts") -> Inte
         hosts = np.empty(n_nodes, dtype=np.int64)
         hosts[np.argsort(distance, kind="stable")] = np.repeat(ranks, sizes[ranks])
         found.append(hosts)
-
-    def crossings(hosts: Integers) -> tuple[int, int]:
-        return count_crossing(graph, homes[hosts]), count_crossing(graph, hosts)
-
-    return min(found, key=crossings)
+    crossings = [[count_crossing(graph, k) for k in (homes[own], own)] for own in found]
+    return found[crossings.index(min(crossings))]
 
 
 def place(graph: Topology, hosts: Sequence[str]) -> Integers:

@@ -14,14 +14,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import dadmm.run
 from dadmm.runs.row_files import iteration, merged
 from dadmm.solver.checkpoint import complete
 from tests.campaigns.faults.cases import Case, Fault, draw_faults
 from tests.campaigns.faults.jobs import GRACE, Ended, Play, sweep
-from tests.support.runs import SINCE_RESUME, history_of, summary_of
+from tests.support.runs import SINCE_RESUME, differences, summary_of
 
 SURVIVED, CLEAR, UNCLEAR = "survived", "clear error", "unclear error"
 HANG, WRONG, LOST = "hang", "wrong result", "data lost"
@@ -75,7 +73,13 @@ class Judge:
             ended, hit = self.attempt(fault, resume)
             self.struck += hit
             done, resume = self.judge(ended, fault, hit, resume)
-        if apart := differences(whole, self.run):
+        for file in whole.glob("*.csv"):
+            complete_rows(self.run, file)
+        apart = differences(whole, self.run, SUMMARY, SINCE_RESUME)
+        ends = [summary_of(each)["reason"] for each in (self.run, whole)]
+        if ends == ["signal", "max_iter"]:  # a signal came in the last iteration
+            apart.remove("summary.json:reason")
+        if apart:
             raise Fall(WRONG, f"differs from the uninterrupted run in {apart}")
         if not self.struck:
             return MISSED
@@ -250,35 +254,6 @@ def reference(case: Case, out: Path) -> None:
         raise RuntimeError(f"{case} cannot be run at all: {said.getvalue()}")
     if summary_of(out)["reason"] == "signal":
         raise KeyboardInterrupt  # which the run took for its own
-
-
-def differences(whole: Path, again: Path) -> list[str]:
-    """Return in what the results of two runs differ, times aside."""
-    found = []
-    for path in sorted(whole.iterdir()):
-        name, mine = path.name, again / path.name
-        if path.suffix == ".csv":
-            complete_rows(again, path)
-        if name != "config.toml" and not mine.exists():
-            found.append(f"{name} (missing)")
-        elif path.suffix == ".csv":
-            same = history_of(again, name) == history_of(whole, name)
-            found += [] if same else [name]
-        elif name.endswith(".npz"):
-            a, b = bits_of(mine), bits_of(path)
-            found += [f"{name}:{k}" for k in sorted(a | b) if a.get(k) != b.get(k)]
-        elif name == "summary.json":
-            one, other = summary_of(again), summary_of(whole)
-            if (one["reason"], other["reason"]) == ("signal", "max_iter"):
-                one["reason"] = "max_iter"  # a signal came in the last iteration
-            found += [f"{name}:{key}" for key in SUMMARY if one[key] != other[key]]
-    return found
-
-
-def bits_of(file: Path) -> dict[str, object]:
-    with np.load(file) as arrays:
-        known = {k: arrays[k] for k in arrays.files if k not in SINCE_RESUME}
-    return {k: (a.dtype, a.shape, a.tobytes()) for k, a in known.items()}
 
 
 def complete_rows(run: Path, like: Path) -> None:
