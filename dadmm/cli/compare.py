@@ -217,7 +217,8 @@ class Comparison(job.Job):
             self.sendings[text] = replace(usual, **({"payload": payload} | own))
         names = given.network or ["lan", "wan", "wireless"]
         self.networks = {name: Network.read(name) for name in names}
-        self.n_nodes = self.usual_nodes
+        usual = self.world.size if self.over_mpi else config.traits.nodes
+        self.n_nodes = config.nodes or usual  # unless a file decides it
         # what decides the numbers of all cells
         self._common = _digest(config.deciding() | {
             "dadmm": __version__, "numpy": np.__version__,
@@ -390,8 +391,7 @@ class Comparison(job.Job):
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = f"{self._about()}\n\n"
         for line in (lines[0], ["-" * width for width in widths], *lines[1:]):
-            words = map(str.ljust, line, widths)
-            text += f"| {' | '.join(words)} |\n"
+            text += f"| {' | '.join(map(str.ljust, line, widths))} |\n"
         write_text(folder / TABLE, text)
         plain, curves = [], list[Row]()
         for row in rows:

@@ -22,7 +22,7 @@ import numpy as np
 from dadmm.cli import setup
 from dadmm.cli.progress import Progress, Signals, laid_out
 from dadmm.comm import identity
-from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
+from dadmm.comm.launch_link import connect_to_launcher, tell_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.classes import require
@@ -33,13 +33,12 @@ from dadmm.core.linalg import one_blas_thread
 from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
-from dadmm.problems import IncompletePPCA
+from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.runs.config import CommandLine, RunConfig, in_flags
-from dadmm.runs.folder import NO_RESUME, Results, RunFolder, rescue
+from dadmm.runs.folder import NO_RESUME, Results, RunFolder, names_of_nodes, rescue
 from dadmm.runs.row_files import RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Plan
-from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 from dadmm.solver.solve import Record, run_plan
 
@@ -99,11 +98,6 @@ class Job:
     gaps: list[list[int]]  # node, rows dropped and rows filled, where there are any
     processes: list[tuple[str, int]]  # host and process id of each rank
     targets: setup.Targets
-    # by `open_folder` and `solve`
-    folder: RunFolder
-    checkpoints: Checkpoints
-    rows: RowFiles
-    result: Result
 
     def __init__(self, world: World, signals: Signals) -> None:
         self.world, self.signals, self.started = world, signals, monotonic()
@@ -114,19 +108,20 @@ class Job:
 
     def run(self, argv: Sequence[str]) -> int:
         """Run the job, and return the exit code, the same on all ranks."""
-        given = self.read_settings(argv)
+        given, world = self.read_settings(argv), self.world
         if given is None:
             return OK
         self.config, self.resume = given.config, given.resume
         if given.dry_run:
             from dadmm.cli.privacy import leaving
 
-            self.config.settle(self.usual_nodes)
-            left = from_rank_0(self.world, lambda: leaving(self.config))
+            usual = world.size if self.over_mpi else self.config.traits.nodes
+            self.config.settle(self.config.nodes or usual)
+            left = from_rank_0(world, lambda: leaving(self.config))
             print_out(self.config.to_toml() + left)
             return OK
         if self.config.report:
-            collectively(self.world, require, *REPORT)
+            collectively(world, require, *REPORT)
         setup.build_graph(self)
         setup.load_data(self)
         try:
@@ -137,20 +132,12 @@ class Job:
             if hasattr(self, "folder"):  # else it could not be opened
                 self.folder.release()
         if self.config.report:
-            print_out(from_rank_0(self.world, self._write_page))
+            from dadmm.show.report import write_page
+
+            write = lambda: write_page([self.rows.home])[0].resolve().as_uri()  # noqa: E731
+            print_out(f"{from_rank_0(world, write)}\n")
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
-
-    @property
-    def usual_nodes(self) -> int:
-        """The number of nodes, unless it is that of a file."""
-        usual = self.world.size if self.over_mpi else self.config.traits.nodes
-        return self.config.nodes or usual
-
-    def _write_page(self) -> str:
-        from dadmm.show.report import write_page
-
-        return f"{write_page([self.rows.home])[0].resolve().as_uri()}\n"
 
     def fail(self, error: BaseException) -> int:
         """Report an error, and return the exit code; end all ranks if others wait."""
@@ -259,11 +246,11 @@ class Job:
         config = self.config
         if self.resume is None:
             graph = "-".join(Path(name).stem for name in config.topology.split(","))
-            kinds = (config.problem, config.scheme)
-            problem, scheme = (kind.rpartition(":")[2] for kind in kinds)
-            name = f"{problem}-{graph}-{scheme}"
-            n_nodes = self.graph.n_nodes
-            self.folder = RunFolder.create(config.out, name, config.overwrite, n_nodes)
+            words = config.problem, graph, config.scheme  # of package.module:Class
+            self.folder = RunFolder.create(
+                config.out, "-".join(word.rpartition(":")[2] for word in words),
+                config.overwrite, self.graph.n_nodes,
+            )  # fmt: skip
         else:
             self.folder = RunFolder.open(self.resume, NO_RESUME)
             self.folder.lock(first=True)
@@ -287,7 +274,13 @@ class Job:
         if rank == 0:  # the run can be repeated elsewhere
             changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
             write_text(path / "config.toml", config.to_toml(**changed))
-            self.folder.write_ranks(self.processes, self.world.hosts)
+            if (hosts := self.world.hosts) is not None:  # to identify failed ranks
+                lines = ["rank,nodes,host,pid"]
+                for k, (host, pid) in enumerate(self.processes):
+                    own = names_of_nodes(np.flatnonzero(hosts == k).tolist())
+                    lines.append(f"{k},{own},{host},{pid}")
+                write_text(path / "ranks.csv", "\n".join([*lines, ""]))
+            tell_launcher(folder=str(path.absolute()))
         seen = rank == 0 or self._sees_folder(self.folder.run)
         keys = [(i,) for i in nodes] if config.record else []
         edges = None
@@ -349,7 +342,12 @@ class Job:
         from dadmm.cli import results  # not needed before the end
 
         world, config, result = self.world, self.config, self.result
-        frames, fit = results.gather_motion(self), results.describe(self)
+        motion = [
+            problem.motion(result.of(i)) for i, problem in self.problems.items()
+            if isinstance(problem, StructureFromMotion)
+        ]  # fmt: skip
+        frames = world.gather_nodes(motion) if motion else None
+        fit = results.describe(self)
         others = Checks(world)
         others.run(self.rows.close)
         others.run(lambda: results.write_imputed(self))

@@ -165,8 +165,7 @@ class Progress:
 
 
 def _named(nodes: Sequence[int]) -> str:
-    words = names_of_nodes(nodes).replace(" ", ", ")
-    return f"node{'s' * (len(nodes) > 1)} {words}"
+    return f"node{'s' * (len(nodes) > 1)} {names_of_nodes(nodes).replace(' ', ', ')}"
 
 
 def laid_out(text: str) -> str:

@@ -23,7 +23,7 @@ from dadmm.graphs import placement
 from dadmm.models import scores
 from dadmm.models.model import Model
 from dadmm.models.scores import Scores
-from dadmm.problems import IncompletePPCA, StructureFromMotion, sfm
+from dadmm.problems import IncompletePPCA, sfm
 from dadmm.runs.summary import Named, Summary, known
 from dadmm.solver.result import Result
 
@@ -180,23 +180,13 @@ def _by_name(model: Model, parts: Mapping[str, Array]) -> dict[str, float | None
     numbers: list[Matrix] = [np.atleast_2d(parts["coef"])]
     if "intercept" in parts:
         numbers.append(np.reshape(parts["intercept"], (-1, 1)))
-    values = map(known, np.hstack(numbers).ravel())
-    return dict(zip(_names(model), values, strict=True))
-
-
-def gather_motion(job: Job) -> Matrix | None:
-    """Return the motion of all cameras on rank 0, or None if the problem is not sfm."""
-    own = [
-        problem.motion(job.result.of(i)) for i, problem in job.problems.items()
-        if isinstance(problem, StructureFromMotion)
-    ]  # fmt: skip
-    return job.world.gather_nodes(own) if own else None
+    return dict(zip(_names(model), map(known, np.hstack(numbers).ravel()), strict=True))
 
 
 def arrays(
     result: Result, features: Names, frames: Matrix | None, adrift: bool
 ) -> dict[str, Array]:
-    """Return the arrays of result.npz, on rank 0; ``frames`` is of `gather_motion`.
+    """Return the arrays of result.npz, on rank 0; ``frames`` is the motion of cameras.
 
     A structure that is ``adrift``, known up to a translation, is centred at the origin.
     """

@@ -22,7 +22,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
 from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
-from dadmm.data.files import READERS, Blocks, Names, load_array, read_frame
+from dadmm.data.files import READERS, Blocks, load_array, read_frame
 from dadmm.data.frame import Frame
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs.placement import assign, hosts_of
@@ -255,8 +255,7 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     by_name = not INTEGER.fullmatch(target)  # not a column of the only array
     if supervised and by_name and config.reader and config.reader.archive:
         beside = [target] if config.weight is None else [config.weight, target]
-    how = {name: getattr(config, name) for name in FORMAT}
-    return choice, how | {"beside": beside}
+    return choice, {name: getattr(config, name) for name in FORMAT} | {"beside": beside}
 
 
 def _encode(encoding: Encoding, given: Tables) -> Shards:
@@ -324,9 +323,8 @@ def _make_problems(job: Job) -> Table:
     config, data = job.config, job.data
     settings = config.problem_arguments(job.graph.n_nodes)
     if not config.is_plugin:  # one of yours may accept any rows
-        gaps = hasattr(PROBLEMS[config.problem], "with_gaps")
         for i, rows in data.rows.items():
-            shard.check(rows, i, gaps=gaps)
+            shard.check(rows, i, gaps=hasattr(PROBLEMS[config.problem], "with_gaps"))
     classes = None if data.encoding is None else data.encoding.classes
     if classes is not None and "n_classes" in config.arguments:
         given = settings.setdefault("n_classes", len(classes))
@@ -337,28 +335,26 @@ def _make_problems(job: Job) -> Table:
             )
     build = partial(builder.build, config.problem, settings=settings)
     job.problems = {i: build(rows) for i, rows in data.rows.items()}
-    job.features = None if data.encoding is None else _name_features(job, data.encoding)
+    job.features = None
+    if data.encoding is not None:
+        names = data.encoding.feature_names
+        shapes = next(iter(job.problems.values())).layout.shapes
+        if config.traits.predicts == "subspace":
+            check_score_names(names, shapes["W"][1])
+        is_linear = shapes.get("coef", ())[-1:] == (len(names),)
+        is_linear = is_linear and "y" in config.arguments
+        if is_linear and "intercept" in names and "intercept" in shapes:
+            raise ShardError(
+                "a column is called 'intercept', which is also the name of the fitted "
+                "intercept; rename the column, or use --no-fit-intercept"
+            )
+        if is_linear or data.encoding.named:
+            job.features = names
     return {
         "able": abilities(job.problems),
         "gaps": [[i, *counts] for i, counts in data.gaps.items()],
         "gappy": any(isinstance(own, IncompletePPCA) for own in job.problems.values()),
     }
-
-
-def _name_features(job: Job, encoding: Encoding) -> Names:
-    """Return the names of the columns of X, or None if nothing is named after them."""
-    names = encoding.feature_names
-    shapes = next(iter(job.problems.values())).layout.shapes
-    if job.config.traits.predicts == "subspace":
-        check_score_names(names, shapes["W"][1])
-    if "y" not in job.config.arguments or shapes.get("coef", ())[-1:] != (len(names),):
-        return names if encoding.named else None
-    if "intercept" in names and "intercept" in shapes:
-        raise ShardError(
-            "a column is called 'intercept', which is also the name of the fitted "
-            "intercept; rename the column, or use --no-fit-intercept"
-        )
-    return names
 
 
 class Targets(NamedTuple):

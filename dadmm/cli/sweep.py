@@ -244,10 +244,7 @@ class Sweep:
         return 0
 
     def run_here(self, tasks: dict[str, int], at_most: int) -> list[int]:
-        """Run tasks in processes, `at_most` at a time; return their exit codes.
-
-        The first signal stops them at a common iteration, the second kills them.
-        """
+        """Run tasks in processes, `at_most` at a time; return their exit codes."""
         self._left, self._ended, self._start = tasks, count(1), time.monotonic()
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.stop)
@@ -284,15 +281,16 @@ class Sweep:
         return code
 
     def stop(self, signum: int, frame: FrameType | None) -> None:
-        """Stop all runs at the first signal, kill them at the second."""
+        """Stop each run at a common iteration; at the second signal, kill all."""
         self._signals += 1
         for process in list(self._running):
             self._pass_signal(process)
 
     def _pass_signal(self, process: subprocess.Popen[bytes]) -> None:
         if self._signals:
-            first = self._signals == 1
-            process.send_signal(signal.SIGUSR1 if first else signal.SIGKILL)
+            process.send_signal(
+                signal.SIGUSR1 if self._signals == 1 else signal.SIGKILL
+            )
 
 
 def name_of(changed: Table) -> str:

@@ -201,13 +201,13 @@ class Encoding:
     def _features(self, frame: Frame, names: Sequence[str]) -> Any:
         """Return the columns of X (n, p); sparse if the table is, and nothing else."""
         if not any(self.columns.values()):
-            for name in filter(frame.texts.__contains__, names):
-                frame.numbers(name)  # raises unless all of its entries are missing
             places = [frame.places[name] for name in names]
-            if isinstance(frame.matrix, np.ndarray):
+            if frame.sparse is not None:
+                is_all = names == [*frame.places]
+                X = frame.sparse if is_all else frame.sparse[:, places]
+                return X if self.means is None else X.toarray()
+            if frame.matrix.flags.c_contiguous and not frame.texts:
                 return frame.matrix.take(places, axis=1)  # in C order
-            X = frame.matrix if names == [*frame.places] else frame.matrix[:, places]
-            return X if self.means is None else X.toarray()
         blocks = []
         for name, words in zip(names, self.columns.values(), strict=True):
             if words:

@@ -111,7 +111,7 @@ def read_frame(
         if isinstance(found, np.ndarray):
             names = _read_names(file) if file.suffix == ".npz" else None
             found = Frame.of(np.array(found, dtype=np.float64), names)
-            columns = [*found.columns.values()] if beside else []
+            columns = list(found.columns.values())
             for name in beside:
                 values = np.asarray(reader.read(file, name, how, ALL))
                 if values.size != found.n_rows or values.dtype.kind not in "fiubU":
@@ -213,9 +213,8 @@ def load_tracks(path: Place) -> Matrix:
     ...     dadmm.datasets.load_tracks(f"{folder}/cube.npy").shape
     (8, 10)
     """
-    reader = READERS.get(Path(path).suffix)  # none if the path names an array
-    has_names = reader is not None and reader.archive
-    found = load_array(path, "measurement_matrix" if has_names else None)
+    is_archive = Path(path).suffix in (".npz", ".mat")  # and the path names no array
+    found = load_array(path, "measurement_matrix" if is_archive else None)
     matrix = np.array(found, dtype=np.float64)
     is_pairs = matrix.ndim == 2 and len(matrix) % 2 == 0 and matrix.shape[1] >= 4
     if not is_pairs or np.isinf(matrix).any():
@@ -265,13 +264,12 @@ def _choose_array(key: str, names: Sequence[str]) -> str:
 # formats
 
 
-def _read_npy(file: Path, key: str, how: Format, rows: slice) -> Array:
-    found = np.lib.format.open_memmap(file, mode="r")  # never unpickles
-    return found if rows == ALL else found[rows]
+def _read_npy(file: Path, key: str = "", how: Any = None, rows: slice = ALL) -> Array:
+    return np.lib.format.open_memmap(file, mode="r")[rows]  # never unpickles
 
 
 def _npy_extent(file: Path) -> Extent:
-    shape = np.lib.format.open_memmap(file, mode="r").shape
+    shape = _read_npy(file).shape
     return Extent(range(1, shape[0] + 1), int(np.prod(shape[1:])))
 
 

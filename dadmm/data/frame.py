@@ -37,7 +37,7 @@ class Frame(NamedTuple):
     """
 
     places: dict[str, int]  #: number of each column, by name
-    matrix: Any  #: (n, p) numbers, NaN in columns of text; sparse if the table was
+    matrix: Any  #: (n, p) numbers, any in columns of text; sparse if the table was
     texts: dict[str, Array]  #: columns that are not numbers, by name
     named: bool = True  #: whether it has names; else they are ``x0``, ``x1``, ...
     first: int = 0  #: number of the first row, if others are before it; for errors
@@ -83,19 +83,19 @@ class Frame(NamedTuple):
     ) -> Frame:
         """Return the table of columns of `as_column`; their names must differ."""
         places = {name: k for k, name in enumerate(check_names(names))}
-        matrix, texts = np.empty((0, len(places))), dict[str, Array]()
-        for name, values in zip(names, columns, strict=True):  # one in memory at a time
-            if places[name] == 0:
-                matrix = np.full((len(values), len(places)), np.nan)
-            if len(values) != len(matrix):
+        table, texts = np.empty((len(places), 0)), dict[str, Array]()
+        for k, (name, values) in enumerate(zip(names, columns, strict=True)):
+            if k == 0:  # one column after the other, and no memory for those of text
+                table = np.empty((len(places), len(values)))
+            if len(values) != table.shape[1]:
                 raise ShardError(
                     f"columns {names[0]!r} and {name!r} differ in their number of rows"
                 )
             if values.dtype == np.float64:
-                matrix[:, places[name]] = values
+                table[k] = values
             else:
                 texts[name] = values
-        return cls(places, matrix, texts, named)
+        return cls(places, table.T, texts, named)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,9 +122,9 @@ class Frame(NamedTuple):
         """Return a column."""
         values = self.texts.get(name)
         if values is None:
-            found = self.matrix[:, [self.places[name]]]
-            dense = found if self.sparse is None else found.toarray()
-            return np.asarray(dense[:, 0])
+            if self.sparse is not None:
+                return np.asarray(self.sparse[:, [self.places[name]]].toarray()[:, 0])
+            return np.asarray(self.matrix[:, self.places[name]])
         if values.dtype.names is not None:
             raise ShardError(
                 f"column {name!r} has neither numbers nor text, but values of type "
@@ -148,15 +148,13 @@ class Frame(NamedTuple):
 
     def gaps(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return which rows have no entry in one of these columns."""
-        places = [self.places[name] for name in names if name not in self.texts]
-        if self.sparse is None:
-            found = np.asarray(np.isnan(self.matrix)[:, places].any(axis=1))
-        else:
-            entries, found = self.sparse.tocoo(), np.zeros(self.n_rows, dtype=bool)
-            lost = np.flatnonzero(np.isnan(entries.data))
-            found[entries.row[lost[np.isin(entries.col[lost], places)]]] = True
-        for values in map(self.column, filter(self.texts.__contains__, names)):
-            found |= values == None  # noqa: E711 (of each entry)
+        found = np.zeros(self.n_rows, dtype=bool)
+        if self.sparse is not None:
+            part = self.sparse[:, [self.places[name] for name in names]].tocoo()
+            found[part.row[np.isnan(part.data)]] = True
+            return found
+        for values in map(self.column, names):  # None in a column of text
+            found |= values == None if values.dtype == object else np.isnan(values)  # noqa: E711
         return found
 
     def check_gaps(self, names: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ def read_text(file: Path, how: Format, spaces: bool) -> Frame:
             with file.open(encoding=how.codec, newline="") as lines:
                 cells = [*_rows(islice(lines, head.above, None), head)]
             table = np.array(cells, str).reshape(-1, head.width)
-            columns = [_parse(column, how.decimal) for column in table.T]
+            columns = (_parse(column, how.decimal) for column in table.T)
     except UnicodeError:
         raise ShardError(
             f"it is not {how.encoding.upper()} text; save it as UTF-8, or name its "
@@ -139,7 +139,7 @@ def _parse(cells: Array, decimal: str) -> Array:
     return as_texts(known.tolist())
 
 
-def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
+def _read_arrow(file: Path, how: Format, head: Head) -> Iterator[Array] | None:
     """Return the columns of a .csv file; None without pyarrow, or if it cannot."""
     try:
         import pyarrow
@@ -168,9 +168,9 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
         )  # fmt: skip
     except pyarrow.ArrowInvalid:
         return None  # the other reader names the line
-    found, has_comma = [], how.decimal != "."
-    gap = pyarrow.scalar(None, pyarrow.string())
-    for column in table.columns:  # as in `_parse`
+    gap, has_comma = pyarrow.scalar(None, pyarrow.string()), how.decimal != "."
+
+    def parse(column: Any) -> Array:  # as `_parse`
         cells = compute.utf8_trim_whitespace(column)
         is_gap = compute.is_in(cells, value_set=pyarrow.array(MISSING))
         numbers = cells = compute.if_else(is_gap, gap, cells)
@@ -178,8 +178,8 @@ def _read_arrow(file: Path, how: Format, head: Head) -> list[Array] | None:
         if has_comma and not compute.any(points).as_py():
             numbers = compute.replace_substring(cells, how.decimal, ".")
         try:
-            values = numbers.cast("float64").to_numpy()
-            found.append(np.asarray(values, dtype=np.float64))
+            return np.asarray(numbers.cast("float64").to_numpy(), dtype=np.float64)
         except pyarrow.ArrowInvalid:
-            found.append(as_texts(cells.to_pylist()))
-    return found
+            return as_texts(cells.to_pylist())
+
+    return map(parse, table.columns)

@@ -158,8 +158,7 @@ class Model:
                 count = 2 if parts["coef"].ndim == 1 else len(parts["coef"])
                 classes = tuple(float(k) for k in range(count))
             encoding = Encoding.plain(width, classes=classes, on_missing=gaps)
-        found = result.status, result.why, int(result.iterations)
-        origin = Origin(*found, tolerance, n_rows)
+        origin = Origin(result.status, result.why, result.iterations, tolerance, n_rows)
         return cls(problem, encoding, parts, origin, dict(settings or {}))
 
     def __repr__(self) -> str:
@@ -259,8 +258,7 @@ class Model:
             "table_parameters": self.table_parameters,
             "encoding": self.encoding.to_json(),
         }
-        as_list = np.ndarray.tolist
-        text = json.dumps(content, indent=1, allow_nan=False, default=as_list)
+        text = json.dumps(content, indent=1, allow_nan=False, default=np.ndarray.tolist)
         return f"{text}\n"
 
     def _reconstruction(self, name: str, table: object) -> scores.Reconstruction:
@@ -349,8 +347,7 @@ def _arrays(parts: Mapping[str, object]) -> dict[str, np.ndarray]:
             found = np.array(value)
         except ValueError:
             raise ConfigError(f"{name} must be lists of equal lengths") from None
-        is_number = found.dtype.kind in "if"
-        if found.size and not (is_number and np.isfinite(found).all()):
+        if found.size and not (found.dtype.kind in "if" and np.isfinite(found).all()):
             raise ConfigError(f"{name} must hold finite numbers, got {shown(value)}")
         arrays[name] = found.astype(np.float64)
     return arrays

@@ -78,8 +78,7 @@ def log_probabilities(scores: Matrix) -> Matrix:
     ``scores`` are of `linear`; if they are (n,), of the second of two classes.
     """
     if scores.ndim == 1:
-        both = np.column_stack([scores, -scores])
-        return np.asarray(-np.logaddexp(0.0, both))
+        return np.asarray(-np.logaddexp(0.0, np.column_stack([scores, -scores])))
     shifted = scores - scores.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
@@ -94,9 +93,7 @@ def check_score_names(names: Sequence[str], n_scores: int) -> None:
     """Raise if a column of a subspace has the name of a score or of the error."""
     taken = {*(f"score{k}" for k in range(n_scores)), "reconstruction_error"}
     for name in (name for name in names if name in taken):
-        raise ConfigError(
-            f"the column {name!r} has the name of a prediction; rename it"
-        )
+        raise ConfigError(f"column {name!r} has the name of a prediction; rename it")
 
 
 def reconstruct(X: Any, parameters: Parameters) -> Reconstruction:
@@ -281,8 +278,7 @@ def standard_errors(
         dropped = np.abs(map_ @ axes[~kept].T)
         is_open = (dropped > OPEN * linalg.row_lengths(map_)[:, None]).any(axis=1)
         roots = map_ @ (axes[kept].T / values[kept])
-        errors = np.sqrt(variance * np.vecdot(roots, roots))
-        return np.where(is_open, np.nan, errors)
+        return np.where(is_open, np.nan, np.sqrt(variance * np.vecdot(roots, roots)))
 
     packed = []
     for rows in own:
@@ -296,15 +292,14 @@ def _curvature(kind: str, parameters: Parameters, rows: Rows) -> Matrix:
     X = _dense(rows.X)
     if "intercept" in parameters:
         X = np.column_stack([X, np.ones(len(X))])
-    root = np.sqrt(_weights(rows))
-    fitted = linear(rows.X, parameters)
-    if kind == "regression":
-        return np.asarray(root[:, None] * X)
+    root, fitted = np.sqrt(_weights(rows)), linear(rows.X, parameters)
     if kind == "counts":
-        return np.asarray((root * np.sqrt(means(fitted)))[:, None] * X)
+        root *= np.sqrt(means(fitted))
+    if kind != "classification":
+        return np.asarray(root[:, None] * X)
     p = np.exp(log_probabilities(fitted))
     if fitted.ndim == 1:
-        return np.asarray((root * np.sqrt(p[:, 0] * p[:, 1]))[:, None] * X)
+        return np.asarray((root * np.sqrt(p.prod(axis=1)))[:, None] * X)
     # diag(p) - p p' is B' B with rows B_k = sqrt(p_k) (e_k - p)
     factors = []
     for k, unit in enumerate(np.eye(p.shape[1])):

@@ -32,9 +32,7 @@ MEMBERS = {
 @cache
 def arguments(kind: type[Any]) -> dict[str, inspect.Parameter]:
     """Return what a class's constructor takes by name, without the rows."""
-    own = kind.__init__ is not object.__init__
-    signature = inspect.signature(kind.__init__ if own else kind)
-    found = list(signature.parameters.values())[1 + own :]  # after self and the rows
+    found = list(inspect.signature(kind).parameters.values())[1:]  # after the rows
     not_named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
     return {p.name: p for p in found if p.kind not in not_named}
 

@@ -91,7 +91,7 @@ class Cvxpy(WithStart):
         self._program = _eliminate(_compile(problem, self._variables))
         # the upper triangle of P, with the diagonal of the shared entries
         self._shared = self._program.columns[: self.layout.shared_size]
-        E = _embedding(self._shared, len(self._program.q))
+        E = sparse.csr_array(sparse.eye(len(self._program.q)))[:, self._shared]
         self._upper = sparse.triu(self._program.P + E @ E.T).tocsc()
         self._upper.sort_indices()
         self._solver = _new_solver(self._program, self._upper)
@@ -227,6 +227,8 @@ def _eliminate(program: Program) -> Program:
     that is in one row only, an equation, is replaced by what it equals: ``x = S v + s``
     with v the others. Then the number of rows of X does not matter.
     """
+    from scipy import sparse
+
     P, q, A, b, dims, columns = program
     alone = np.diff(A.indptr) == 1
     alone[columns] = False
@@ -241,7 +243,8 @@ def _eliminate(program: Program) -> Program:
     factors = 1.0 / A.data[A.indptr[gone]]
     by_row = A.tocsr()
     replaced = by_row[rows][:, left] * factors[:, None]
-    S = _embedding(left, len(q)) - _embedding(gone, len(q)) @ replaced
+    eye = sparse.csr_array(sparse.eye(len(q)))
+    S = eye[:, left] - eye[:, gone] @ replaced
     shift = np.zeros(len(q))
     shift[gone] = factors * b[rows]
     smaller, rest = (S.T @ P @ S).tocsc(), by_row[others][:, left].tocsc()
@@ -251,14 +254,6 @@ def _eliminate(program: Program) -> Program:
     dims.zero -= len(rows)
     places = np.searchsorted(left, columns)
     return Program(smaller, S.T @ (q + P @ shift), rest, b[others], dims, places)
-
-
-def _embedding(places: NDArray[np.intp], size: int) -> Sparse:
-    """Return the matrix that puts entries of a vector at these places, (size, k)."""
-    from scipy import sparse
-
-    k = len(places)
-    return sparse.csr_array((np.ones(k), (places, np.arange(k))), (size, k))
 
 
 def _new_solver(program: Program, upper: Sparse) -> DefaultSolver:

@@ -181,55 +181,53 @@ class _Transformed(LeastSquares):
         return super().objectives(thetas, None) + np.abs(points) @ self._original.l1
 
 
-def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+def _minimise(gram: Matrix, pull: Vector, l1: Vector, x: Vector) -> Vector:
     """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``."""
     unit = np.sqrt(gram.diagonal())
     unit = 1.0 / np.where(unit > 0.0, unit, 1.0)  # the diagonal of gram becomes one
-    scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, theta / unit
+    scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, x / unit
     found = _iterate_signs(*scaled)
     return unit * (_active_set(*scaled) if found is None else found)
 
 
-def _iterate_signs(
-    gram: Matrix, pull: Vector, l1: Vector, theta: Vector
-) -> Vector | None:
+def _iterate_signs(gram: Matrix, pull: Vector, l1: Vector, x: Vector) -> Vector | None:
     """Return the argmin of `_minimise`, or None if the signs cycle.
 
     The new sign of an entry is its sign after minimising over this entry alone. If no
     sign changes, the optimality conditions hold.
     """
-    curvature, signs, free = gram.diagonal(), np.sign(theta), l1 == 0.0
+    curvature, signs, free = gram.diagonal(), np.sign(x), l1 == 0.0
     for _ in range(MAX_ROUNDS):
         signs[free] = 1.0
         inside = signs.nonzero()[0]
-        theta = np.zeros(len(pull))
+        x = np.zeros(len(pull))
         try:
             inner, force = gram[inside[:, None], inside], (pull - l1 * signs)[inside]
-            theta[inside] = np.linalg.solve(inner, force)
+            x[inside] = np.linalg.solve(inner, force)
         except np.linalg.LinAlgError:
             return None
-        downhill = pull - gram @ theta
-        alone = downhill + curvature * theta
+        downhill = pull - gram @ x
+        alone = downhill + curvature * x
         previous, signs = signs, np.sign(alone) * (np.abs(alone) > l1)
         if (signs == previous)[~free].all():
             # the solution of a singular system may be wrong
             error = np.abs(downhill - l1 * signs)[inside].max(initial=0.0)
-            return theta if error <= 1e-12 * np.abs(pull).max() else None
+            return x if error <= 1e-12 * np.abs(pull).max() else None
     return None
 
 
-def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+def _active_set(gram: Matrix, pull: Vector, l1: Vector, x: Vector) -> Vector:
     """Return the same argmin by an active-set method.
 
     A step goes to the minimum for the present signs, or to where a first entry is zero,
     which leaves the active set. At the minimum, the zero of the largest gain enters.
     """
-    theta, signs, free = theta.copy(), np.sign(theta), l1 == 0.0
+    x, signs, free = x.copy(), np.sign(x), l1 == 0.0
     signs[free] = 1.0
     size, push = np.abs(gram), np.abs(pull)
-    for _ in range(100 + 10 * len(theta)):
+    for _ in range(100 + 10 * len(x)):
         inside = signs.nonzero()[0]
-        now, force = theta[inside], (pull - l1 * signs)[inside]
+        now, force = x[inside], (pull - l1 * signs)[inside]
         inner = gram[inside[:, None], inside]
         least, _, rank, _ = np.linalg.lstsq(inner, force)
         direction, most = least - now, 1.0
@@ -243,15 +241,15 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
         reach[falling] = -now[falling] / direction[falling]
         length = reach.min(initial=most)
         gone = inside[(reach == length) & (length < most)]
-        theta[inside] = now + length * direction
-        theta[gone] = signs[gone] = 0.0
+        x[inside] = now + length * direction
+        x[gone] = signs[gone] = 0.0
         if len(gone):
             continue
-        gradient = gram @ theta - pull
-        gain = np.abs(gradient) - l1 - ROUNDING * (size @ np.abs(theta) + push)
+        gradient = gram @ x - pull
+        gain = np.abs(gradient) - l1 - ROUNDING * (size @ np.abs(x) + push)
         gain[inside] = 0.0
         best = int(gain.argmax())
         if gain[best] <= 0.0:
             break
         signs[best] = -np.sign(gradient[best])
-    return theta
+    return x

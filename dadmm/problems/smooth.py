@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,6 @@ NOISE = 1e4 * EPS  # of a difference, relative to the values
 DECADES = 12  # of step sizes, on each side of the first
 POINTS, DIRECTIONS = 3, 2
 
-T = TypeVar("T")
 ValueAndGradient = Callable[[Vector], tuple[float, Vector]]
 _array = partial(checked_array, "Smooth", finite=False)
 
@@ -235,7 +234,7 @@ class TwiceSmooth(Smooth, TransformableProblem):
         return values, axes, scale
 
 
-def _call(name: str, function: Callable[[Vector], T], theta: Vector) -> T:
+def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
     try:
         return function(theta.copy())  # which it may change
     except Exception as error:

@@ -63,13 +63,9 @@ def read_progress(folder: Path) -> Progress:
         reason = "converged" if run.summary.get("converged") else run.entry("reason")
         status = reason if reason in ENDED else "interrupted"
         return Progress(status, run.entry("iterations"), run.summary)
-    if has_begun(folder):
+    if files.exists(folder / "config.toml"):
         return Progress("unfinished", last_checkpoint(folder))
     return Progress("missing")
-
-
-def has_begun(folder: Path) -> bool:
-    return files.exists(folder / "config.toml")
 
 
 def last_checkpoint(folder: Path) -> int:
@@ -95,7 +91,7 @@ def write_failure(folder: Path, code: int, more: str) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         free = has_failed(folder) or not files.exists(folder / FAILURE)
         others = set(os.listdir(folder)) - {LOCK, FAILURE}
-        if free and (has_begun(folder) or not others):
+        if free and (files.exists(folder / "config.toml") or not others):
             with files.replacing(folder / FAILURE) as file:
                 file.write(f"{sentence}\n".encode())
     return sentence
@@ -103,7 +99,7 @@ def write_failure(folder: Path, code: int, more: str) -> str:
 
 def check_same_settings(wanted: RunConfig, folder: Path, ranks: int) -> None:
     """Raise if the run in a folder, if any, has other settings."""
-    if has_begun(folder):
+    if files.exists(folder / "config.toml"):
         own = replace(wanted, nodes=wanted.nodes or ranks)
         own.check_same(read_config(folder), folder, "choose another --out")
 
@@ -126,7 +122,7 @@ def plan_attempt(
     done = read_progress(folder).is_done(wanted.max_iter)
     if given.resume is not None:
         return None if done else arguments
-    if not has_begun(folder) or (wanted.overwrite and not requeued):
+    if not files.exists(folder / "config.toml") or (wanted.overwrite and not requeued):
         return arguments
     check_same_settings(wanted, folder, ranks)
     if done:

@@ -23,13 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadmm.comm.launch_link import tell_launcher
 from dadmm.core import files
 from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
 from dadmm.core.layout import Array
 from dadmm.core.schema import COUNT, OBJECT, TEXT, check_entries, choice, list_of
-from dadmm.graphs.topology import Integers
 from dadmm.runs import row_files
 from dadmm.runs.row_files import PARTS, RowFiles, iteration, merged, write_rows
 from dadmm.solver import checkpoint
@@ -360,22 +358,6 @@ class RunFolder:
         with files.within(place / "any", self.path) as (handle, _):
             found = [name.fullmatch(own) for own in sorted(os.listdir(handle))]
         return [place / own[0] for own in found if own and int(own[1]) in ranks]
-
-    def write_ranks(
-        self, processes: Sequence[tuple[str, int]], hosts: Integers | None
-    ) -> None:
-        """Write ranks.csv, by which the launch command identifies failed ranks.
-
-        Also tell it the folder's path. ``processes`` has the host and process number of
-        each rank, and ``hosts`` the rank of each node, None without MPI and the file.
-        """
-        if hosts is not None:
-            lines = ["rank,nodes,host,pid"]
-            for rank, (host, pid) in enumerate(processes):
-                nodes = names_of_nodes(np.flatnonzero(hosts == rank).tolist())
-                lines.append(f"{rank},{nodes},{host},{pid}")
-            write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
-        tell_launcher(folder=str(self.path.absolute()))
 
     def add_component(self, path: Path, source: Path) -> None:
         """Make the folder of a component, with a copy of the rows merged so far."""

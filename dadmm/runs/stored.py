@@ -200,10 +200,7 @@ class StoredRun:
         return graph
 
     def _table(self, kind: str) -> tuple[list[str], Matrix]:
-        """Return the columns and the rows of a file, and of parts that are not merged.
-
-        A run that goes on may have no rows yet.
-        """
+        """Return columns and rows of a file, and of parts that are not merged."""
         file, header, parts = self.folder / f"{kind}.csv", list[str](), list[Path]()
         try:
             with suppress(OSError, OutputError):  # it has no manifest, or no parts
@@ -356,9 +353,8 @@ class StoredRun:
         """
         config, one_end = self.config, self.config.scheme_class.is_symmetric
         sent: Matrix = self.edge_column("bytes") / self.spans[:, None]
-        with_eta = config.coupling == "symmetric" and not one_end
         header = 8 if config.payload == "float64" else 2
-        header = 16 if with_eta else header
+        header = 16 if config.coupling == "symmetric" and not one_end else header
         found: np.ndarray = (sent > header) & ~((header == 2) & (sent == 10))
         return found
 
@@ -434,11 +430,10 @@ def read_run(folder: Path) -> StoredRun:
     config = read_config(folder)
     if config.nodes is None:
         raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
-    over_mpi = files.exists(folder / "ranks.csv")
     summary = Summary(
         status=GOING[RunFolder.is_live(folder)],
         n_nodes=config.nodes,
-        mpi_library="" if over_mpi else "none (one process)",
+        mpi_library="" if files.exists(folder / "ranks.csv") else "none (one process)",
     )
     run = GoingRun(folder, summary, time.strftime("%Y-%m-%d %H:%M:%S %Z"))
     summary["iterations"] = int(run.iterations[-1]) if run.has_rows else 0

@@ -292,10 +292,7 @@ class Summary(dict[str, Any]):
         yield "agreement", text
 
     def _coefficients(self, config: RunConfig) -> Lines:
-        """Yield a line per coefficient; of many, only the largest and the intercept.
-
-        Lines on the errors of the computation, and on the penalty, follow.
-        """
+        """Yield a line per coefficient, or of the largest; then errors and penalty."""
         if not (values := self.get("coefficients", {})):
             return
         shown, title = values, f"{len(values)}"
@@ -497,10 +494,9 @@ def _certificate(result: Result, named: Named) -> Table | None:
 def _consensus(result: Result, named: Named) -> Table:
     """Return how far the nodes are from the solution, by what, and where.
 
-    Coefficients of a linear problem are judged one by one: the largest distance of any
-    node's value from the solution, over the largest value of any node, or over the
-    bound of a certified result if that is larger. In other problems each part of theta
-    is judged so, by lengths.
+    Coefficients are judged one by one: the largest distance of any node's value from
+    the solution, over the largest value of any node, or over the bound of a certified
+    result if that is larger. Else each part of theta is judged so, by lengths.
     """
     layout, shared = result.layout, result.layout.shared_size
     apart = np.abs(result.theta - result.solution)[:, :shared]

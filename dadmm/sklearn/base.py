@@ -118,12 +118,11 @@ class Consensus(BaseEstimator):
         arrays = on_all_ranks(world, check)
         n = arrays[0].shape[0]
         graph = on_all_ranks(world, lambda: self._graph(world, n // least))
-        names = list(getattr(self, "feature_names_in_", ()))
         facts = identity.settings(self.get_params(False)) | {
             "estimator": type(self).__name__,
             "the format of X": "sparse" if issparse(arrays[0]) else "dense",
             "the number of features": str(self.n_features_in_),
-            "the names of features": repr(names),
+            "the names of features": repr(list(getattr(self, "feature_names_in_", ()))),
             "graph": identity.of_graph(graph),
         }
         del facts["comm"], facts["topology"]  # ranks have their own objects

@@ -9,22 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import (
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
-    TransformerMixin,
-    is_classifier,
-)
+from sklearn import base
 from sklearn.metrics import d2_tweedie_score
-from sklearn.utils import Tags
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils import Tags, multiclass, validation
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
 from dadmm.comm.world import World, from_rank_0
@@ -77,14 +65,14 @@ class LinearModel(Consensus):
 
         A row of ``sample_weight`` 2 counts twice, and one of weight 0 as absent.
         """
-        labelled = is_classifier(self)
+        labelled = base.is_classifier(self)
 
         def check() -> Arrays:
             rules = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
             rows, targets = validate_data(self, X, y, y_numeric=not labelled, **rules)
             if labelled:
-                check_classification_targets(targets)
-            weights = _check_sample_weight(
+                multiclass.check_classification_targets(targets)
+            weights = validation._check_sample_weight(
                 sample_weight, rows, dtype=np.float64, ensure_non_negative=True
             )
             kept = np.flatnonzero(weights)
@@ -116,7 +104,7 @@ class LinearModel(Consensus):
 
 
 @dataclass(eq=False, repr=False)
-class LinearRegressor(RegressorMixin, LinearModel):
+class LinearRegressor(base.RegressorMixin, LinearModel):
     """The base of the regressors, which predict ``X coef_ + intercept_``.
 
     Parameters
@@ -249,7 +237,7 @@ class HuberRegressor(LinearRegressor):
     _settings = ("delta",)
 
     def _conclude(self, X: ArrayLike, y: ArrayLike) -> None:
-        self.outliers_ = np.abs(self.predict(X) - column_or_1d(y)) > self.delta
+        self.outliers_ = np.abs(self.predict(X) - np.ravel(y)) > self.delta
 
 
 class PoissonRegressor(LinearRegressor):
@@ -288,7 +276,7 @@ class PoissonRegressor(LinearRegressor):
 
 
 @dataclass(eq=False, repr=False)
-class LogisticRegression(ClassifierMixin, LinearModel):
+class LogisticRegression(base.ClassifierMixin, LinearModel):
     """Minimise ``-C sum log p + 1/2 |w|^2``, as scikit-learn's `LogisticRegression`.
 
     p is the probability of a row's own class; the sum is over the rows of all nodes,
@@ -365,8 +353,7 @@ def _all_labels(world: World, labels: Array) -> Array:
 
     Only rank 0 knows which rank has which label.
     """
-    mine = [labels.dtype.str, labels.tolist()]
-    everyone = world.gather_json(mine, everywhere=False)
+    everyone = world.gather_json([labels.dtype.str, labels.tolist()], everywhere=False)
     found = [np.array(own, kind) for kind, own in everyone]
 
     def join() -> list[Any]:
@@ -380,7 +367,7 @@ def _all_labels(world: World, labels: Array) -> Array:
 
 
 @dataclass(eq=False, repr=False)
-class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
+class PPCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, Consensus):
     """Principal components by maximum likelihood of ``x = W z + mu + noise``.
 
     Entries of X may be missing (NaN): they are left out of the likelihood.
@@ -423,12 +410,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     @with_one_blas_thread
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
-
-        def check() -> tuple[Matrix]:
-            rows = 2 if self.comm is None else 1
-            return (self._rows(X, order="C", ensure_min_samples=rows),)
-
-        data = self._assemble(check, least=2)
+        rules = {"order": "C", "ensure_min_samples": 2 if self.comm is None else 1}
+        data = self._assemble(lambda: (self._rows(X, **rules),), least=2)
         sizes = [[len(own), *(~np.isnan(own)).sum(axis=0)] for (own,) in data.shards]
         n_samples, *counts = data.total(sizes).astype(int).tolist()
         if 0 in counts:

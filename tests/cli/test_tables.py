@@ -248,17 +248,6 @@ def test_tables_with_text_are_not_cut(monkeypatch):
     assert frame.n_rows == 40
 
 
-@pytest.mark.parametrize(
-    ("problem", "name"), [("ridge", "intercept"), ("ppca", "score1")]
-)
-def test_a_column_is_not_called_as_a_result_is(problem, name, capsys):
-    np.savetxt("clash.csv", BOTH, header=f"a,{name},b,y", **TEXT)
-    words = ("--problem", problem, "--data", "clash.csv", "--nodes", 2)
-    flags = ("--n-components", 2) if problem == "ppca" else ()
-
-    assert name in refused(capsys, *words, *flags)
-
-
 def test_weights_reach_a_problem_that_takes_them():
     np.savetxt("w.csv", np.column_stack([X, np.abs(Y), Y]), header="a,b,c,w,y", **TEXT)
     words = "--problem ridge --data w.csv --weight w --nodes 3 --alpha 1 "

@@ -194,24 +194,19 @@ def folders(tmp_path_factory):
 
 def places(content, path=()):
     """Yield the path to each entry of a JSON document, at all depths."""
-    pairs = ()
-    if isinstance(content, dict):
-        pairs = content.items()
-    elif isinstance(content, list):
-        pairs = enumerate(content[:2])
+    pairs = content.items() if isinstance(content, dict) else enumerate(content[:2])
     for key, value in pairs:
         yield (*path, key)
-        yield from places(value, (*path, key))
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
 
 
 def mutated(summary, path, value):
     whole = copy.deepcopy(summary)
-    *above, last = path
-    place = reduce(lambda inner, key: inner[key], above, whole)
+    place = reduce(lambda inner, key: inner[key], path[:-1], whole)
+    place[path[-1]] = value
     if value is GONE:
-        del place[last]
-    else:
-        place[last] = value
+        del place[path[-1]]
     return whole
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Record, Sending, Topology, datasets, problems
+from dadmm import Topology
 from dadmm.core.errors import OutputError
 from dadmm.run import main
 from dadmm.runs import row_files
@@ -17,7 +17,6 @@ from dadmm.solver.checkpoint import NodeFailure
 from dadmm.solver.rows import Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import TINY, run_job, run_of
-from tests.support.solving import solve
 
 
 @pytest.mark.parametrize(
@@ -97,33 +96,6 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
 
     assert_array_equal(history["eta"], np.arange(101, 106)[:, None])
     assert history.edges["eta"].shape == (5, 1)
-
-
-@pytest.mark.parametrize(("sending", "size"), [("float64", 8), ("float32", 4)])
-def test_a_change_of_coordinates_changes_neither_messages_nor_what_is_observed(
-    sending, size
-):
-    """Logistic regression changes its coordinates; opening messages have no rows."""
-    X, y, _ = datasets.classification(400, 30)
-    parts = [(X[i::10], y[i::10]) for i in range(10)]
-    net = [problems.LogisticRegression(*part, alpha=0.1) for part in parts]
-    seen = []
-    result = solve(
-        net, Topology.ring(10), sending=Sending(sending), tolerance=1e-7,
-        record=Record(observe={"second": lambda theta: theta[1]}),
-        callbacks=[lambda t, run: seen.append(run.theta[:, 1])],
-    )  # fmt: skip
-
-    opening, each = 16 + 31 * 8, 8 + 31 * size
-    counted = result.traffic.messages - 20 * result.iterations
-    assert counted == 2 * 20  # at the start, and at the change
-    assert_array_equal(result.history["messages"], 2)
-    sent = result.history["bytes"]
-    assert result.traffic.bytes == sent.sum() + counted * opening
-    assert sent.max() < 2 * each + 20
-    assert result.coordinates == "metric"
-    assert_array_equal(result.history["second"], seen)
-    assert_array_equal(result.history["second"][-1], result.theta[:, 1])
 
 
 @pytest.fixture

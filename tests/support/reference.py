@@ -155,14 +155,14 @@ def residual_balance(primal: float, dual: float, ratio: float) -> float:
     return 1.0
 
 
-def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
+def next_penalty(scheme, settings, t, edge, tau, balance):
     """Return eta_ij^{t+1} of one directed edge: equations (4), (6), (9) and (12).
 
-    ``eta`` is eta_ij^t as this node set it, ``spent`` includes this iteration's tau,
-    and ``budget`` is T_ij^t, before it grows.
+    What the edge has spent includes this iteration's tau, its budget is T_ij^t, before
+    it grows.
     """
-    eta0 = settings.eta0
-    in_time, in_budget = t < settings.t_max, spent < budget
+    eta, eta0 = edge["eta"], settings.eta0
+    in_time, in_budget = t < settings.t_max, edge["spent"] < edge["budget"]
     both = eta if balance == 1.0 else eta * (1 + tau) * balance
     new = {
         "fixed": eta0,
@@ -201,6 +201,7 @@ def first_penalties(neighbours, curvature):
 
 
 def start_edge(eta, budget0):
+    """Return what an end of an edge knows; the last two are for snap."""
     counts = {"spent": 0.0, "budget": budget0, "raised": 0, "used_up": 0}
     return {"eta": eta, **counts, "largest": 0.0, "way": 0.0}
 
@@ -232,35 +233,27 @@ class Node:
     samples: NDArray
     theta: Theta
     others: dict[int, Theta]  # theta_j as last received
-    eta: dict[int, float]  # eta_ij^t as this node set it
+    edges: dict[int, dict[str, float]]  # see `start_edge`; eta as this node set it
     used: dict[int, float]  # penalty of this iteration's M-step and dual step
     multipliers: dict[int, Theta]
     anchors: dict[int, Theta]  # z_ij; without over-relaxation the midpoints
-    spent: dict[int, float]
-    budget: dict[int, float]
-    raised: dict[int, int]
-    used_up: dict[int, int]
     beliefs: list[Posterior] = field(default_factory=list)
     f: float = np.nan
     primal: float = 0.0
     dual: float = 0.0
     balance: float = 1.0
-    edges: dict = field(default_factory=dict)  # of snap
     before: dict = field(default_factory=dict)  # anchors and multipliers, for snap
 
 
 def prime(i, shards, neighbours, theta0, settings) -> Node:
     """Return node i before iteration 1: it has theta^0 of its neighbours."""
-
-    def each(value):
-        return dict.fromkeys(neighbours[i], value)
-
+    near, eta0 = neighbours[i], settings.eta0
     return Node(
-        shards[i], theta0[i], others={j: theta0[j] for j in neighbours[i]},
-        eta=each(settings.eta0), used=each(settings.eta0),
-        multipliers=each(mixed((0, theta0[i]))),
-        anchors={j: midpoint(theta0[i], theta0[j]) for j in neighbours[i]},
-        spent=each(0.0), budget=each(settings.budget0), raised=each(0), used_up=each(0),
+        shards[i], theta0[i], others={j: theta0[j] for j in near},
+        edges={j: start_edge(eta0, settings.budget0) for j in near},
+        used=dict.fromkeys(near, eta0),
+        multipliers=dict.fromkeys(near, mixed((0, theta0[i]))),
+        anchors={j: midpoint(theta0[i], theta0[j]) for j in near},
     )  # fmt: skip
 
 
@@ -301,36 +294,29 @@ def adapt(node: Node, t: int, scheme: str, settings: Settings) -> None:
     tau = relative_merit(node.f, tried)
     if scheme != "global_balance":
         node.balance = residual_balance(node.primal, node.dual, settings.residual_ratio)
-    for j in node.others:
-        node.spent[j] += abs(tau[j])
-        node.eta[j] = next_penalty(
-            scheme, settings, t, node.eta[j], tau[j], node.balance, node.spent[j],
-            node.budget[j],
-        )  # fmt: skip
-        out = t > 1 and node.spent[j] >= node.budget[j]
+    for j, edge in node.edges.items():
+        edge["spent"] += abs(tau[j])
+        out = t > 1 and edge["spent"] >= edge["budget"]
         moves = abs(node.f - before) > settings.budget_trigger
-        node.used_up[j] = int(out and not moves)
+        edge["eta"] = next_penalty(scheme, settings, t, edge, tau[j], node.balance)
+        edge["used_up"] = int(out and not moves)
         if out and moves:  # equation (10)
-            node.raised[j] += 1
-            node.budget[j] += settings.budget_decay ** node.raised[j] * settings.budget0
+            edge["raised"] += 1
+            edge["budget"] += settings.budget_decay ** edge["raised"] * settings.budget0
 
 
 def adapt_snap(node: Node, t: int, settings: Settings) -> None:
-    """Adapt the penalties of one node's edges by `snap`; in iteration 0, start."""
+    """Adapt the penalties of one node's edges by `snap`, in every third iteration."""
     if t:
         node.f = objective(node.theta, node.samples, node.beliefs)
     if t % 3:
         return
     budget = settings.budget0, settings.budget_decay, settings.budget_trigger
-    for j in node.eta:
+    for j, edge in node.edges.items():
         now = stack(node.anchors[j]), stack(node.multipliers[j])
-        if t == 0:
-            node.edges[j] = start_edge(node.eta[j], settings.budget0)
-        else:
-            adapt_edge(node.edges[j], *now, *node.before[j], *budget)
+        if t:
+            adapt_edge(edge, *now, *node.before[j], *budget)
         node.before[j] = now
-    for name in ("eta", "spent", "budget", "raised", "used_up"):
-        setattr(node, name, {j: edge[name] for j, edge in node.edges.items()})
 
 
 def run(
@@ -348,48 +334,41 @@ def run(
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]
     if scheme == "snap":
         for (i, j), eta in first_penalties(neighbours, settings.curvature).items():
-            nodes[i].eta[j] = nodes[i].used[j] = eta
+            nodes[i].edges[j]["eta"] = nodes[i].used[j] = eta
         for node in nodes:
             adapt_snap(node, 0, settings)
+    is_own = settings.coupling == "own" or scheme in AGREEING
     balance = 1.0  # of all nodes, by the residuals of the last iteration
     rows = []
     for t in range(1, n_iterations + 1):
         for node in nodes:
             solve_locally(node, settings)
         # One message from j to each neighbour i: theta_j, and eta_ji as j set it.
-        sent_theta = {i: {j: nodes[j].theta for j in neighbours[i]} for i in ids}
-        sent_eta = {i: {j: nodes[j].eta[i] for j in neighbours[i]} for i in ids}
-        agreed = {
-            i: {j: (nodes[i].eta[j] + sent_eta[i][j]) / 2 for j in neighbours[i]}
-            for i in ids
-        }
-        for i in ids:
-            receive(nodes[i], sent_theta[i], settings.relaxation)
+        sent = {(i, j): nodes[i].edges[j]["eta"] for i in ids for j in neighbours[i]}
+        for node, near in zip(nodes, neighbours, strict=True):
+            receive(node, {j: nodes[j].theta for j in near}, settings.relaxation)
             if scheme == "snap":
-                adapt_snap(nodes[i], t, settings)
+                adapt_snap(node, t, settings)
                 continue
             if scheme == "global_balance":
-                nodes[i].balance = balance
-            adapt(nodes[i], t, scheme, settings)
+                node.balance = balance
+            adapt(node, t, scheme, settings)
         primal = length([node.primal for node in nodes])
         dual = length([node.dual for node in nodes])
         balance = residual_balance(primal, dual, settings.residual_ratio)
         rows.append(snapshot(nodes))
-        for i in ids:
-            own = settings.coupling == "own" or scheme in AGREEING
-            nodes[i].used = dict(nodes[i].eta) if own else agreed[i]
+        for (i, j), eta in sent.items():
+            mine = nodes[i].edges[j]["eta"]
+            nodes[i].used[j] = mine if is_own else (eta + sent[j, i]) / 2
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def snapshot(nodes: Sequence[Node]) -> dict[str, list]:
-    row: dict[str, list] = {}
-    for name in ("W", "mu", "a"):
-        row[name] = [getattr(node.theta, name) for node in nodes]
-    for name in ("f", "primal", "dual"):
-        row[name] = [getattr(node, name) for node in nodes]
-    for name in ("eta", "spent", "budget", "raised", "used_up"):
-        row[name] = [value for node in nodes for value in getattr(node, name).values()]
-    row["multipliers"] = [
-        stack(each) for node in nodes for each in node.multipliers.values()
-    ]
-    return row
+    edges = [edge for node in nodes for edge in node.edges.values()]
+    multipliers = [each for node in nodes for each in node.multipliers.values()]
+    return {
+        **{name: [getattr(n.theta, name) for n in nodes] for name in Theta._fields},
+        **{name: [getattr(n, name) for n in nodes] for name in ("f", "primal", "dual")},
+        **{name: [edge[name] for edge in edges] for name in start_edge(0.0, 0.0)},
+        "multipliers": list(map(stack, multipliers)),
+    }

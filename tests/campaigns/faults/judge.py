@@ -11,17 +11,16 @@ import io
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import dadmm.run
 from dadmm.runs.row_files import iteration, merged
 from dadmm.solver.checkpoint import complete
 from tests.campaigns.faults.cases import Case, Fault, draw_faults
 from tests.campaigns.faults.jobs import GRACE, Ended, Play, sweep
-from tests.support.runs import SINCE_RESUME, history_of, summary_of
+from tests.support.runs import SINCE_RESUME, differences, summary_of
 
 SURVIVED, CLEAR, UNCLEAR = "survived", "clear error", "unclear error"
 HANG, WRONG, LOST = "hang", "wrong result", "data lost"
@@ -75,7 +74,13 @@ class Judge:
             ended, hit = self.attempt(fault, resume)
             self.struck += hit
             done, resume = self.judge(ended, fault, hit, resume)
-        if apart := differences(whole, self.run):
+        for file in whole.glob("*.csv"):
+            complete_rows(self.run, file)
+        apart = differences(whole, self.run, SUMMARY, SINCE_RESUME)
+        ends = [summary_of(each)["reason"] for each in (self.run, whole)]
+        if ends == ["signal", "max_iter"]:  # a signal came in the last iteration
+            apart.remove("summary.json:reason")
+        if apart:
             raise Fall(WRONG, f"differs from the uninterrupted run in {apart}")
         if not self.struck:
             return MISSED
@@ -83,14 +88,24 @@ class Judge:
 
     def attempt(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
         """Start or resume the run; return how it ended, and whether the fault hit."""
-        play, ranks, named = self.play, self.case.ranks, False
+        play, ranks, named, soon = self.play, self.case.ranks, False, ""
+        struck = play.folder / "struck"  # when; the faulty rank writes it
+        struck.unlink(missing_ok=True)
         self.starts += 1
         self.newest, play.early = self.newest if resume else -1, False
         if resume and self.case.nodes > ranks and not fault.plan:
             ranks += self.starts % 2  # it may go on with other ranks
-        job = play.start(play.arguments(resume), fault.plan, ranks)
+        more = {"DADMM_FAULTS_STRUCK": str(struck)}
+        job = play.start(play.arguments(resume), fault.plan, ranks, **more)
         try:
             hit = fault.strike(play, job)
+            if fault.cuts:
+                struck.write_text(repr(time.time()))
+            if self.case.watched and fault.says:
+                said = job.comes_to(lambda: re.search(fault.says, job.err()))
+                if said and struck.exists():
+                    seconds = time.time() - float(struck.read_text())
+                    soon = f", named after {seconds:.1f} s"
             if fault.hangs:
                 named = job.comes_to(lambda: re.search(fault.hangs, job.err()))
                 for _ in range(2):
@@ -101,7 +116,7 @@ class Judge:
             sweep(job.mark)
             play.repair()
         how = f"{'resumed' if resume else 'started'}, {fault.words or 'no fault'}"
-        how += f" at {fault.moment}" if fault.moment else ""
+        how += (f" at {fault.moment}" if fault.moment else "") + soon
         self.story.append(f"{how}: code {ended.code}; {'; '.join(ended.said)}")
         if fault.hangs and not named and ended.code:
             raise Fall(UNCLEAR, f"who hangs was not named: {ended.text[-2000:]}")
@@ -250,35 +265,6 @@ def reference(case: Case, out: Path) -> None:
         raise RuntimeError(f"{case} cannot be run at all: {said.getvalue()}")
     if summary_of(out)["reason"] == "signal":
         raise KeyboardInterrupt  # which the run took for its own
-
-
-def differences(whole: Path, again: Path) -> list[str]:
-    """Return in what the results of two runs differ, times aside."""
-    found = []
-    for path in sorted(whole.iterdir()):
-        name, mine = path.name, again / path.name
-        if path.suffix == ".csv":
-            complete_rows(again, path)
-        if name != "config.toml" and not mine.exists():
-            found.append(f"{name} (missing)")
-        elif path.suffix == ".csv":
-            same = history_of(again, name) == history_of(whole, name)
-            found += [] if same else [name]
-        elif name.endswith(".npz"):
-            a, b = bits_of(mine), bits_of(path)
-            found += [f"{name}:{k}" for k in sorted(a | b) if a.get(k) != b.get(k)]
-        elif name == "summary.json":
-            one, other = summary_of(again), summary_of(whole)
-            if (one["reason"], other["reason"]) == ("signal", "max_iter"):
-                one["reason"] = "max_iter"  # a signal came in the last iteration
-            found += [f"{name}:{key}" for key in SUMMARY if one[key] != other[key]]
-    return found
-
-
-def bits_of(file: Path) -> dict[str, object]:
-    with np.load(file) as arrays:
-        known = {k: arrays[k] for k in arrays.files if k not in SINCE_RESUME}
-    return {k: (a.dtype, a.shape, a.tobytes()) for k, a in known.items()}
 
 
 def complete_rows(run: Path, like: Path) -> None:
