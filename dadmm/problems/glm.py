@@ -19,7 +19,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths, triangular
 from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.datasets import classification, counts
-from dadmm.problems.base import Scalars, Traits, stacked
+from dadmm.problems.base import Reals, Traits, stacked
 from dadmm.problems.linear import BLOCK, Design, LinearProblem
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
@@ -124,9 +124,7 @@ class GeneralisedLinear(LinearProblem):
     def within(self, T: Matrix) -> LinearProblem:
         return self._mapped(type(self), T)
 
-    def prox(
-        self, theta: Vector, stats: None, centre: Vector, weight: Scalars
-    ) -> Vector:
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Reals) -> Vector:
         here = theta.reshape(len(self._held), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
         here = self._descend(here, centre.reshape(here.shape), weight)
