@@ -111,18 +111,20 @@ def read_frame(
         if isinstance(found, np.ndarray):
             names = _read_names(file) if file.suffix == ".npz" else None
             found = Frame.of(np.array(found, dtype=np.float64), names)
+            columns = list(found.columns.values())
+            for name in beside:
+                values = np.asarray(reader.read(file, name, how, ALL))
+                if values.size != found.n_rows or values.dtype.kind not in "fiubU":
+                    raise ShardError(
+                        f"{name} has shape {values.shape} and type {values.dtype}, but "
+                        f"{key} has {found.n_rows} rows; give one number or text per "
+                        "row"
+                    )
+                columns.append(as_column(values.ravel()))
+            if beside:
+                called = [*found.places, *beside]
+                found = Frame.of_columns(called, columns, found.named)
         frame = Frame.of(found)
-        columns = list(frame.columns.values()) if beside else []
-        for name in beside:
-            values = np.asarray(reader.read(file, name, how, ALL))
-            if values.size != frame.n_rows or values.dtype.kind not in "fiubU":
-                raise ShardError(
-                    f"{name} has shape {values.shape} and type {values.dtype}, but "
-                    f"{key} has {frame.n_rows} rows; give one number or text per row"
-                )
-            columns.append(as_column(values.ravel()))
-        if beside:
-            frame = Frame.of_columns([*frame.places, *beside], columns, frame.named)
         return frame if rows is None or reader.extent else frame.take(rows)
 
 
