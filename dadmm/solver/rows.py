@@ -93,8 +93,7 @@ class RowBuffer:
             if is_old or self._used == len(self._block):
                 self.flush()
         self._used += 1
-        rows: Matrix = self._block[self._used - 1]
-        return rows
+        return np.asarray(self._block[self._used - 1])
 
     def rewind(self, failure: NodeFailure) -> None:
         self._used = min(self._used, max(failure.t + 1 - self._first, 0))
