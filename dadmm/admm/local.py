@@ -43,24 +43,22 @@ class Local:
     def __init__(self, nodes: Nodes, problems: Sequence[Problem], probe: str) -> None:
         self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
         self.incidence, self.probe = nodes.incidence, probe
-        self._neighbour = nodes.neighbour
+        self._neighbours = nodes.names_of_all[nodes.topology.indices[nodes.arcs]]
         self._stats: list[object] = []
         self.adopt(problems)
 
-    def adopt(self, problems: Sequence[Problem]) -> None:
+    def adopt(self, problems: Sequence[Any]) -> None:
         """Stack problems, one per row, of one kind and, for probes, of one degree."""
         self.problems, self.layout = problems, problems[0].layout
         self.blocks: list[Block] = []
-        types, offsets = set(map(type, problems)), self.incidence.offsets
-        can_stack = {kind: stacks(kind) for kind in types}
+        offsets = self.incidence.offsets
+        can_stack = {kind: stacks(kind) for kind in set(map(type, problems))}
         degrees = (self.incidence.degrees * bool(self.probe)).tolist()
         groups: dict[tuple[type, object, int], list[int]] = {}
         for row, problem in enumerate(problems):
-            kind = type(problem)
-            alike = (
-                getattr(problem, "kind", None) if can_stack[kind] else ("alone", row)
-            )
-            groups.setdefault((kind, alike, degrees[row]), []).append(row)
+            cls, kind = type(problem), getattr(problem, "kind", None)
+            alike = kind if can_stack[cls] else ("alone", row)
+            groups.setdefault((cls, alike, degrees[row]), []).append(row)
         make: Any
         for (make, _, degree), nodes in groups.items():
             trial = np.empty((len(nodes), 1 + degree, self.layout.size))
@@ -75,7 +73,7 @@ class Local:
             else:
                 whole = make.stack([problems[row] for row in nodes])
                 self.blocks.append(Block(rows, whole, edges, trial))
-        self.has_likelihood = any(map(knows_likelihood, types))
+        self.has_likelihood = any(map(knows_likelihood, can_stack))
 
     def solve(self) -> None:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
@@ -86,8 +84,9 @@ class Local:
         for block in self.blocks:
             rows, own = block.rows, theta[block.rows]
             stats = self._ask(block, "expect", own)
-            given = own, stats, centre[rows], work.weight[rows]
-            found = self._ask(block, "prox", *given)
+            found = self._ask(
+                block, "prox", own, stats, centre[rows], work.weight[rows]
+            )
             self._stats.append(stats)
             new[rows] = as_numbers(found, own.shape, "prox")
         state.theta = new
@@ -127,19 +126,17 @@ class Local:
         theta, values = self.state.theta, self.work.objective.copy()
         for block in self.blocks:
             if knows_likelihood(type(block.problem)):
-                rows = theta[block.rows]
-                found = self._ask(block, "neg_log_likelihood", rows)
-                shape = rows.shape[:-1]
-                values[block.rows] = as_numbers(found, shape, "neg_log_likelihood")
+                rows, method = theta[block.rows], "neg_log_likelihood"
+                found = self._ask(block, method, rows)
+                values[block.rows] = as_numbers(found, rows.shape[:-1], method)
         return values
 
     def values_at(self, theta: Matrix) -> Vector:
         """Return f_i at a row of ``theta`` (n, size) each, shape (n,)."""
         values = np.empty(len(self.nodes))
         for block in self.blocks:
-            rows = theta[block.rows]
-            stats = block.problem.expect(rows)
-            found = block.problem.objectives(rows[..., None, :], stats)
+            rows, problem = theta[block.rows], block.problem
+            found = problem.objectives(rows[..., None, :], problem.expect(rows))
             found = as_numbers(found, rows[..., :1].shape, "objectives")
             values[block.rows] = found[..., 0]
         return values
@@ -164,10 +161,9 @@ class Local:
             theta, received = self.state.theta, self.state.received
             known = np.isfinite(received).all(axis=1)
             if np.isfinite(theta).all() and not known.all():
-                sender = self._neighbour(int(known.argmin()))
                 raise ProblemError(
-                    f"node {sender} has sent numbers that are not finite; check its "
-                    "data and its local problem"
+                    f"node {self._neighbours[known.argmin()]} has sent numbers that "
+                    "are not finite; check its data and its local problem"
                 ) from error
             nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
             names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)

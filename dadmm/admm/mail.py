@@ -151,11 +151,7 @@ class Mail:
 
 def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:
     """Apply a codec to the rows of a mask."""
-    if not mask.any():
-        return
-    if mask.all():
-        code(*arrays)
-    else:
+    if mask.any():
         parts = [array[mask] for array in arrays]
         code(*parts)
         for array, part in zip(arrays, parts, strict=True):

@@ -84,8 +84,8 @@ class Penalties:
         name = f"{method} of the scheme {type(self.scheme).__name__}"
         rows = found if isinstance(found, dict) else {}
         shapes = {key: getattr(array, "shape", ()) for key, array in rows.items()}
-        wrong = [key for key, shape in shapes.items() if shape[:1] != (n_edges,)]
-        if shapes.get("eta") != (n_edges,) or wrong:
+        fits = all(shape[:1] == (n_edges,) for shape in shapes.values())
+        if not fits or shapes.get("eta") != (n_edges,):
             got = ", ".join(f"{key!r}: {shape}" for key, shape in shapes.items())
             raise ConfigError(
                 f"{name} must return a dict of arrays with a row for each of the "
@@ -128,7 +128,6 @@ class Penalties:
         self._obs.global_residuals = None
         if self.NAME in posted:
             squares = np.sum(self.exchange.read(self.NAME) ** 2, axis=0)
-            primal, dual = np.sqrt(squares).tolist()
-            self._obs.global_residuals = primal, dual
+            self._obs.global_residuals = tuple(np.sqrt(squares).tolist())
         posted[self.NAME] = np.column_stack([work.primal, work.dual])
         self.exchange.post(self.NAME, posted[self.NAME])

@@ -50,12 +50,11 @@ class State:
     def flatten(self) -> Arrays:
         """Return the arrays by name; those of a dict are ``"group/name"``."""
         flat: Arrays = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
+        for name, value in vars(self).items():
             if isinstance(value, dict):
-                flat |= {f"{item.name}/{key}": array for key, array in value.items()}
+                flat |= {f"{name}/{key}": array for key, array in value.items()}
             else:
-                flat[item.name] = value
+                flat[name] = value
         return flat
 
     @classmethod
@@ -90,8 +89,8 @@ class State:
     def assign(self, other: State) -> None:
         """Copy the values of a state; raise ValueError if shapes or types differ."""
         mine, theirs = self.flatten(), other.flatten()
-        for name in mine:
-            if "/" not in name and name not in theirs:
+        for name in mine.keys() - theirs.keys():
+            if "/" not in name:
                 raise ValueError(f"there is no {name}")
         for name, array in theirs.items():
             group, _, key = name.partition("/")
@@ -141,8 +140,7 @@ class Numbers:
         self.numbers, rows = numbers, np.moveaxis(numbers, -2, 0)
         for name, row in zip(self.NUMBERS, rows, strict=False):
             setattr(self, name, row)
-        lengths = rows[len(self.NUMBERS) :]
-        self.lengths, parts = np.split(lengths, [len(Work.VECTORS)])
+        self.lengths, parts = np.split(rows[len(self.NUMBERS) :], [len(Work.VECTORS)])
         self.parts = parts.reshape(5, n_parts, *rows.shape[1:])
         self.disagreement, self.residual = self.lengths[3], self.lengths[4]
 
@@ -220,10 +218,6 @@ class Nodes(Hosted):
             collectives=np.zeros(2, dtype=np.int64),
             coordinates={},
         )
-
-    def neighbour(self, edge: int) -> int:
-        """Return the number at the start of the node to which an edge leads."""
-        return int(self.names_of_all[self.topology.indices[self.arcs[edge]]])
 
 
 class Phase:

@@ -33,7 +33,6 @@ REASONS = ("max_iter", "converged", "no_minimum", *REQUESTS[2:])
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
-MOST_SAMPLED = 2**16  # numbers of samples that are judged together
 
 
 class NeighbourStopping:
@@ -68,7 +67,6 @@ class NeighbourStopping:
         self._window = window if rule.name == "optimality" else max(window, cycle)
         self._last = np.empty_like(self.work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
-        self._samples: list[tuple[int, np.ndarray]] = []  # of the trail, not judged
         counts = len(self.incidence.node), len(self.nodes)
         self._idle = tuple(IDLE.tobytes() * count for count in counts)
         self._fields = self.state.header.view(HEADER)
@@ -86,21 +84,10 @@ class NeighbourStopping:
         self.log.enter(turn.t, np.count_nonzero(holds) == len(holds), self._worst)
         self._last[...] = work.numbers
         if rules.is_sampled(turn.t):
-            self._samples.append((turn.t, work.numbers.copy()))
-            if len(self._samples) * work.numbers.size > MOST_SAMPLED:
-                self._judge_samples()
+            self.log.sample(turn.t, float(_factors(self.verdict(work.numbers)).max()))
         state.held += 1
         state.held *= holds
         self._vote(box, turn)
-
-    def _judge_samples(self) -> None:
-        """Add the kept samples to the trail; together they take less time."""
-        if self._samples:
-            times, numbers = zip(*self._samples, strict=True)
-            most = _factors(self.verdict(np.array(numbers))).max(axis=(0, 2))
-            for t, factor in zip(times, most.tolist(), strict=True):
-                self.log.sample(t, factor)
-            self._samples = []
 
     def _vote(self, box: Box, turn: Turn) -> None:
         self._agree(box, turn, self.state.held >= PATIENCE * self._window)
@@ -176,7 +163,6 @@ class NeighbourStopping:
 
     def log_of_stop(self) -> CriteriaLog:
         """Return the log of the criteria that decide when the run stops."""
-        self._judge_samples()
         if self._t and not self.log.held:
             self.log.unmet = self._worst(self._t)
         return self.log
@@ -194,7 +180,7 @@ class NeighbourStopping:
         if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
-        self._t, self._samples = 0, []
+        self._t = 0
 
 
 def _factors(verdict: Verdict) -> np.ndarray:
@@ -271,8 +257,8 @@ class GlobalStopping(NeighbourStopping):
         self.state.posted.pop(self.NAME, None)
 
     def save(self) -> Vector:
-        joint = self._joint.save()
-        return np.concatenate([super().save(), joint, (self._heard, self._total)])
+        seen = self._joint.save(), (self._heard, self._total)
+        return np.concatenate([super().save(), *seen])
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)

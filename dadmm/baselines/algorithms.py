@@ -99,7 +99,6 @@ class EXTRA(Algorithm):
         self.x = self.run.prox(self._z, self.length)
 
 
-@dataclass
 class NIDS(Algorithm):
     """NIDS with one step length (Li, Shi and Yan, IEEE Trans. Signal Process. 2019)."""
 
@@ -113,8 +112,7 @@ class NIDS(Algorithm):
 
     def message(self) -> Matrix:
         slope = self.run.gradient(self.x)
-        change = self.length * (self._slope - slope)
-        self._sent = 2.0 * self.x - self._before + change
+        self._sent = 2.0 * self.x - self._before + self.length * (self._slope - slope)
         self._before, self._slope = self.x, slope
         return self._sent
 
@@ -145,7 +143,6 @@ class DIGing(Algorithm):
         self._y, self._slope = y + slope - self._slope, slope
 
 
-@dataclass
 class AllReduce(Algorithm):
     """Gradient descent; a spanning tree adds up gradients, up and down its edges."""
 
@@ -163,7 +160,6 @@ class AllReduce(Algorithm):
         self.x = shrink(self.x - self.length * slope, self.length * self._l1)
 
 
-@dataclass
 class OneSum(Algorithm):
     """The normal equations of all nodes, merged once; the exact solution."""
 

@@ -87,8 +87,6 @@ def leaving(config: RunConfig) -> str:
     elif traits.adds:
         sums = f"parameters, gradients, objectives and {traits.adds}"
     added = "added up over a part of the graph"
-    scales = ", means and scales" * moments
-    penalties = ", and a penalty" * scheme.couples
     scored_by = SCORES.get(str(predicts), "")
     history = "history.csv" + " and edges.csv" * bool(config.record_edges)
     found = [
@@ -105,7 +103,7 @@ def leaving(config: RunConfig) -> str:
          "a part of the graph; a leaf of the tree sends its own; from the root to all "
          "nodes: the same of all rows"),
         (table and not own, "from rank 0 to all nodes: names of the columns that are "
-         f"used, categories and classes{scales}"),
+         f"used, categories and classes{', means and scales' * moments}"),
         (table and config.on_missing in ("drop", "mean"), "to all nodes: how many of "
          "its rows were dropped, and how many filled"),
         (True, "to all nodes: host name, process id, a hash of the settings, error "
@@ -148,7 +146,7 @@ def leaving(config: RunConfig) -> str:
         (True, f"to each neighbour, before the first iteration: {traits.sends}, and a "
          "penalty"),
         (True, f"to each neighbour, in iterations: {traits.sends} "
-         f"({config.payload}){penalties}"),
+         f"({config.payload}){', and a penalty' * scheme.couples}"),
         (tracks and config.sfm_start == "frame" and not merged, "to each neighbour, "
          "before the first iteration: the camera's first frame, from which W starts, "
          "moved by 0.1 (--sfm-start random sends none)"),

@@ -25,8 +25,6 @@ RANDOM = "random:"  # and the probability that an edge is up
 DRAWN = 500  # rounds of a random schedule
 ALLOWED = "static, matchings, random:P with a probability P, or a .csv file of times"
 LONGEST = 100_000  # rounds of a file of times
-
-
 WORDS = re.compile(
     rf"static|matchings|{RANDOM}([0-9]+[.]?[0-9]*|[.][0-9]+)(e-?[0-9]+)?|.*[.]csv"
 )

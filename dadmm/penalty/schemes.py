@@ -151,10 +151,10 @@ class Scheme(schema.Checked):
     ) -> PenaltyState:  # fmt: skip
         """Return the state before iteration 1, or after a change of coordinates."""
         eta0 = np.fmax(state["eta"], eta_neighbours)
-        unknown = np.isnan(eta0)  # neither end knows a curvature
-        eta0[unknown] = USUAL
-        guessed = unknown.astype(np.float64)
-        return state | {"eta": eta0.copy(), "eta0": eta0, "guessed": guessed}
+        guessed = np.isnan(eta0)  # neither end knows a curvature
+        eta0[guessed] = USUAL
+        known = {"eta0": eta0, "guessed": guessed.astype(np.float64)}
+        return state | {"eta": eta0.copy()} | known
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""

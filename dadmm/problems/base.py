@@ -18,7 +18,7 @@ T = TypeVar("T")
 Shape = tuple[int, ...] | None
 Mask = NDArray[np.bool_]
 Places = NDArray[np.intp]
-Scalars = Any  # a float of one problem, or an array (n,) of a stack
+Reals = Any  # a float of one problem, or an array (n,) of a stack
 
 
 class Traits(NamedTuple):

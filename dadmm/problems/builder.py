@@ -90,8 +90,7 @@ def build(name: str, rows: Rows, settings: Mapping[str, object]) -> Any:
     given = {**settings, **{k: v for k, v in data.items() if v is not None}}
     if rows.weight is not None and "sample_weight" not in takes:
         raise ConfigError(
-            f"weight cannot be used with {name}, whose constructor has no argument "
-            "sample_weight"
+            f"weight cannot be used with {name}, which takes no sample_weight"
         )
     for argument, parameter in takes.items():
         if parameter.default is parameter.empty and argument not in given:

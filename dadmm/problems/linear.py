@@ -21,7 +21,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths, triangular, with_one_blas_thread
 from dadmm.core.schema import FINITE, FLAG, check_fields, entry, number
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import Scalars, Traits, check_entries, checked_array, stacked
+from dadmm.problems.base import Reals, Traits, check_entries, checked_array, stacked
 
 P = TypeVar("P", bound="LinearProblem")
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
@@ -171,7 +171,6 @@ def dense_blocks(X: Any) -> RowBlocks:
     return RowBlocks(lambda: (X[k : k + step].toarray() for k in starts), n, d)
 
 
-@dataclass(eq=False, repr=False)
 class LeastSquares(LinearProblem):
     """Linear regression: half of the sum of squared errors.
 
@@ -246,9 +245,7 @@ class LeastSquares(LinearProblem):
     def within(self, T: Matrix) -> LinearProblem:
         return self._mapped(LeastSquares, T)
 
-    def prox(
-        self, theta: Vector, stats: None, centre: Vector, weight: Scalars
-    ) -> Vector:
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Reals) -> Vector:
         axes, curvature, pull, *_ = self._parabolas
         weight = np.asarray(weight)[..., None, None]
         row = centre[..., None, :] @ axes

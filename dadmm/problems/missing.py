@@ -17,7 +17,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data import patterns
 from dadmm.data.patterns import Compressed, Patterns, precisions
-from dadmm.problems.base import Scalars, check_entries, stacked
+from dadmm.problems.base import Reals, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI
 from dadmm.problems.ppca import PPCA, inner_product, with_axes
 
@@ -221,7 +221,7 @@ class IncompletePPCA(PPCA):
         return z_mean, z
 
     def prox(  # type: ignore[override]
-        self, theta: Vector, stats: Observed, centre: Vector, weight: Scalars
+        self, theta: Vector, stats: Observed, centre: Vector, weight: Reals
     ) -> Vector:
         _, mu, a = self.layout.views(theta)
         held = centre
@@ -254,7 +254,7 @@ class IncompletePPCA(PPCA):
         a_new.flat = self.precisions(W_new, mu_new, stats, weight, centre_a)
         return out
 
-    def _entropy(self, theta: Vector) -> Scalars:
+    def _entropy(self, theta: Vector) -> Reals:
         W, _, a = self.layout.views(theta)
         data, K = self._data, len(self._ridge)
         inner = precisions(data.mask, self._loadings(W)) + self._ridge / with_axes(a, 3)

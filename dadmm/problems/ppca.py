@@ -21,7 +21,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import EPS, triangular, with_one_blas_thread
 from dadmm.core.schema import FLAG, integer
 from dadmm.data.encoding import RowBlocks, row_blocks
-from dadmm.problems.base import Scalars, Traits, as_floats, check_entries, stacked
+from dadmm.problems.base import Reals, Traits, as_floats, check_entries, stacked
 from dadmm.problems.metrics import LOG_2PI, Pooled, pool, summarise
 
 # of coordinates in which lengths are logarithms, see `LogLengthPPCA`
@@ -34,12 +34,12 @@ LEAST = 1e-150  # length, so that quotients exist
 
 
 # Arithmetic for one problem or a stack of problems, with the same bits
-def with_axes(scalars: Scalars, n_axes: int) -> Scalars:
+def with_axes(scalars: Reals, n_axes: int) -> Reals:
     """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
     return scalars if np.isscalar(scalars) else scalars[(..., *[None] * n_axes)]
 
 
-def inner_product(A: Matrix, B: Matrix) -> Scalars:
+def inner_product(A: Matrix, B: Matrix) -> Reals:
     """Return the inner products of matrices (..., m, n), shape (...)."""
     return np.vecdot(A.reshape(*A.shape[:-2], -1), B.reshape(*B.shape[:-2], -1))
 
@@ -135,11 +135,11 @@ class PPCA(Problem):
                 counts, means, factors = zip(*parts, strict=True)
                 parts = [pool(np.array(counts), np.array(means), np.vstack(factors))]
         _, self.mean, self.factor = parts[0]
-        self.count: Scalars = float(self.n_samples)
+        self.count: Reals = float(self.n_samples)
         self.observed_counts = np.full(self.dimension, self.count)  # by column
-        self._entry_count: Scalars = self.count * self.dimension
+        self._entry_count: Reals = self.count * self.dimension
         rounding = np.float64(EPS * largest)  # its square may underflow
-        self._most: Scalars = rounding**-2 if rounding else math.inf
+        self._most: Reals = rounding**-2 if rounding else math.inf
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -227,7 +227,7 @@ class PPCA(Problem):
         return Expected(z_mean, spread, cross, best, floor, prior)
 
     def prox(
-        self, theta: Vector, stats: Expected, centre: Vector, weight: Scalars
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Reals
     ) -> Vector:
         """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
@@ -255,7 +255,7 @@ class PPCA(Problem):
         return out
 
     def precisions(
-        self, W: Matrix, mu: Vector, stats: Any, weight: Scalars, centre: Scalars
+        self, W: Matrix, mu: Vector, stats: Any, weight: Reals, centre: Reals
     ) -> list[float]:
         """Return the new a of each problem, given the new W and mu."""
         misfit = self._misfit(W[..., None, :, :], mu[..., None, :], stats)
@@ -282,12 +282,12 @@ class PPCA(Problem):
         noise = half * (LOG_2PI + 2.0 * self._log_unit - np.log(a))
         return np.asarray(fit + noise + with_axes(stats.prior, 1))
 
-    def neg_log_likelihood(self, theta: Vector) -> Scalars:
+    def neg_log_likelihood(self, theta: Vector) -> Reals:
         """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14)."""
         expected = self.objectives(theta[..., None, :], self.expect(theta))[..., 0]
         return expected - self._entropy(theta)
 
-    def _entropy(self, theta: Vector) -> Scalars:
+    def _entropy(self, theta: Vector) -> Reals:
         W, _, a = self.layout.views(theta)
         M = self.n_components
         inner = W.mT @ W + self._eye / with_axes(a, 2)
@@ -354,7 +354,7 @@ class LogLengthPPCA:
         plain = type(first.plain).stack([each.plain for each in problems])
         return cls(plain, first.knee, first.longest, first.a_scale)
 
-    def axes(self, theta: Vector, most: Scalars = math.inf) -> Axes:
+    def axes(self, theta: Vector, most: Reals = math.inf) -> Axes:
         """Return the decomposition of V and W; lengths of V are at most ``most``."""
         V = self.layout.views(theta).W
         left, short, right = np.linalg.svd(V, full_matrices=False)
@@ -417,11 +417,11 @@ class LogLengthPPCA:
     def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
         return self.plain.objectives(self.outside(thetas), stats)
 
-    def neg_log_likelihood(self, theta: Vector) -> Scalars:
+    def neg_log_likelihood(self, theta: Vector) -> Reals:
         return self.plain.neg_log_likelihood(self.outside(theta))
 
     def prox(
-        self, theta: Vector, stats: Expected, centre: Vector, weight: Scalars
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Reals
     ) -> Vector:
         """Return ``theta`` after some descent steps of the proximal objective."""
         plain, axes = self.plain, self.axes(theta)
@@ -445,7 +445,7 @@ class LogLengthPPCA:
 
     def _step(
         self, theta: Vector, axes: Axes, stats: Expected, centre: Vector,
-        weight: Scalars, curvature: Scalars,
+        weight: Reals, curvature: Reals,
     ) -> tuple[Vector, Axes]:  # fmt: skip
         """Return theta after one step, and its axes; a takes the step of EM."""
         W, found = axes.product(axes.long), theta.copy()
@@ -459,9 +459,7 @@ class LogLengthPPCA:
         V[...] = its_axes.product(its_axes.short)
         return found, its_axes
 
-    def _value(
-        self, theta: Vector, axes: Axes, centre: Vector, weight: Scalars
-    ) -> Scalars:
+    def _value(self, theta: Vector, axes: Axes, centre: Vector, weight: Reals) -> Reals:
         """Return ``-log p(X)``, without constants, plus the proximal term."""
         plain, a = self.plain, self.layout.views(theta).a
         shrunk = axes.long / (axes.long**2 + 1.0 / with_axes(a, 1))

@@ -276,7 +276,15 @@ class RunConfig(Settings):
             return cls._resumed(Path(resume), file, given, dry, trust)
         table: Table = {}
         if file is not None:
-            path = find_settings(file)
+            path = Path(file)  # or a preset, unless the current folder has this file
+            if path.name == file and not os.path.exists(path):
+                if file not in PRESETS:
+                    raise ConfigError(
+                        f"--config {file!r} is neither a file in this folder nor a "
+                        "preset; give the path of a TOML file, or one of "
+                        f"{', '.join(PRESETS)}"
+                    )
+                path = PRESETS[file]
             table = cls.from_toml(path)
             check_harmless(table, given, path, trust)
         return CommandLine(cls(**(table | given)), dry, None)
@@ -359,22 +367,6 @@ def check_harmless(table: Table, given: Table, file: str | Path, trust: bool) ->
             f"{file} asks for overwrite, and a file may not ask to remove results; "
             "give --overwrite on the command line, or add --trust"
         )
-
-
-def find_settings(name: str) -> Path:
-    """Return the TOML file that ``--config`` means.
-
-    A name without a folder is a preset, unless the current folder has this file.
-    """
-    given = Path(name)
-    if given.name != name or os.path.exists(given):
-        return given
-    if name not in PRESETS:
-        raise ConfigError(
-            f"--config {name!r} is neither a file in this folder nor a preset; give "
-            f"the path of a TOML file, or one of {', '.join(PRESETS)}"
-        )
-    return PRESETS[name]
 
 
 def typed(table: Table, source: str) -> Table:

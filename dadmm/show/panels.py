@@ -382,7 +382,7 @@ def structure(run: StoredRun) -> tuple[str, Matrix]:
         raise ConfigError(
             f"the run in {run.folder} has no structure; use --problem sfm"
         )
-    metric = bool(run.array("metric", ()))
+    metric = run.array("metric", ())
     frame = "metric" if metric else "affine: too few different views"
     points = run.array("structure", (None, 3))
     return f"Structure ({frame})", points - points.mean(axis=0)

@@ -91,15 +91,13 @@ def _exists(out: Path) -> bool:
     """Return whether there is a report; raise if there is another file."""
     with writing(out.parent):
         kind = files.kind(out)
-        if kind == "none":
-            return False
         ours = kind == "file" and files.read(out, most=len(START)) == START
-    if not ours:
+    if not ours and kind != "none":
         raise OutputError(
             f"{out} exists and is not a report of dadmm; move it away, or choose "
             "another --out"
         )
-    return True
+    return ours
 
 
 def read_comparison(

@@ -88,12 +88,11 @@ def looks(schemes: list[str], methods: list[str]) -> list[Look]:
     pairs = set(zip(schemes, methods, strict=True))
     own = SCHEME_STYLE.keys() >= set(schemes) and len(pairs) == len(set(schemes))
     most = max(map(methods.count, known), default=0)
+    if own and most == 1:
+        return [SCHEME_STYLE[scheme] for scheme in schemes]
     found: list[Look] = []
     for place, (scheme, method) in enumerate(zip(schemes, methods, strict=True)):
         turn, k = methods[:place].count(method), known.index(method)
-        if own and most == 1:
-            found.append(SCHEME_STYLE[scheme])
-            continue
         turn += 0 if own else most * (k // len(CYCLE))
         base = SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
         dash = DASHES[turn] if turn < len(DASHES) else (0, (2 + turn, 1.5, 1, 1.5))

@@ -410,12 +410,8 @@ class PPCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, Consensu
     @with_one_blas_thread
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
-
-        def check() -> tuple[Matrix]:
-            rows = 2 if self.comm is None else 1
-            return (self._rows(X, order="C", ensure_min_samples=rows),)
-
-        data = self._assemble(check, least=2)
+        rules = {"order": "C", "ensure_min_samples": 2 if self.comm is None else 1}
+        data = self._assemble(lambda: (self._rows(X, **rules),), least=2)
         sizes = [[len(own), *(~np.isnan(own)).sum(axis=0)] for (own,) in data.shards]
         n_samples, *counts = data.total(sizes).astype(int).tolist()
         if 0 in counts:

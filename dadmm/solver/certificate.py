@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.linalg import norm
 
 from dadmm.admm.loop import Run
 from dadmm.core import linalg
-from dadmm.core.interfaces import TransformableProblem
 from dadmm.core.layout import Array, Matrix, Vector
 from dadmm.core.linalg import EPS, TINY, row_lengths
 
@@ -78,14 +78,14 @@ class Certificate:
 
     def lower_within(self, distance: float) -> float:
         """Return by how much a point within this distance can be lower at most."""
-        least = LEAST_GAP * abs(self.objective)
-        return max(self.slack + self.gradient * distance, least)
+        lower = self.slack + self.gradient * distance
+        return max(lower, LEAST_GAP * abs(self.objective))
 
 
 def is_exact(problem: object) -> bool:
     """Return whether a convex problem gives exact subgradients."""
-    known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
-    return bool(getattr(problem, "convex", False) and known)
+    is_known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
+    return bool(getattr(problem, "convex", False) and is_known)
 
 
 def pooled(
@@ -105,10 +105,11 @@ def pooled(
         factor = linalg.merge_factors(mine[:n], other[:n])
         return np.concatenate([factor, merge(mine[n:], other[n:])])
 
-    def finish_both(whole: Vector) -> Array:
-        return finish(linalg.unpack_factor(whole[:n]), whole[n:])
-
-    return total(packed, merge_both, finish_both)
+    return total(
+        packed,
+        merge_both,
+        lambda whole: finish(linalg.unpack_factor(whole[:n]), whole[n:]),
+    )
 
 
 def pooled_axes(
@@ -137,7 +138,7 @@ def certify(
     `LIGHT`, rows may be lost in the factor of all rows, and in a fit without error.
     """
     work, theta, n = run.work, run.state.theta, run.topology.n_nodes
-    problems = cast(list[TransformableProblem], run.local.problems)
+    problems = run.local.problems
     gradients = work.weight[:, None] * (work.centre - theta)
     for row, problem in enumerate(problems):
         if hasattr(problem, "subgradient"):
@@ -200,14 +201,13 @@ def _radius(
     run: Run, centre: Vector, S: float, D: float, quadratic: bool
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
-    problems = cast(list[TransformableProblem], run.local.problems)
 
     def least_curvature(factor: Matrix, _: Vector) -> Vector:
         values = np.linalg.svd(factor, compute_uv=False)
         return np.array([values[-1] ** 2 if values[-1] > FLAT * values[0] else 0.0])
 
     def bound(reach: float) -> tuple[float, float]:
-        rows = [problem.rows(centre, reach) for problem in problems]
+        rows = [problem.rows(centre, reach) for problem in run.local.problems]
         mu = float(pooled(run.total, rows, least_curvature)[0])
         if mu <= 0.0:
             return 0.0, math.inf
@@ -243,7 +243,7 @@ def _l1_gap(
     and of h. The length q of the way to the minimum has ``q^2 / 2 <= b + a q``.
     """
     none, inverse = np.zeros(len(coordinates.map)), coordinates.inverse
-    problems = cast(list[TransformableProblem], run.local.problems)
+    problems = run.local.problems
     weights = run.total([getattr(problem, "l1", none) for problem in problems])
     if not weights.any():
         return math.inf
@@ -256,8 +256,7 @@ def _l1_gap(
             along = basis @ np.linalg.solve(triangle.T, g[free])
         except np.linalg.LinAlgError:
             along = np.full(len(factor), np.inf)
-        rest = np.where(free, 0.0, g - along @ columns)
-        return np.append(rest, np.linalg.norm(along))
+        return np.append(np.where(free, 0.0, g - along @ columns), norm(along))
 
     if free.any():
         rows = [problem.rows(centre) for problem in problems]
@@ -271,4 +270,4 @@ def _l1_gap(
 def _length(vector: Vector) -> float:
     """Return the length of a vector, without underflow."""
     peak = float(np.abs(vector).max(initial=0.0))
-    return peak * float(np.linalg.norm(vector / peak)) if peak else 0.0
+    return peak * float(norm(vector / peak)) if peak else 0.0

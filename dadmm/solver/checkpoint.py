@@ -102,7 +102,7 @@ class Checkpoints:
         self.failure: OutputError | None = None
         self._loaded: dict[int, State] = {}
         self._n_nodes, self._facts = 0, dict[str, str]()
-        self._saved, self._requested = monotonic(), False
+        self._saved, self._requested = math.inf, False
 
     def check_unused(self) -> None:
         """Raise if a new run would save among the checkpoints of an earlier one."""
@@ -122,7 +122,7 @@ class Checkpoints:
     ) -> None:
         """Read the checkpoint to continue from, on all ranks, of their own nodes."""
         self._facts = {**(identity or {}), **self.identity}
-        self._n_nodes, self._saved, self.failure = n_nodes, monotonic(), None
+        self._n_nodes, self._saved, self.failure = n_nodes, math.inf, None
         if self.resume:
             self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
             self._loaded = collectively(world, lambda: {i: self._load(i) for i in own})
@@ -151,20 +151,18 @@ class Checkpoints:
 
     def _about(self, t: int, i: int) -> dict[str, str | int]:
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
-        data = {"data": self.data[i]} if i in self.data else {}
-        return {**place, **self._facts, **data}
+        return place | self._facts | ({"data": self.data[i]} if i in self.data else {})
 
-    def restore(self, run: Run) -> State:
-        """Continue a run from the state that was read; return it, once."""
+    def restore(self, run: Run) -> None:
+        """Continue a run from the state that was read, once."""
         with restoring(self):
             found = {i: self._loaded.pop(i) for i in run.names.tolist()}
             self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
-            state = State.join(list(found.values()))
-            run.restore(state)
-        return state
+            run.restore(State.join(list(found.values())))
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
+        self._saved = min(self._saved, monotonic())  # since the first iteration
         due = run.due or (self.every > 0 and t % self.every == 0)
         if due and run.due != "converged" and self.saves and self.failure is None:
             self._save(t, run)
@@ -203,8 +201,7 @@ class Checkpoints:
             with suppress(OSError):  # what cannot be removed stays
                 for path in paths:
                     files.remove(path, self.root)
-                    draft = files.draft_of(path.name)
-                    files.remove(path.with_name(draft), self.root)
+                    files.remove(path.with_name(files.draft_of(path.name)), self.root)
                 files.remove_folder(paths[0].parent, self.root)
 
     def close(self) -> None:
@@ -312,30 +309,22 @@ class NodeFailure(NamedTuple):
 
 
 class LocalRun(NamedTuple):
-    """The run of this process, and the failures before it."""
+    """The run of this process at its end."""
 
     run: Run
-    failures: tuple[NodeFailure, ...] = ()
-    iterations: int = 0
-    reason: str = ""  # why it ended, one of `stopping.REASONS`
-
-    @property
-    def lost(self) -> tuple[int, ...]:
-        """Original numbers of the failed nodes that this process knows of."""
-        return tuple(sorted(i for failure in self.failures for i in failure.lost))
+    lost: tuple[int, ...]  # original numbers of the failed nodes, as known here
+    iterations: int
+    reason: str  # why it ended, one of `stopping.REASONS`
 
 
 def run_with_recovery(
-    local: LocalRun,
-    max_iter: int,
-    callbacks: Sequence[Callback],
-    checkpoints: Checkpoints,
+    run: Run, max_iter: int, callbacks: Sequence[Callback], checkpoints: Checkpoints
 ) -> LocalRun:
     """Return the run that finished; call ``rewind`` of callbacks after a failure.
 
     Nothing is saved after a failure, because a checkpoint needs all nodes.
     """
-    start, state = 0, None
+    start, state, lost = 0, None, list[int]()
     buffer: dict[int, State] = {}  # the last iterations, one more than the reach
 
     def keep(t: int, run: Run) -> None:
@@ -343,19 +332,18 @@ def run_with_recovery(
         buffer.pop(t - run.stopping.reach - 1, None)
 
     while True:
-        run, exchange, is_open = local.run, local.run.exchange, False
+        exchange, is_open = run.exchange, False
         buffer = {} if state is None else {start: state.choose()}
         with suppress(*exchange.rank_failure):
             run.open()
             is_open = True
         if exchange.all_finished(is_open):
-            if local.failures:
-                assert state is not None
-                state.traffic[...] = exchange.sent  # with the initial messages
             if state is not None:
+                state.traffic[...] = exchange.sent  # with the initial messages
                 run.restore(state)
             elif checkpoints.start:
-                start, state = checkpoints.start, checkpoints.restore(run)
+                start = checkpoints.start
+                checkpoints.restore(run)
             called: list[Callback] = [*callbacks, checkpoints]
             if exchange.rank_failure:
                 keep(start, run)
@@ -365,21 +353,23 @@ def run_with_recovery(
                 ended = iterate(run, max_iter, called, start)
             if exchange.all_finished(ended is not None):
                 assert ended is not None
-                return local._replace(iterations=ended[0], reason=ended[1])
+                return LocalRun(run, tuple(sorted(lost)), *ended)
         elif not buffer:
             exchange.raise_failed()
-        local, state, start = _without_failed(local, buffer)
+        run, state, failure = _without_failed(run, buffer)
+        start = failure.t
+        lost += failure.lost
         for callback in callbacks:
             if hasattr(callback, "rewind"):
-                callback.rewind(local.failures[-1])
+                callback.rewind(failure)
         checkpoints.saves = False
 
 
 def _without_failed(
-    local: LocalRun, buffer: Mapping[int, State]
-) -> tuple[LocalRun, State, int]:
-    """Return the run without the failed nodes, its state, and the iteration."""
-    before, graph = local.run, local.run.topology
+    before: Run, buffer: Mapping[int, State]
+) -> tuple[Run, State, NodeFailure]:
+    """Return the run without the failed nodes, its state, and the failure."""
+    graph = before.topology
     hosts, rank = before.exchange.hosts, before.exchange.rank
     problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
 
@@ -400,10 +390,11 @@ def _without_failed(
 
     dead = sorted(set(range(graph.n_nodes)).difference(*parts))
     ends = before.by_edge(graph.edges[before.arcs])
-    kept_nodes = np.isin(before.by_node(before.nodes), part)
-    kept = np.asarray(np.isin(ends, part).all(axis=1))
-    who = named(dead), tuple(map(named, parts)), named(part)
-    failure = NodeFailure(t, *who, kept_nodes, kept)
+    failure = NodeFailure(
+        t, named(dead), tuple(map(named, parts)), named(part),
+        kept_nodes=np.isin(before.by_node(before.nodes), part),
+        kept=np.asarray(np.isin(ends, part).all(axis=1)),
+    )  # fmt: skip
     run = Run(before.setup, exchange, topology, schedule, named(part))
 
     def places(rows: Integers, wanted: Integers) -> Integers:
@@ -418,7 +409,7 @@ def _without_failed(
     state = reopened(buffer[t].choose(node, edge), run.incidence, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[edge]
-    return LocalRun(run, (*local.failures, failure)), state, t
+    return run, state, failure
 
 
 def components(

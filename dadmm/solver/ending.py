@@ -21,8 +21,6 @@ FALL = 1.1  # smallest decrease in a quarter of the run that is progress
 LIMIT = 1e-10  # without progress below it, relative to the start, it is rounding
 LONG = 8  # smallest diameter that may explain slow convergence
 CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
-WORDS = {"objective": "change of the objective"}
-OF_PAPER = {"disagreement": "primal residual", "residual": "dual residual"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,9 @@ class Ending:
     @property
     def what(self) -> str:
         """The criterion as text."""
-        words = WORDS | (OF_PAPER if self.rule.name == "residuals" else {})
+        words = {"objective": "change of the objective"}
+        if self.rule.name == "residuals":
+            words |= {"disagreement": "primal residual", "residual": "dual residual"}
         part = f" of {self.part}" if self.part else ""
         alone = f" on node {self.node_name or self.node}"
         where = " of all nodes" if self.node is None else alone
@@ -62,24 +62,24 @@ class Ending:
         """Return the line of the report about the stopping rule."""
         at = self.iteration + 1
         if converged:
-            first = "all criteria were met from the first iteration on"
-            more = ""
+            text = "all criteria were met from the first iteration on"
             if self.iteration:
-                first = f"criterion met last: {self.what}, in iteration {at}"
-                more = f"; then all were met {self.patience} times in a row, and all "
-                more += f"nodes knew it {self.delay} iteration"
-                more += f"{'s' * (self.delay != 1)} later"
+                text = f"criterion met last: {self.what}, in iteration {at}"
             if self.was_checked:
-                more = f"; the check at the end held in iteration {self.last}"
-            return first + more
+                text += f"; the check at the end held in iteration {self.last}"
+            elif self.iteration:
+                iterations = "iteration" + "s" * (self.delay != 1)
+                text += f"; then all were met {self.patience} times in a row, and all "
+                text += f"nodes knew it {self.delay} {iterations} later"
+            return text
         if self.rule.tolerance == 0.0:
             return "the tolerance is 0, so no criterion stops the run"
         if self.met:
             held = "the check at the end did not hold"
             but = held if self.was_checked else "not for long enough"
             return f"all criteria met since iteration {at}, but {but}"
-        known = math.isfinite(self.factor)
-        times = f", {self.factor:.3g} times its limit" if known else ""
+        is_known = math.isfinite(self.factor)
+        times = f", {self.factor:.3g} times its limit" if is_known else ""
         return f"not met: {self.what}{times}"
 
     @property
@@ -103,8 +103,7 @@ def find_ending(local: LocalRun, init: str) -> Ending:
     log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
     heard = local.iterations - joint
     worst = log.last_unmet(heard) if local.reason == "converged" else log.unmet
-    own = np.array([*worst, *log.trail])
-    whole = run.total([own] * len(run.nodes), merge_endings)
+    whole = run.total([np.array([*worst, *log.trail])] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, names = stride(max(heard, 1)), run.layout.names
     unnamed = part < 0 or names != run.kind.layout.names  # in z there are no parts

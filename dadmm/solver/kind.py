@@ -75,8 +75,8 @@ class SolveKind(RunKind):
         with world.tree(topology) as tree:
 
             def total(rows: Sequence[Array], *how: Any) -> Array:
-                values = dict(zip(self.problems, rows, strict=True))
-                return np.asarray(tree.reduce(values, *how))
+                by_node = dict(zip(self.problems, rows, strict=True))
+                return np.asarray(tree.reduce(by_node, *how))
 
             self.choose(total, topology.n_nodes)
             self.sent = tree.sent
@@ -186,18 +186,17 @@ class RawKind(SolveKind):
     def verdict(self, t: int, run: Run) -> str:
         rule = run.stopping.rule
         slopes = self.slope(run) if rule.name == "optimality" else None
-        steepest = 0.0 if slopes is None else merged(run, slopes, np.maximum)
-        if steepest <= 1.0:
+        if slopes is None or (steepest := merged(run, slopes, np.maximum)) <= 1.0:
             return "converged"
         run.stopping.reopen(rule.tolerance)
         run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
     def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
-        certificate, has_private = None, run.layout.size > run.layout.shared_size
-        if self.all_exact and not has_private and not self.plan.asked:
-            certificate = certify(run, centre, run.stopping.rule.tolerance, None)
-        return said._replace(certificate=certificate, why=self.plan.why)
+        if self.all_exact and not run.layout.private and not self.plan.asked:
+            found = certify(run, centre, run.stopping.rule.tolerance, None)
+            said = said._replace(certificate=found)
+        return said._replace(why=self.plan.why)
 
     def slope(self, run: Run) -> Vector | None:
         if self.plan.judge is Judge.RULE:
@@ -227,9 +226,8 @@ class RawKind(SolveKind):
         """Return scales with which the rule is met before relative errors are small."""
         if self.plan.judge is not Judge.MODEL:
             return None
-        problems = [self.problems[i] for i in names.tolist()]
-        rows = np.array([problem.observed_counts.mean() for problem in problems])
-        D, M = self.layout.shapes["W"]
+        own = [self.problems[i].observed_counts.mean() for i in names.tolist()]
+        rows, (D, M) = np.array(own), self.layout.shapes["W"]
 
         def scales_at(k: int, lengths: Array) -> Array:
             W, _, a = lengths

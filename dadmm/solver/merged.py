@@ -74,10 +74,9 @@ def find_start(
     first, layout = own[0], own[0].layout
     given = []
     for p in own:
-        count = p.observed_counts
         facts = [p.count, p.count * (p.dimension - p.free_offsets)]
-        added = count * p.mean * (not p.zero_mean)
-        given.append(np.concatenate([added, count, facts]))
+        added = p.observed_counts * p.mean * (not p.zero_mean)
+        given.append(np.concatenate([added, p.observed_counts, facts]))
     sums = total(given)
     (n, degrees), (added, observed) = sums[-2:], np.split(sums[:-2], 2)
     seen, degrees = np.maximum(observed, 1.0), degrees / n
@@ -145,8 +144,7 @@ def _start(
     axes = merged_axes(total, rows, n_axes(problem))
     D, M = len(axes), problem.n_components
     inside = [np.nan_to_num(own) @ axes for own in rows]
-    both = zip(rows, inside, strict=True)
-    outside = [own - within @ axes.T for own, within in both]
+    outside = [own - z @ axes.T for own, z in zip(rows, inside, strict=True)]
 
     def finish(factor: Matrix, rest: Vector) -> Vector:
         _, lengths, turned = np.linalg.svd(factor)
@@ -157,8 +155,8 @@ def _start(
             return np.zeros(D * M + 3)
         signal = np.maximum(values[:M] / noise - 1.0, LEAST_SIGNAL)
         W = axes @ turned[:M].T * np.sqrt(signal)
-        known = values[M - 1] > LEAST_NOISE * trace
-        gap = 1.0 - values[M] / values[M - 1] if known else 0.0
+        is_known = values[M - 1] > LEAST_NOISE * trace
+        gap = 1.0 - values[M] / values[M - 1] if is_known else 0.0
         excess = max(values[M - 1] / noise - 1.0, LEAST_EXCESS)
         strictness = min(1.0, max(gap, LEAST_GAP) * math.sqrt(excess))
         numbers = map(np.array, (gap, strictness, 0.0))
@@ -219,15 +217,15 @@ class MergedKind(InUnits):
 
     def enter(self, record: Start) -> None:
         super().enter(record)
-        start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
-        self.starts = {i: start.copy() for i in self.problems}
+        self.starts = dict.fromkeys(
+            self.problems, self.layout.pack(W=record.W, mu=0.0, a=1.0)
+        )
 
     def bounded(self, run: Run, said: Statement, centre: Vector) -> Statement:
         theta = self.theta_of(next(iter(self.starts.values())))
-        W = self.layout.views(said.solution).W
-        angle = float(subspace_angle(W, self.record.W))
-        _, _, _, gap, strictness, rounds = self.record
-        start = MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
+        angle = subspace_angle(self.layout.views(said.solution).W, self.record.W)
+        gap, strictness, rounds = map(float, self.record[3:])
+        start = MergedStart(theta, float(angle), gap, strictness, int(rounds))
         return super().bounded(run, said._replace(start=start), centre)
 
     def doubt(self, run: Run, said: Statement) -> str:

@@ -9,9 +9,8 @@ vectors. Directions that the data do not determine are dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.linalg import norm
@@ -20,15 +19,8 @@ from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import EPS, by_row, row_lengths
-from dadmm.solver.certificate import (
-    LIGHT,
-    Certificate,
-    Total,
-    certify,
-    is_exact,
-    pooled,
-    pooled_axes,
-)
+from dadmm.solver import certificate as bounds
+from dadmm.solver.certificate import certify, is_exact, pooled, pooled_axes
 from dadmm.solver.kind import SolveKind, Statement
 
 # singular values below this multiple of the largest, times p, count as zero: what is
@@ -79,8 +71,7 @@ class Coordinates(NamedTuple):
         T = self.map @ dual
         scaled = np.linalg.svd(T / _lengths(T), compute_uv=False)
         inverse, condition = primal.T @ self.inverse, np.array(scaled[0] / scaled[-1])
-        new = self._replace(map=T, inverse=inverse, condition=condition)
-        return new, primal, dual
+        return self._replace(map=T, inverse=inverse, condition=condition), primal, dual
 
 
 def _coordinates(n_nodes: int, factor: Matrix, facts: Vector) -> Matrix:
@@ -113,9 +104,8 @@ def _lengths(rows: Matrix) -> Matrix:
     """Return the length of each row, (n, 1); 1 for a row of zeros."""
     peaks = np.abs(rows).max(axis=1, keepdims=True)
     peaks[peaks == 0.0] = 1.0
-    found: Matrix = peaks * norm(rows / peaks, axis=1, keepdims=True)
-    found[found == 0.0] = 1.0
-    return found
+    found = peaks * norm(rows / peaks, axis=1, keepdims=True)
+    return np.where(found == 0.0, 1.0, found)
 
 
 class MetricKind(SolveKind):
@@ -123,11 +113,11 @@ class MetricKind(SolveKind):
 
     RECORD = Coordinates
     record: Coordinates
-    certificate: Certificate | None = None  # of the last review
+    certificate: bounds.Certificate | None = None  # of the last review
     centre = np.zeros(0)  # zbar of the last review
     no_minimum = ""  # why there is none, in words
 
-    def choose(self, total: Total, n_nodes: int) -> None:
+    def choose(self, total: bounds.Total, n_nodes: int) -> None:
         rows, facts = [], []  # facts are 0 or 1; the least of all nodes counts
         for i, problem in self.problems.items():
             start = self.starts[i]
@@ -136,14 +126,12 @@ class MetricKind(SolveKind):
             own = [drops, quadratic, is_exact(problem), hasattr(problem, "margins")]
             facts.append(np.array(own, dtype=np.float64))
             rows.append(problem.rows(start))
-            if not quadratic:
-                usual = problem.init(np.random.default_rng(0))
-                if not np.array_equal(usual, start):
-                    # they show what is open if curvature vanishes at the start
-                    rows[-1] = np.vstack([rows[-1], USUAL * problem.rows(usual)])
+            usual = start if quadratic else problem.init(np.random.default_rng(0))
+            if not np.array_equal(usual, start):
+                # they show what is open if curvature vanishes at the start
+                rows[-1] = np.vstack([rows[-1], USUAL * problem.rows(usual)])
 
-        finish = partial(_coordinates, n_nodes)
-        array = pooled(total, rows, finish, facts, np.minimum)
+        array = pooled(total, rows, partial(_coordinates, n_nodes), facts, np.minimum)
         k = (array.shape[1] - 6) // 2
         T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
         if not np.isfinite(T).all():
@@ -173,8 +161,8 @@ class MetricKind(SolveKind):
         return by_row(rows, self.record.inverse)
 
     def theta_of(self, rows: Matrix) -> Matrix:
-        first = next(iter(self.problems.values()))
-        return np.asarray(first.theta_of(self.record.map, rows))
+        problem = next(iter(self.problems.values()))
+        return np.asarray(problem.theta_of(self.record.map, rows))
 
     def adopt(self, run: Run) -> None:
         saved, before = run.state.coordinates, self.record.map
@@ -217,8 +205,7 @@ class MetricKind(SolveKind):
         """Change the coordinates if the Hessian is far from one; return whether."""
         if self.record.quadratic or self.record.changes >= MOST_CHANGES:
             return False
-        own: Sequence[Any] = run.local.problems
-        rows = [problem.rows(centre) for problem in own]
+        rows = [problem.rows(centre) for problem in run.local.problems]
         lengths, axes = pooled_axes(run.total, rows, math.sqrt(run.topology.n_nodes))
         values = lengths**2  # of the Hessian of the mean of all f_i
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
@@ -247,8 +234,8 @@ class MetricKind(SolveKind):
                 return True
             if now <= LEAST_TOLERANCE or not self.record.exact:
                 return True
-        known_now = {"best": np.array(best), "without": np.array(without)}
-        self.record = self.record._replace(**known_now)
+        counts = {"best": np.array(best), "without": np.array(without)}
+        self.record = self.record._replace(**counts)
         self.save(run)
         ratio = max(0.7 / shortfall, 0.01) if known else 0.1
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
@@ -264,23 +251,21 @@ class MetricKind(SolveKind):
         why = f"the bound on the error is {found.shortfall:.1e} times its limit"
         if self.record.changes == MOST_CHANGES:
             why = "the curvature does not settle; the objective may have no minimum"
-        elif found.lightest < LIGHT:
-            least = f"{found.lightest:.0e}"
-            why = f"the least row, by size or weight, is {least} of the largest"
+        elif found.lightest < bounds.LIGHT:
+            light = found.lightest
+            why = f"the least row, by size or weight, is {light:.0e} of the largest"
         elif not np.isfinite(found.shortfall):
             why = "the curvature near the solution gives no bound on the error"
         return said._replace(certificate=found, why="" if found.holds else why)
 
     def mean(self, run: Run) -> Vector:
         """Return the mean over all nodes; nothing is private, and no facts are sent."""
-        total: Vector = run.total(list(run.state.theta))
-        return total / run.topology.n_nodes
+        return np.asarray(run.total(list(run.state.theta)) / run.topology.n_nodes)
 
     def _certify(self, run: Run, centre: Vector) -> bool:
         """Set the certificate, and return whether it holds."""
         point, sizes = self.theta_of(centre[None])[0], []  # of the least and all rows
-        within: Sequence[Any] = run.local.problems
-        for own, inner in zip(self.own(run), within, strict=True):
+        for own, inner in zip(self.own(run), run.local.problems, strict=True):
             size = norm(inner.rows(centre))
             least = getattr(own, "lightest", 1.0) * size
             sizes.append([least if own.rows(point).any() else np.inf, -size])
@@ -301,11 +286,11 @@ class MetricKind(SolveKind):
             least, largest = run.total(list(found), np.minimum).tolist()
             return bool(largest != 0.0 and least > limit * -largest)
 
-        sure = separates(point, SURE)
-        if not sure:
-            settled = self.record.changes >= CHANGES_BEFORE
-            if not settled or not separates(point - self.record.last, LIKELY):
-                return False
         what = getattr(own[0], "separated", "the classes")
-        self.no_minimum = f"{what} can {'' if sure else 'most likely '}be separated"
-        return True
+        if separates(point, SURE):
+            self.no_minimum = f"{what} can be separated"
+        elif self.record.changes >= CHANGES_BEFORE and separates(
+            point - self.record.last, LIKELY
+        ):
+            self.no_minimum = f"{what} can most likely be separated"
+        return self.no_minimum != ""

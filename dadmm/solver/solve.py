@@ -29,23 +29,13 @@ from dadmm.core.schema import FINITE, FLAG, choice, entry, of_type
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
-from dadmm.solver.checkpoint import Checkpoints, LocalRun, restoring, run_with_recovery
+from dadmm.solver import plan as plans
+from dadmm.solver.checkpoint import Checkpoints, restoring, run_with_recovery
 from dadmm.solver.ending import find_ending
 from dadmm.solver.kind import RawKind, SolveKind
 from dadmm.solver.merged import MergedKind
 from dadmm.solver.metric import MetricKind
-from dadmm.solver.plan import (
-    COORDINATES,
-    INITS,
-    Given,
-    Judge,
-    Kind,
-    Plan,
-    abilities,
-    draw_starts,
-    given_starts,
-    make_plan,
-)
+from dadmm.solver.plan import Given, Judge, Kind, Plan
 from dadmm.solver.result import Result, collect
 from dadmm.solver.rows import NODE_COLUMNS, Observe, Recorder
 from dadmm.solver.subspace import UnitsKind
@@ -54,15 +44,12 @@ FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
-FUNCTIONS = (
-    of_type("a dict of functions by name", Mapping)
-    .also(
-        "a dict of functions by name", lambda given: all(map(callable, given.values()))
-    )
-    .also(
-        "a dict by names that the history does not have yet",
-        lambda given: all(isinstance(k, str) and k not in NODE_COLUMNS for k in given),
-    )
+FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
+    "a dict of functions by names that the history does not have yet",
+    lambda given: all(
+        isinstance(name, str) and name not in NODE_COLUMNS and callable(look)
+        for name, look in given.items()
+    ),
 )
 IS_COMM = "a communicator of mpi4py, such as MPI.COMM_WORLD, or Ranks"
 COMMUNICATOR = schema.Kind(((IS_COMM, lambda given: hasattr(given, "Iallreduce")),))
@@ -315,7 +302,7 @@ def solve(
         choice(GATHERS).check("gather", gather)
         FLAG.check("bound_angle", bound_angle)
         if isinstance(init, str):
-            choice(INITS).check("init", init)
+            choice(plans.INITS).check("init", init)
         if is_warm and init is not None:
             raise ConfigError("give init or warm_start, not both")
         given["scheme"] = penalty.build(scheme)
@@ -326,8 +313,10 @@ def solve(
 
     checks = Checks(world)
     hosted = checks.run(check)  # None after an error, which `gather` raises on all
-    able = checks.run(lambda: abilities(hosted))
-    begin = checks.run(lambda: given_starts(hosted, topology.n_nodes, init, warm_start))
+    able = checks.run(lambda: plans.abilities(hosted))
+    begin = checks.run(
+        lambda: plans.given_starts(hosted, topology.n_nodes, init, warm_start)
+    )
     everyone = checks.gather(
         lambda: facts_of(given, problems, hosted, topology, schedule), able=able
     )
@@ -335,7 +324,7 @@ def solve(
         world.share_nodes(list(hosted), topology.n_nodes)
     all_able = [able for own in everyone for able in own["able"]]
     merges = not (given["scheme"].is_constant or is_warm)
-    plan = make_plan(all_able, init, coordinates, merges)
+    plan = plans.make_plan(all_able, init, coordinates, merges)
     if checkpoints is not None:
         facts = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
         most = given["stopping"].max_iter
@@ -353,7 +342,7 @@ def check_shared(
     topology = Topology.from_graph(topology)
     SCHEDULE.check("schedule", schedule, TopologyError)
     CALLBACKS.check("callbacks", callbacks)
-    choice(COORDINATES).check("coordinates", coordinates)
+    choice(plans.COORDINATES).check("coordinates", coordinates)
     return topology
 
 
@@ -393,7 +382,7 @@ def run_plan(
         checkpoints.prune(checkpoints.start)  # or this run would complete later ones
     # prepare; numpy's warnings are off: an objective that is not finite raises
     with one_blas_thread(), np.errstate(all="ignore"):
-        first = starts or draw_starts(hosted, plan, given["seed"])
+        first = starts or plans.draw_starts(hosted, plan, given["seed"])
         is_scaled = plan.kind is not Kind.RAW or plan.judge is Judge.MODEL
         rule = Rule(stop.rule, stop.tolerance, stop.absolute_tolerance, is_scaled)
         kind = KINDS[plan.kind](hosted, rule, *first)
@@ -413,14 +402,13 @@ def run_plan(
         # iterate
         small, by_edge = n_nodes <= MOST_RECORDED, bool(records.edges)
         by_node = small if records.nodes is None else bool(records.nodes)
-        start = checkpoints.start
-        recorder = Recorder(run, records.observe, by_node, by_edge, start)
+        recorder = Recorder(run, records.observe, by_node, by_edge, checkpoints.start)
         called: list[Callback] = [*kind.callbacks, *callbacks, recorder]
         if stop.max_seconds is not None:
             end = monotonic() + stop.max_seconds
             called.append(lambda t, run: "max_seconds" if monotonic() > end else None)
         set_up = monotonic() - began
-        local = run_with_recovery(LocalRun(run), stop.max_iter, called, checkpoints)
+        local = run_with_recovery(run, stop.max_iter, called, checkpoints)
         # conclude
         stated = kind.conclude(local.run, local.reason)
         ending = find_ending(local, "given" if starts else str(plan.init))

@@ -216,8 +216,7 @@ class InUnits(SolveKind):
         self.unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self.shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
         D, M = self.layout.shapes["W"]
-        strictness = float(getattr(record, "strictness", 1.0))
-        parts = strictness * np.sqrt([M, M, D / 2.0])
+        parts = getattr(record, "strictness", 1.0) * np.sqrt([M, M, D / 2.0])
         self.scales = {
             i: np.array([parts, self.LOOSER * own.count * parts])
             for i, own in self.problems.items()
@@ -244,10 +243,10 @@ class InUnits(SolveKind):
 
         They met it when they agreed to stop, up to two diameters ago.
         """
-        held = run.state.held > 0
+        holds = run.state.held > 0
         if run.stopping.rule.is_scaled:
-            held = held & (self.slope(run) <= 1.0)
-        if merged(run, held, np.minimum) > 0.0:
+            holds &= self.slope(run) <= 1.0
+        if merged(run, holds, np.minimum) > 0.0:
             return "converged"
         run.stopping.reopen(run.stopping.rule.tolerance)
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,13 +45,13 @@ def fit(sizes: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
     return latency, 1 / pace if pace > 0 else math.inf
 
 
-def calibrated(rows: Iterable[Mapping[str, str]], name: str = "network") -> Network:
+def calibrated(rows: Sequence[Mapping[str, str]], name: str = "network") -> Network:
     """Return the network of rows with class, bytes, seconds."""
-    own: dict[str, list[tuple[float, float]]] = {kind: [] for kind in CLASSES}
-    for row in rows:
-        if row["class"] in own:
-            own[row["class"]].append((float(row["bytes"]), float(row["seconds"])))
-    links = {k: Link(*fit(*zip(*rows, strict=True))) for k, rows in own.items() if rows}
+    links = {}
+    for kind in CLASSES:
+        if own := [row for row in rows if row["class"] == kind]:
+            numbers = ([float(row[k]) for row in own] for k in ("bytes", "seconds"))
+            links[kind] = Link(*fit(*numbers))
     if not links:
         raise ConfigError(f"no row has a class of {', '.join(CLASSES)}")
     return Network(links, name=name)

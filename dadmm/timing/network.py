@@ -233,11 +233,6 @@ class Network(Checked):
                     own[fits] = value
         return Wires(kind.astype(np.int64), latency, bandwidth, leaves, host)
 
-    @property
-    def reply(self) -> float:
-        """Bytes on the wire of a confirmation."""
-        return self.overhead.confirmation + self.overhead.packet
-
 
 def build(kind: type[T], given: Table, where: str) -> T:
     """Return a dataclass from a table, whose place is part of each error."""

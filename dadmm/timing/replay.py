@@ -185,6 +185,7 @@ class Replay:
         self._reverse = trace.topology.reverse.tolist()
         self._sent = sizes > 0
         self._checked = wires.leaves & (sizes > network.confirm_above)
+        self._reply = network.overhead.confirmation + network.overhead.packet  # bytes
         shape = len(sizes), n
         self._due = np.ones(shape, dtype=np.int64)  # events before an end: the post,
         np.add.at(self._due.T, trace.edges[:, 1], self._sent.T)  # messages,
@@ -231,7 +232,7 @@ class Replay:
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave the hosts, with headers."""
-        replies = np.count_nonzero(self._checked) * self.network.reply
+        replies = np.count_nonzero(self._checked) * self._reply
         return int(self._wire[:, self.wires.leaves].sum() + replies)
 
     @cached_property
@@ -298,8 +299,8 @@ class Replay:
         i, j = self.trace.edges[e].tolist()
         back = self._reverse[e]
         row = slice(back, back + 1)
-        reply = np.array([self.network.reply])
-        hold, carry = reply / self.network.egress, reply / self.wires.bandwidth[row]
+        hold = np.array([self._reply / self.network.egress])
+        carry = self._reply / self.wires.bandwidth[row]
         left, wired = self._send(now, j, row, hold, carry)
         latency = self.wires.latency[back]
         way = np.array([wired[0], max(left[0] - wired[0] - now, 0.0), latency])

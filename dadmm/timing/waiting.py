@@ -123,7 +123,7 @@ class Clocks(NamedTuple):
         known = np.isfinite(low)  # edges without messages get no spread
         return gaps[0], np.where(known, low, 0.0) - np.where(known, gaps[0], 0.0)
 
-    def offsets(self, way: float | None = None) -> Vector:
+    def offsets(self, way: float | None) -> Vector:
         """Return the offset of each node's clock, (n_nodes,), with mean 0.
 
         The offsets are the least-squares fit of a point in each edge's interval,
@@ -172,8 +172,8 @@ class Clocks(NamedTuple):
         return np.clip(latest, 0.0, self.ends - posts), last
 
 
-def table(found: Waiting, rows: int = 5) -> str:
-    """Return the totals, and the edges with most waiting time, as text."""
+def table(found: Waiting) -> str:
+    """Return the totals, and the five edges with most waiting time, as text."""
     total, low, high = (x.mean() for x in (found.seconds, found.least, found.most))
     of, by_edge = found.topology.label, found.by_edge
     lines = [
@@ -183,7 +183,7 @@ def table(found: Waiting, rows: int = 5) -> str:
         f"busiest node: {of(int(found.busy.argmax()))}, {found.imbalance:.2f} times "
         f"the mean of {found.busy.mean():.3f} s",
     ]
-    for e in np.argsort(-by_edge)[: min(rows, np.count_nonzero(by_edge > 0))]:
+    for e in np.argsort(-by_edge)[: min(5, np.count_nonzero(by_edge > 0))]:
         i, j = map(of, found.topology.edges[e])
         lines.append(f"node {i} waited for node {j}: {by_edge[e]:.3f} s")
     return "\n".join(lines)

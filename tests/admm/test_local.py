@@ -1,7 +1,7 @@
 """What a node does by itself, and what it measures at its edges."""
 
 from contextlib import nullcontext
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -11,13 +11,7 @@ from dadmm import Layout, ProblemError, Topology
 from dadmm.admm.local import Local, curvatures
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA
-from tests.support.problems import (
-    Quadratic,
-    Varying,
-    quadratics,
-    random_graph,
-    samples,
-)
+from tests.support.problems import Quadratic, Varying, quadratics, random_graph, samples
 from tests.support.runs import run_of
 from tests.support.solving import solve
 
@@ -193,7 +187,7 @@ class Brittle(Quadratic):
 
 def test_a_problem_that_breaks_down_in_a_stack_leaves_the_others_their_curvature():
     pair = [Brittle(3.0 * np.eye(2), np.zeros(2), floor) for floor in (1.0, 0.0)]
-    nodes = Mock(incidence=Incidence(np.zeros(2, dtype=np.int64)))
+    nodes = MagicMock(incidence=Incidence(np.zeros(2, dtype=np.int64)))
     nodes.state.theta = np.ones((2, 2))
 
     local = Local(nodes, pair, "")

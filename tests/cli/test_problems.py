@@ -54,22 +54,6 @@ def test_flags_mean_what_the_table_of_the_page_says(name):
     assert_allclose(found, [*theirs, *np.ravel(model.intercept_)], rtol=1e-4, atol=1e-6)
 
 
-def test_agreement_is_by_coefficient():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 2)) * [1e-6, 1e6]
-    np.save("units.npy", np.column_stack([X, X @ [1e6, 1e-6] + rng.normal(size=60)]))
-    words = "--problem least_squares --data units.npy --nodes 6 --no-summaries "
-    words += "--max-iter 5 --no-fit-intercept"
-    folder = run_job(*words.split())
-
-    consensus, coef = summary_of(folder)["consensus"], arrays_of(folder)["coef"]
-    apart = np.abs(coef - coef.mean(axis=0)).max(axis=0)
-    ratio = apart / np.abs(coef).max(axis=0)
-    assert consensus["error"] == pytest.approx(ratio.max())
-    assert ratio.max() > 0.01
-    assert consensus["where"] == f"x{ratio.argmax()}"
-
-
 @pytest.mark.parametrize("problem", ["logistic", "poisson"])
 def test_coefficients_errors_and_scores_do_not_depend_on_units(problem):
     rng, head = np.random.default_rng(5), "age,size,ward,weight,y\n"

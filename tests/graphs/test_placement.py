@@ -39,7 +39,7 @@ def test_every_node_has_a_rank_and_every_host_its_number(name):
         assert_array_equal(np.sort(nodes), np.arange(20))
         assert sorted(homes) == sorted(hosts)
         assert count_crossing(graph, homes) <= count_crossing(graph, hosts)
-    for machines in (cyclic(4, 2), blocks(3), cyclic(7, 3)):
+    for machines in (cyclic(4, 2), blocks(3), cyclic(7, 3), cyclic(6, 2)):
         names = np.array(machines)
         placed, plain = (assign(larger, machines, how) for how in ("hosts", "blocks"))
         for ranks in (placed, plain):

@@ -97,8 +97,7 @@ def test_a_scheme_depends_on_state_and_observation_only_and_is_bounded(scheme, s
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, {}, {"eta": np.ones(1)}, {"eta": ONES, "sum": 3.0}, {"eta": -ONES}],
+    "answer", [None, {}, {"eta": np.ones(1)}, {"eta": ONES, "sum": 3.0}, {"eta": -ONES}]
 )
 def test_a_scheme_that_returns_no_penalties_is_refused(answer):
     class Own(dadmm.penalty.Scheme):

@@ -176,7 +176,8 @@ def test_no_two_runs_have_the_same_look():
     for own, scheme in zip(found, schemes, strict=True):
         assert own["color"] == style.SCHEME_STYLE[scheme]["color"]
     many = style.looks(["nap"] * 40, [f"eta0 = {k // 2}" for k in range(40)])
-    for looks in (found, many):
+    alike = style.looks(["nap"] * 2, ["eta0 = 1", "eta0 = 2"])
+    for looks in (found, many, alike):
         shown = [(own["color"], str(own["linestyle"])) for own in looks]
         assert len(set(shown)) == len(shown)
 

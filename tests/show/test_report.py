@@ -234,18 +234,19 @@ def test_one_number_is_rounded_once(page_named):
 
 
 def test_several_runs_are_compared(run_named, tmp_path, capsys):
-    folders = [run_named(name) for name in ("nap", "vp", "bare")]
+    folders = [run_named(name) for name in ("nap", "bare", "vp")]
     page = written(*folders, tmp_path / "a.html")
     assert "nap, edge_sleep = 0.9" in page.words
     assert len(page.data["network"]["runs"]) == 3
-    lines = named(page.data["figures"][0])
-    looks = [(own["line"]["color"], own["line"]["dash"]) for own in lines]
-    assert len(set(looks)) == len(looks) == 3
-    by_name = dict(zip((own["name"] for own in lines), looks, strict=True))
-    edges = named(figure_of(page, "Penalty η of the edges"))  # of two of the runs
-    assert len(edges) == 2
-    for own in edges:
-        assert (own["line"]["color"], own["line"]["dash"]) == by_name[own["name"]]
+    lines, edges = (
+        [
+            (own["name"], own["line"]["color"], own["line"]["dash"])
+            for own in named(each)
+        ]
+        for each in (page.data["figures"][0], figure_of(page, "Penalty η of the edges"))
+    )
+    assert len({own[1:] for own in lines}) == 3
+    assert edges == lines[::2]  # two of the runs have edges
     for folder in folders:  # in a table
         last = read_run(folder).column("disagreement_over_limit")[-1]
         assert f"{np.median(last):.4g}" in page.words

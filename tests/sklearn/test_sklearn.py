@@ -169,10 +169,8 @@ def test_a_warm_start_begins_where_the_last_fit_ended(kind):
 def test_sending_and_options_go_to_the_solver():
     X, y = regression()
     exact = Ridge().fit(X, y)
-    for given in (
-        {"sending": dadmm.Sending("quantised:6")},
-        {"options": {"payload": "float16"}},
-    ):
+    half = {"options": {"payload": "float16"}}
+    for given in ({"sending": dadmm.Sending("quantised:6")}, half):
         ours = Ridge(**given).fit(X, y)
         assert_allclose(ours.coef_, exact.coef_, atol=1e-3)
         sizes = [each.result_.traffic.bytes / each.n_iter_ for each in (ours, exact)]
@@ -191,13 +189,9 @@ def test_ppca_is_pca_with_a_noise(n_nodes, noise):
 
     assert_allclose(ours.components_, theirs.components_, atol=1e-4)
     assert_allclose(ours.mean_, theirs.mean_)
-    for name, factor in {
-        "explained_variance_": share,
-        "noise_variance_": share,
-        "explained_variance_ratio_": 1.0,
-    }.items():
-        found, wanted = getattr(ours, name), factor * getattr(theirs, name)
-        assert_allclose(found, wanted, rtol=1e-6)
+    for name in ("explained_variance_", "noise_variance_", "explained_variance_ratio_"):
+        wanted = getattr(theirs, name) * (1.0 if "ratio" in name else share)
+        assert_allclose(getattr(ours, name), wanted, rtol=1e-6)
     assert_allclose(ours.transform(X), theirs.transform(X), atol=0.2)
     assert_allclose(ours.get_covariance(), share * theirs.get_covariance(), rtol=1e-3)
     best = dadmm.metrics.ppca_reference(X, 2)
@@ -212,9 +206,8 @@ def test_missing_entries_are_left_out_of_fits_and_of_log_densities():
     ours = PPCA(2, tolerance=1e-4).fit(holed)
     nodes = [dadmm.problems.PPCA(rows, 2) for rows in dadmm.shard.split(holed, 4)]
     result = dadmm.solve(nodes, dadmm.Topology.ring(4))
-    best = dadmm.metrics.ppca_log_likelihood(
-        holed, *result.layout.views(result.solution)
-    )
+    parts = result.layout.views(result.solution)
+    best = dadmm.metrics.ppca_log_likelihood(holed, *parts)
 
     assert_allclose(ours.score(holed), best / 120, rtol=1e-6)
     C = ours.get_covariance()

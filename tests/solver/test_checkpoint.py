@@ -17,13 +17,8 @@ from dadmm.runs import row_files
 from dadmm.runs.folder import RunFolder
 from dadmm.solver import checkpoint
 from dadmm.solver.checkpoint import Checkpoints
-from tests.support.runs import (
-    assert_same_arrays,
-    history_of,
-    refused,
-    run_job,
-    summary_of,
-)
+from tests.support import runs
+from tests.support.runs import refused, run_job, summary_of
 from tests.support.shards import GRAPH, PPCAS, built
 from tests.support.solving import solve
 from tests.support.tables import table
@@ -65,8 +60,7 @@ def assert_same(again, whole, since):
     for mine, other in zip(again.penalties, whole.penalties, strict=True):
         assert_array_equal(mine, other)
     assert_array_equal(again.ending.trail, whole.ending.trail)
-    words = [run.ending.words(converged=run.converged) for run in (again, whole)]
-    assert words[0] == words[1]
+    assert len({run.ending.words(run.converged) for run in (again, whole)}) == 1
     for name, count in again.traffic._asdict().items():
         if not name.startswith("tree"):  # the set-up is not repeated
             assert_array_equal(count, getattr(whole.traffic, name))
@@ -136,6 +130,14 @@ def test_saving_changes_nothing_and_the_last_whole_one_of_two_is_used(tmp_path):
     checkpoint.path_of(tmp_path, 40, 4).unlink()
     keep = Checkpoints(tmp_path, resume=True)
     assert_same(run_of("endless", checkpoints=keep, **brief), whole, 35)
+
+
+def test_the_time_before_the_first_iteration_does_not_count(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(checkpoint, "monotonic", lambda: now[0])
+    keep, wait = Checkpoints(tmp_path), lambda t, run: now.__setitem__(0, 100.0)
+    run_of("endless", max_iter=12, checkpoints=keep, callbacks=[wait])
+    assert checkpoint.kept(tmp_path) == [12]
 
 
 def test_another_run_needs_another_folder_for_its_checkpoints(tmp_path):
@@ -229,9 +231,9 @@ def whole(tmp_path, monkeypatch):
 def assert_same_files():
     """Assert that run has the results and rows of whole."""
     results = [Path(name, "result.npz") for name in ("run", "whole")]
-    assert_same_arrays(*results, but=("tree_messages", "tree_bytes"))
-    assert history_of("run") == history_of("whole")
-    assert history_of("run", "edges.csv") == history_of("whole", "edges.csv")
+    runs.assert_same_arrays(*results, but=("tree_messages", "tree_bytes"))
+    for name in ("history.csv", "edges.csv"):
+        assert runs.history_of("run", name) == runs.history_of("whole", name)
     for key in ("iterations", "reason", "messages", "bytes", "metrics"):
         assert summary_of("run")[key] == summary_of("whole")[key]
 
@@ -268,10 +270,9 @@ def test_rows_of_several_sessions_add_up(whole, capsys):
     divide("edges")
     RunFolder(Path("run"), 5, run=RunFolder.open(Path("run")).run).save()
     part = Path("run/parts/history-00004.csv")
-    rows = part.read_bytes()
-    part.unlink()
+    part.rename("part")
     assert "rows" in refused(capsys, "--resume", "run")
-    part.write_bytes(rows)
+    Path("part").rename(part)
     killed_after(26, "--resume", "run")
     run_job("--resume", "run")
 

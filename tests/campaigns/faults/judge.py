@@ -11,6 +11,7 @@ import io
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,24 @@ class Judge:
 
     def attempt(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
         """Start or resume the run; return how it ended, and whether the fault hit."""
-        play, ranks, named = self.play, self.case.ranks, False
+        play, ranks, named, soon = self.play, self.case.ranks, False, ""
+        struck = play.folder / "struck"  # when; the faulty rank writes it
+        struck.unlink(missing_ok=True)
         self.starts += 1
         self.newest, play.early = self.newest if resume else -1, False
         if resume and self.case.nodes > ranks and not fault.plan:
             ranks += self.starts % 2  # it may go on with other ranks
-        job = play.start(play.arguments(resume), fault.plan, ranks)
+        more = {"DADMM_FAULTS_STRUCK": str(struck)}
+        job = play.start(play.arguments(resume), fault.plan, ranks, **more)
         try:
             hit = fault.strike(play, job)
+            if fault.cuts:
+                struck.write_text(repr(time.time()))
+            if self.case.watched and fault.says:
+                said = job.comes_to(lambda: re.search(fault.says, job.err()))
+                if said and struck.exists():
+                    seconds = time.time() - float(struck.read_text())
+                    soon = f", named after {seconds:.1f} s"
             if fault.hangs:
                 named = job.comes_to(lambda: re.search(fault.hangs, job.err()))
                 for _ in range(2):
@@ -105,7 +116,7 @@ class Judge:
             sweep(job.mark)
             play.repair()
         how = f"{'resumed' if resume else 'started'}, {fault.words or 'no fault'}"
-        how += f" at {fault.moment}" if fault.moment else ""
+        how += (f" at {fault.moment}" if fault.moment else "") + soon
         self.story.append(f"{how}: code {ended.code}; {'; '.join(ended.said)}")
         if fault.hangs and not named and ended.code:
             raise Fall(UNCLEAR, f"who hangs was not named: {ended.text[-2000:]}")

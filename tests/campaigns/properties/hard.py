@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import dadmm
-from benchmarks.shared.pooled import LONG, NotProved, Pooled, rotate
+from benchmarks.shared.pooled import EPS, LONG, NotProved, Pooled, rotate
 from dadmm.problems import LogisticRegression, Ridge
 from tests.campaigns.properties.cases import STATUSES, Settings
 
@@ -19,7 +19,6 @@ FAMILIES = (
     "powers", "ill conditioned", "nearly collinear", "collinear up to rounding",
     "heavy rows", "units", "more columns than rows", "nearly separable",
 )  # fmt: skip
-EPS = float(np.finfo(float).eps)
 PART = 1e-2  # of a gap, by which the objective may be off
 exactly = np.vectorize(Fraction, otypes=[object])  # of floats
 

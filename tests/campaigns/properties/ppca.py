@@ -9,14 +9,7 @@ import dadmm
 from benchmarks.shared.pooled import EPS
 from dadmm.problems import PPCA
 from tests.campaigns.draw import Draw
-from tests.campaigns.properties.cases import (
-    SCHEMES,
-    SENDING,
-    STATUSES,
-    Settings,
-    draw_graph,
-    draw_tolerance,
-)
+from tests.campaigns.properties import cases
 from tests.support import subspaces
 
 RIGHT_ANGLE, RIGHT_LENGTH = 1.0, 1e-2  # degrees; relative error of W W'
@@ -25,7 +18,7 @@ SAME = 1e-8  # relative difference of two evaluations of an objective
 
 
 @dataclass
-class PPCACase(Settings):
+class PPCACase(cases.Settings):
     """PPCA with M components."""
 
     M: int
@@ -45,7 +38,7 @@ def draw(seed: int, max_iter: int = 1000) -> PPCACase:
     rng = by.rng
     D = int(rng.integers(2, 21 if by.chance(0.6) else 45))
     M = int(rng.integers(1, min(D, 6)))
-    topology = draw_graph(by)
+    topology = cases.draw_graph(by)
     n_nodes = topology.n_nodes
     counts = draw_counts(by, D, n_nodes)
     X = rng.normal(size=(counts.sum(), D)) * draw_deviations(by, D, M)
@@ -70,10 +63,10 @@ def draw(seed: int, max_iter: int = 1000) -> PPCACase:
     init = by.pick(inits if snap or raw else [*inits, "merged"])
     return PPCACase(
         seed, X, nodes, topology,
-        scheme="snap" if snap else by.pick(SCHEMES),
-        tolerance=draw_tolerance(by, 0.4, -3),
+        scheme="snap" if snap else by.pick(cases.SCHEMES),
+        tolerance=cases.draw_tolerance(by, 0.4, -3),
         max_iter=by.integer(1, 29) if by.chance(0.15) else max_iter,
-        sending=by.pick(SENDING) if by.chance(0.1) else {},
+        sending=by.pick(cases.SENDING) if by.chance(0.1) else {},
         coordinates="raw" if raw else "auto",
         M=M, zero_mean=zero_mean, init=init,
     )  # fmt: skip
@@ -165,7 +158,7 @@ def is_right(case: PPCACase, found: Found) -> bool:
 def false_statements(case: PPCACase, result: Any, found: Found) -> dict[str, str]:
     """Return the false statements of a result, by name, each with a sentence."""
     false: dict[str, str] = {}
-    if result.status not in STATUSES or result.status == "certified":
+    if result.status not in cases.STATUSES or result.status == "certified":
         false["status"] = f"the status is {result.status!r}"
     unknown = result.status == "not converged" and np.isnan(result.objective)
     if not unknown and not abs(result.objective - found.objective) <= found.slack:
