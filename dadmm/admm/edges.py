@@ -11,6 +11,7 @@ import numpy as np
 from dadmm.admm.state import Nodes
 from dadmm.comm.sending import Turn
 from dadmm.core.layout import Matrix
+from dadmm.core.linalg import row_lengths
 
 
 class Edges:
@@ -139,8 +140,7 @@ class Edges:
             np.multiply(work.gap, work.gap, out=scratch)
             self._sum_squares_behind()
             self._root_of_mean(self._behind)
-            np.vecdot(self._behind, self._behind, out=work.lag)
-            np.sqrt(work.lag, out=work.lag)
+            work.lag[...] = row_lengths(self._behind)
             self.incidence.spread_into(work.shared, scratch)
             scratch -= state.received
             scratch *= scratch
@@ -155,8 +155,7 @@ class Edges:
     def _measure_lengths(self, turn: Turn) -> None:
         """Set the lengths of the node vectors, whole and by part of theta."""
         work = self.work
-        np.vecdot(work.vectors, work.vectors, out=work.lengths)
-        np.sqrt(work.lengths, out=work.lengths)
+        work.lengths[...] = row_lengths(work.vectors)
         np.divide(work.total, self._divisors, out=work.eta_mean)
         if not turn.idle:
             work.primal[...] = work.lengths[5]
@@ -177,10 +176,8 @@ class Edges:
         """
         state, work = self.state, self.work
         gap = np.subtract(state.sent, state.received, out=work.gap)
-        moved: np.ndarray = np.sqrt(np.vecdot(work.drift, work.drift))
-        moved += 0.5 * np.sqrt(np.vecdot(gap, gap))
-        moved *= state.eta
-        return moved
+        moved = row_lengths(work.drift) + 0.5 * row_lengths(gap)
+        return np.asarray(moved * state.eta)
 
 
 class LossyEdges(Edges):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from functools import reduce as fold
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,11 +117,12 @@ def _texts(
 ) -> dict[str, Facts]:
     """Return facts of features that are not plain numbers, and of classes, by name."""
     forced = {frame.find(word, "categories") for word in choice.categories}
-    odd = forced.union(frame.texts)
-    if isinstance(frame.matrix, np.ndarray):  # a sparse one has no column of gaps
-        is_empty = np.asarray(np.isnan(frame.matrix).all(axis=0))
-        odd.update(compress(frame.places, is_empty))
-    columns = {name: frame.column(name) for name in features if name in odd}
+    columns = {}
+    for name in features:
+        if frame.sparse is None or name in forced:  # a sparse one has no empty column
+            values = frame.column(name)
+            if name in forced or values.dtype == object or np.isnan(values).all():
+                columns[name] = values
     if target is not None and choice.n_classes:
         used = ~frame.gaps(features if choice.on_missing == "drop" else ())
         columns[target] = frame.column(target)[used]

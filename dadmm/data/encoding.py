@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -190,9 +190,7 @@ class Encoding:
             has_gaps |= self.on_missing == "keep" and bool(np.isnan(own.X).any())
             parts.append((own.y, own.weight, own.kept, own.n_filled))
         *arrays, n_filled = zip(*parts, strict=True)
-        whole: list[Any] = [
-            None if own[0] is None else np.concatenate(own) for own in arrays
-        ]
+        whole: Any = [a[0] if a[0] is None else np.concatenate(a) for a in arrays]
         y, weight, kept = whole
         n, p = int(kept.sum()), len(self.feature_names)
         X = RowBlocks(lambda: map(attrgetter("X"), encoded()), n, p)
@@ -208,18 +206,17 @@ class Encoding:
                 return X if self.means is None else X.toarray()
             if frame.matrix.flags.c_contiguous and not frame.texts:
                 return frame.matrix.take(places, axis=1)  # in C order
-        blocks = []
-        for name, words in zip(names, self.columns.values(), strict=True):
-            if words:
-                blocks.append(self._dummies(name, frame.column(name), words))
-            else:
-                blocks.append(frame.numbers(name)[:, None])
+        blocks = [
+            self._dummies(frame, name, words) if words else frame.numbers(name)[:, None]
+            for name, words in zip(names, self.columns.values(), strict=True)
+        ]
         X = np.empty((frame.n_rows, len(self.feature_names)))  # in C order
         return np.concatenate(blocks, axis=1, out=X)
 
-    def _dummies(self, name: str, values: Array, words: Sequence[str]) -> Matrix:
+    def _dummies(self, frame: Frame, name: str, words: Sequence[str]) -> Matrix:
         """Return a column per category: 1 in rows of it, NaN where it is missing."""
-        places, K = _places(values, words), len(words)
+        values, K = frame.column(name), len(words)
+        places = _places(values, words)
         for row in np.flatnonzero(places == UNSEEN) if self.unknown == "error" else ():
             raise ShardError(
                 f"column {name!r} has the category {shown(label(values[row]))}, which "
@@ -264,12 +261,9 @@ class Encoding:
 
     def to_json(self) -> dict[str, object]:
         """Return the encoding as plain types."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        del values["feature_names"]  # follows from the others
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in values.items()
-        }
+        values = {name: getattr(self, name) for name in FIELDS}
+        arrays = {"means": self.means, "scales": self.scales}
+        return values | {k: a if a is None else a.tolist() for k, a in arrays.items()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, object]) -> Encoding:
@@ -277,7 +271,7 @@ class Encoding:
         given = schema.check_entries(content, FIELDS, "encoding")
         given["columns"] = {name: tuple(x) for name, x in given["columns"].items()}
         if (words := given["classes"]) is not None:
-            labels = (x if isinstance(x, str) else float(x) for x in words)
+            labels = [x if isinstance(x, str) else float(x) for x in words]
             given["classes"] = tuple(labels)
         for name in ("means", "scales"):
             if given[name] is not None:

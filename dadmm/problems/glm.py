@@ -29,10 +29,7 @@ MOST_CLASSES = 1000
 
 
 class LocalModel(NamedTuple):
-    """The proximal objectives of m problems, each near a point.
-
-    Their weights are (m, 1, 1) and their centres (m, 1, p).
-    """
+    """The proximal objectives of m problems, each near a point."""
 
     value: Matrix  # (m, 1)
     gradient: Matrix  # (m, 1, p)
@@ -126,7 +123,7 @@ class GeneralisedLinear(LinearProblem):
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Reals) -> Vector:
         here = theta.reshape(len(self._held), 1, -1)
-        weight = np.reshape(weight, (-1, 1, 1))
+        weight = np.reshape(weight, (-1, 1, 1))  # of each problem
         here = self._descend(here, centre.reshape(here.shape), weight)
         for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
             rows = self._rows[k]  # of all minimisers, that of least norm

@@ -171,8 +171,7 @@ class Checkpoints:
         # node 0 alone: requests of several nodes in different rounds would save twice
         if self.saves and self.seconds and not self._requested and 0 in run.names:
             self._requested = monotonic() - self._saved > self.seconds
-            if self._requested:
-                return "save"
+            return "save" if self._requested else None
         return None
 
     def _save(self, t: int, run: Run) -> None:

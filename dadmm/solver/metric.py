@@ -104,9 +104,8 @@ def _lengths(rows: Matrix) -> Matrix:
     """Return the length of each row, (n, 1); 1 for a row of zeros."""
     peaks = np.abs(rows).max(axis=1, keepdims=True)
     peaks[peaks == 0.0] = 1.0
-    found: Matrix = peaks * norm(rows / peaks, axis=1, keepdims=True)
-    found[found == 0.0] = 1.0
-    return found
+    found = peaks * norm(rows / peaks, axis=1, keepdims=True)
+    return np.where(found == 0.0, 1.0, found)
 
 
 class MetricKind(SolveKind):

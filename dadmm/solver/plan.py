@@ -160,7 +160,7 @@ def given_starts(
                 "the same nodes and ranks, or init"
             )
         return {i: warm.of(i) for i in hosted}, {i: warm.duals[i] for i in hosted}
-    if init is None or (isinstance(init, str) and init in INITS):
+    if init is None or isinstance(init, str):
         return None
     shape = n_nodes, layout.size
     try:

@@ -162,8 +162,7 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        text: str = ACTIONS["html"](self)
-        return text
+        return str(ACTIONS["html"](self))
 
     def to_frame(self, what: str = "history") -> Any:
         """Return numbers of the run as a data frame of pandas.
@@ -199,8 +198,7 @@ class Result:
         overwrite : bool
             Whether to replace a run that is in the folder.
         """
-        path: Path = ACTIONS["save"](self, folder, encoding, overwrite)
-        return path
+        return Path(ACTIONS["save"](self, folder, encoding, overwrite))
 
     def replay(self, network: str) -> Any:
         """Return the run on another network, with its ``seconds`` and ``breakdown``.
@@ -230,8 +228,7 @@ class Result:
                 f"this result has no parameters of node {shown(node)}; they may be on "
                 "another rank (see gather), or the node has failed"
             )
-        theta: Vector = self.theta[rows[0]]
-        return theta
+        return np.asarray(self.theta[rows[0]])
 
     def parts(self, i: int) -> Any:
         """Return the named parts of row i of ``theta``."""

@@ -93,8 +93,7 @@ class RowBuffer:
             if is_old or self._used == len(self._block):
                 self.flush()
         self._used += 1
-        rows: Matrix = self._block[self._used - 1]
-        return rows
+        return np.asarray(self._block[self._used - 1])
 
     def rewind(self, failure: NodeFailure) -> None:
         self._used = min(self._used, max(failure.t + 1 - self._first, 0))
@@ -125,9 +124,8 @@ class NodeRows(RowBuffer):
         rows[:-extra] = numbers
         for k, seconds in enumerate(run.clock.last):
             rows[k - extra] = seconds / numbers.shape[1]
-        points = run.points if self._observe else ()
         for k, look in enumerate(self._observe.values(), len(PHASES)):
-            rows[k - extra] = [look(theta) for theta in points]
+            rows[k - extra] = [look(theta) for theta in run.points]
 
     def _finished(self, block: Array) -> Array:
         run, extra = self._run, len(PHASES) + len(self._observe)

@@ -301,6 +301,8 @@ def solve(
         RESULT.check("warm_start", warm_start)
         choice(GATHERS).check("gather", gather)
         FLAG.check("bound_angle", bound_angle)
+        if isinstance(init, str):
+            choice(plans.INITS).check("init", init)
         if is_warm and init is not None:
             raise ConfigError("give init or warm_start, not both")
         given["scheme"] = penalty.build(scheme)

@@ -130,16 +130,6 @@ def test_numbers_of_any_type_and_shape_can_be_loaded(dtype):
         assert_array_equal(found, array)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".mat"])
-def test_one_of_several_arrays_is_chosen_by_its_name(suffix):
-    path = save(f"x{suffix}", MATRIX, B=2 * MATRIX)
-
-    assert_array_equal(load_array(path, "B"), 2 * MATRIX)
-    assert_array_equal(load_array(f"{path}::X"), MATRIX)
-    refuses(path, "X", "B", read=load_array)
-    refuses(f"{path}::C", "'C'", "B", read=load_array)
-
-
 def promise(*shape):
     """Write the head of an array that is not there."""
     with open("x.npy", "wb") as file:

@@ -19,7 +19,7 @@ from dadmm.penalty import SCHEMES, SNAP, equations
 from dadmm.penalty.schemes import Observation, spectral_ratio
 from dadmm.problems import PPCA, LeastSquares
 from tests.support import reference
-from tests.support.problems import quadratics, random_graph, samples
+from tests.support.problems import quadratics, random_graph
 from tests.support.runs import run_of
 from tests.support.solving import solve
 
@@ -306,9 +306,6 @@ def test_noise_has_no_spectral_ratio(size):
         assert spectral_ratio(turn, way, whole, whole) == turn / way
 
 
-SUBSPACES = [PPCA(samples(15, 7, seed), 2) for seed in range(6)]
-
-
 @pytest.fixture
 def poison(monkeypatch):
     """Return a function that spoils the penalty in all messages but the first."""
@@ -319,35 +316,6 @@ def poison(monkeypatch):
         mail.inbox.eta[:] = mail.outbox.eta[:] = math.nan
 
     return lambda: monkeypatch.setattr(Mail, "read", spoil)
-
-
-@pytest.mark.parametrize(
-    ("problems", "coordinates"),
-    [(quadratics(6, size=5), "raw"), (SUBSPACES, "raw"), (SUBSPACES, "auto")],
-)
-@pytest.mark.parametrize("graph", [Topology.ring(6), Topology.cluster(6)])
-@pytest.mark.parametrize("scheme", ["snap", "global_balance"])
-def test_both_ends_agree_bit_for_bit_without_a_message(
-    scheme, graph, problems, coordinates, poison
-):
-    etas = []
-
-    def watch(t, run):
-        etas.append(run.by_edge(run.state.eta))
-        rows = run.by_edge(run.state.multipliers)
-        kept = {"eta": run.state.eta} | run.state.penalty
-        for name in {*KEYS, "largest_move"} & set(kept):
-            both = run.by_edge(kept[name])
-            assert_array_equal(both, both[graph.reverse], err_msg=name)
-        assert_array_equal(rows, -rows[graph.reverse])
-
-    given = {"scheme": scheme, "coordinates": coordinates, "init": "independent"}
-    given |= {"max_iter": 40, "tolerance": 0, "callbacks": [watch]}
-    poison()
-    solve(problems, graph, **given)
-
-    assert len(np.unique(etas[39])) > 1 or scheme == "global_balance"
-    assert len(np.unique(etas)) > 1 or coordinates == "auto"  # they do move
 
 
 @pytest.mark.parametrize("name", SCHEMES)
