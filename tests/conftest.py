@@ -3,9 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
+
+from dadmm.core import ranks
 
 ALWAYS = {"deadline": None, "derandomize": True}  # whatever the load
 ALWAYS["suppress_health_check"] = list(hypothesis.HealthCheck)
@@ -32,6 +35,15 @@ def pytest_collection_modifyitems(
     if slow and "slow" not in config.option.markexpr:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Start in an empty folder, without a launcher; return the folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in {name for pair in ranks.LAUNCHERS for name in pair}:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

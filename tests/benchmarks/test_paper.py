@@ -114,10 +114,7 @@ ABSENT = {
 
 
 @pytest.mark.parametrize("program", [*(f"{name} --help" for name in NAMES), *ABSENT])
-def test_a_benchmark_shows_its_help_and_names_absent_data(
-    program, monkeypatch, tmp_path, capsys
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_benchmark_shows_its_help_and_names_absent_data(program, monkeypatch, capsys):
     name, *arguments = program.split()
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     with pytest.raises(SystemExit) as ended:

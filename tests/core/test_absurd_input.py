@@ -17,11 +17,6 @@ IGNORE, DEFAULT = signal.SIG_IGN, signal.SIG_DFL
 BIG, DIGITS = "99999999999999999999", "9" * 5000
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 VALUES = {  # a flag, and what is named
     f"--nodes={BIG}": "nodes", "--nodes=1000001": "1000001",
     "--nodes=10000": "10000 nodes", f"--max-iter={DIGITS}": "--max-iter",

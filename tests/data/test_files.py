@@ -28,11 +28,6 @@ NAN, ALL = np.nan, list(HealthCheck)
 MATRIX = np.arange(12.0).reshape(4, 3) / 7
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def write_parquet(name: str, columns: dict) -> str:
     import pyarrow
     from pyarrow import parquet

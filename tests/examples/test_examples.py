@@ -135,10 +135,9 @@ class Checks:
     ],
 )
 @pytest.mark.timeout(300)
-def test_an_example_shows_what_it_says(name, tmp_path, monkeypatch):
+def test_an_example_shows_what_it_says(name):
     import matplotlib.pyplot as plt
 
-    monkeypatch.chdir(tmp_path)
     plt.switch_backend("Agg")
     with matplotlib.rc_context():
         found = runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")

@@ -56,9 +56,8 @@ def pooled() -> tuple[np.ndarray, list[dict[str, str]], list[str]]:
 
 
 @pytest.mark.parametrize("problem", PEERS)
-def test_the_fits_equal_scikit_learn(problem, tmp_path, monkeypatch):
+def test_the_fits_equal_scikit_learn(problem, tmp_path):
     shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
-    monkeypatch.chdir(tmp_path)
     fit = command("./launch/local -n 3", problem)
     fit += ["--tolerance", "1e-9", "--quiet", "--out", "run"]
     assert main(["--nodes", "3", *fit]) == 0

@@ -365,8 +365,7 @@ TURNS = {
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files(tmp_path):
     for name, text in TURNS.items():
         (tmp_path / name).write_text(text)
 

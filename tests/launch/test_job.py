@@ -350,9 +350,8 @@ def test_the_failed_rank_is_named_if_it_is_known(tmp_path, case):
         assert "memory ran out" in explain(RESUME, text, run, 9, seen)[0]
 
 
-def test_the_advice_names_the_last_complete_checkpoint(tmp_path, monkeypatch):
+def test_the_advice_names_the_last_complete_checkpoint(tmp_path):
     """A later one lacks the file of a node; the folder is quoted for a shell."""
-    monkeypatch.chdir(tmp_path)
     run = write_run(tmp_path / "my run")
     refused = (RESUME, "dadmm: error: x", run, 2, Seen())
     assert explain(*refused) == explain(RESUME, "", run, 3, Seen()) == []

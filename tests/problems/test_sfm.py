@@ -102,8 +102,7 @@ def test_the_gradient_with_free_offsets_is_that_of_differences():
     assert_allclose(problem.neg_log_likelihood(theta), value(theta) + prior)
 
 
-def test_the_command_line_writes_structure_and_motion(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_writes_structure_and_motion(tmp_path, capsys):
     words = ["--problem", "sfm", "--out", "cube", "--quiet"]
 
     assert run.main([*words, "--max-iter", "50"]) == 0

@@ -89,7 +89,7 @@ def test_a_scheme_looks_at_no_setting_but_those_it_names(scheme):
     assert (found[0].history.edges.rows == found[1].history.edges.rows).all()
 
 
-def test_flags_override_the_file(tmp_path, monkeypatch):
+def test_flags_override_the_file(tmp_path):
     """A whole number is a number there; what is in neither has its default.
 
     Flags override a preset, too, and so does a file of its name.
@@ -106,7 +106,6 @@ def test_flags_override_the_file(tmp_path, monkeypatch):
     assert config.t_max == RunConfig().t_max
     config = parse("--scheme", "vp", "--config", "as-printed")
     assert (config.scheme, config.coupling) == ("vp", "own")
-    monkeypatch.chdir(tmp_path)
     file.rename("as-printed")
     assert parse("--config", "as-printed").coupling == "symmetric"
 

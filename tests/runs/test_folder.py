@@ -54,9 +54,8 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(finished, tmp_path, monkeypatch):
+def folder(finished):
     """A copy of it, in the current folder, beside files of the user's."""
-    monkeypatch.chdir(tmp_path)
     shutil.copytree(finished, "run")
     for name in ("notes.txt", "parts/own.csv", "00000010/node-00000.npz"):
         Path("mine", name).parent.mkdir(parents=True, exist_ok=True)
@@ -144,11 +143,8 @@ def test_every_file_of_a_run_is_listed_under_a_name_that_a_manifest_may_have(fol
     assert written - listed == {"run/.lock", "run/manifest.json"}
 
 
-def test_a_run_that_was_killed_while_its_folder_was_made_starts_again(
-    tmp_path, monkeypatch
-):
+def test_a_run_that_was_killed_while_its_folder_was_made_starts_again(monkeypatch):
     """After every step, and without --overwrite: batch jobs do not say it."""
-    monkeypatch.chdir(tmp_path)
     held = []  # errors, whose frames must not hold the lock
     for name in ("manifest.json", "config.toml"):
         with monkeypatch.context() as patch:
@@ -231,8 +227,7 @@ def lock(folder, first=False):
     return found
 
 
-def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_folders_by_default_are_new_ones(monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda form: "now")
     made = [RunFolder.create(None, "ring", True, 3).path for _ in range(3)]
 

@@ -222,9 +222,8 @@ SMALL += ("--record-angle", "--max-iter")
 
 
 @pytest.fixture
-def whole(tmp_path, monkeypatch):
+def whole():
     """A folder whose run/ is to become like whole/, of 30 iterations with edges."""
-    monkeypatch.chdir(tmp_path)
     run_job(*SMALL, 30, out="whole")
 
 
