@@ -1,11 +1,19 @@
-"""The report page in a real browser: it draws, moves, answers keys, loads nothing."""
+"""The report page in a real browser: it draws, moves, answers keys, loads nothing.
+
+The picture of README and docs/report.md is made by::
+
+    python -m tests.show.test_browser
+"""
 
 import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 
@@ -14,6 +22,7 @@ from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
 from tests.support.browser import NARROW, Opened, browser
 from tests.support.pages import Parsed, make_run, unfinish
+from tests.support.processes import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(3)>"
@@ -301,3 +310,20 @@ def test_the_structure_turns_with_the_mouse_and_with_buttons(opened):
     between = page.evaluate(eye)
     page.get_by_role("button", name="Turn left").click()
     shown.until(f"({eye})() !== {between!r}")
+
+
+if __name__ == "__main__":
+    picture = ROOT / "docs" / "img" / "report.png"
+    with tempfile.TemporaryDirectory() as folder, browser() as chromium:
+        assert run.main(["--nodes", "20", "--quiet", "--out", f"{folder}/run"]) == 0
+        assert report.main([f"{folder}/run"]) == 0
+        file = Path(folder, "run", "report.html")
+        page = Opened(chromium, file, size=(1200, 1000)).page
+        for key in ["Home", *["ArrowRight"] * 44]:
+            page.locator("#frame").press(key)
+        page.evaluate("document.activeElement.blur()")
+        page.evaluate("""document.querySelectorAll("#main > :not(#network), footer")
+            .forEach((own) => { own.style.display = "none"; })""")
+        page.locator("body").screenshot(path=picture)
+        page.context.close()
+    Image.open(picture).quantize(128).save(picture, optimize=True)

@@ -6,7 +6,6 @@ import networkx as nx
 import numpy as np
 import pyarrow
 import pytest
-from mpi4py import MPI
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -16,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 from dadmm import sklearn as ours
 from dadmm.sklearn import PPCA, Lasso, LogisticRegression, Ridge
+from tests.support.programs.library import COMM, run_checks, same_everywhere
 
-COMM = MPI.COMM_WORLD
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((42, 5)) @ RNG.standard_normal((5, 5)) + 7.0
 Y = X[:, 0] - X[:, 2] + RNG.standard_normal(42)
@@ -98,7 +97,7 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
         over_mpi = {"estimator__comm" if estimator is search else "comm": COMM}
         with pytest.raises(ValueError, match=culprit) as raised:
             clone(estimator).set_params(**over_mpi).fit(rows, targets)
-        assert len(set(COMM.allgather(str(raised.value)))) == 1
+        assert same_everywhere(str(raised.value))
     Ridge(comm=COMM).fit(StandardScaler().fit_transform(x) if odd else x, y)
 
 
@@ -136,8 +135,4 @@ def check_only_rank_0_warns() -> None:
 
 
 if __name__ == "__main__":
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            check()
-            if COMM.rank == 0:
-                print(name)
+    run_checks(dict(globals()))

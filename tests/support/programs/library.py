@@ -272,9 +272,14 @@ def draws(i: int) -> np.ndarray:
     return np.random.default_rng(i).standard_normal((3, 2))
 
 
-if __name__ == "__main__":
-    for name, check in list(globals().items()):
+def run_checks(found: dict[str, object]) -> None:
+    """Call all functions of a module that check something, and print their names."""
+    for name, check in found.items():
         if name.startswith("check_"):
             check()
             if RANK == 0:
                 print(name, flush=True)
+
+
+if __name__ == "__main__":
+    run_checks(dict(globals()))
