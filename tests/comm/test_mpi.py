@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from tests.support import processes
 from tests.support.processes import FAULTY, fault, mpiexec, planned, program
-from tests.support.runs import history_of, summary_of
+from tests.support.runs import history_of, rows_of, summary_of
 
 pytestmark = pytest.mark.mpi
 
@@ -131,3 +133,24 @@ def test_a_full_disk_is_one_sentence_and_results_are_rescued(tmp_path, size):
     (rescued,) = tmp_path.glob("run-rescued*")
     assert str(rescued) in line
     assert not [f for f in names if f.endswith(".draft") or f == "summary.json"]
+
+
+@pytest.mark.slow
+def test_neither_memory_nor_open_files_grow(tmp_path):
+    """In half a minute; in thirty minutes: see `tests/campaigns/faults/README.md`."""
+    words = ("-m", "dadmm.run", "--record-edges", "--out", "run", *FOREVER)
+    job = processes.mpi_python(4, *words, "--max-seconds", 60, cwd=tmp_path)
+    table, found = tmp_path / "run" / "ranks.csv", []
+    job.wait_until(table.exists)
+    for seconds in (15, 30):
+        time.sleep(seconds)
+        ranks = [Path("/proc", row["pid"]) for row in rows_of(table)]
+        texts = [(rank / "status").read_text() for rank in ranks]
+        memory = [int(text.partition("RssAnon:")[2].split()[0]) for text in texts]
+        files = sum(len([*(rank / "fd").iterdir()]) for rank in ranks)
+        found.append((sum(memory), files))
+    assert job.end().code == 0
+
+    (before, files), (after, more_files) = found
+    assert after < 1.05 * before + 5000  # kilobytes
+    assert more_files <= files

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dadmm import calibrate, plot, predict, replay, run, waiting
+from dadmm import plot, predict, replay, run, waiting
 from dadmm.__main__ import main as dadmm_command
 from dadmm.core import files, ranks
 from tests.support.runs import refused
@@ -89,13 +89,6 @@ def test_a_file_that_is_too_much_is_named(name, capfd):
     assert code not in TEXTS or "<!ENTITY" in line
     if flag == "--config":
         assert name in refused(capfd, ".", "--network", name, main=replay.main)
-
-
-def test_measurements_that_are_none(capfd):
-    for line in ("x,1", "nan,1", "1,inf", "", "1,1e-320", "-1,1", "1,\xe9"):
-        text = "class,bytes,seconds\n" + 2 * f"host,{line}\n"
-        Path("rows.csv").write_text(text, "latin-1")
-        assert "rows.csv" in refused(capfd, "rows.csv", main=calibrate.main)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn import linear_model as linear
 
+import dadmm
 from dadmm.predict import main as predict
 from dadmm.run import main
 from tests.support.processes import ROOT
@@ -35,26 +36,6 @@ def command(start: str, word: str) -> list[str]:
     return found
 
 
-def pooled() -> tuple[np.ndarray, list[dict[str, str]], list[str]]:
-    """Return X of the pooled and the new rows, the pooled rows, and names of columns.
-
-    Gaps are filled with means. A category has a column, except the first of its kind.
-    """
-    rows = [row for i in range(3) for row in rows_of(FOLDER / f"site-{i}.csv")]
-    columns = {}
-    for name in ("age", "sex", "ward", "pressure", "smoker"):
-        cells = [row[name] for row in (*rows, *rows_of(FOLDER / "new.csv"))]
-        if name in ("age", "pressure"):
-            columns[name] = [float(cell or "nan") for cell in cells]
-            continue
-        for word in sorted({row[name] for row in rows} - {""})[1:]:
-            found = [float(cell == word) if cell else np.nan for cell in cells]
-            columns[f"{name}={word}"] = found
-    table = np.array([*columns.values()]).T
-    means = np.nanmean(table[: len(rows)], axis=0)
-    return np.where(np.isnan(table), means, table), rows, [*columns, "intercept"]
-
-
 @pytest.mark.parametrize("problem", PEERS)
 def test_the_fits_equal_scikit_learn(problem, tmp_path):
     shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
@@ -64,10 +45,18 @@ def test_the_fits_equal_scikit_learn(problem, tmp_path):
     words = command(".venv/bin/dadmm predict runs/hospitals", "new")
     assert predict(["run", *words]) == 0
 
-    (target, model), (X, rows, names) = PEERS[problem], pooled()
-    y, new = [row[target] for row in rows], X[len(rows) :]
+    target, model = PEERS[problem]
     has_classes = hasattr(model, "predict_proba")
-    model.fit(X[: len(rows)], np.array(y) if has_classes else np.array(y, float))
+    tables = [dadmm.read_table(FOLDER / f"site-{i}.csv") for i in range(3)]
+    encoding, _ = dadmm.encode(
+        tables, dadmm.Topology.ring(3), target, classify=has_classes,
+        on_missing="mean", features=["age", "sex", "ward", "pressure", "smoker"],
+    )  # fmt: skip
+    new = encoding.encode(dadmm.read_table(FOLDER / "new.csv")).X
+    X = np.vstack([encoding.encode(table).X for table in tables])
+    y = np.concatenate([table.column(target) for table in tables])
+    model.fit(X, y)
+    names = [*encoding.feature_names, "intercept"]
     intercept = np.ravel(model.intercept_)
     if problem == "multinomial":
         intercept = intercept - intercept.mean()

@@ -319,15 +319,6 @@ def test_matchings_are_matchings_and_cover_every_edge_once(seed):
     assert schedule.period < 2 * max(graph.degrees)  # greedy needs few
 
 
-def test_a_round_is_a_mask_of_the_edges_of_the_union():
-    schedule = Schedule(4, [[(0, 1), (2, 3)], [(2, 1)], [(3, 2), (1, 2)]])
-    masks = [[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]]
-
-    assert (schedule.period, schedule.span) == (3, 3)
-    assert schedule.union == Topology.chain(4)  # (0 1, 1 0, 1 2, 2 1, 2 3, 3 2)
-    assert_array_equal(schedule.active_edges(schedule.union), masks)
-
-
 def test_schedules_have_names():
     good = ("static", "matchings", "random:0.3", "random:1", "random:.5", "random:1e-3")
     assert all(map(NAMES.holds, (*good, "times.csv")))

@@ -160,7 +160,10 @@ def test_rows_become_a_file_that_replay_reads(tmp_path, capsys):
     assert_allclose([found["lan"].latency, found["host"].bandwidth], [1e-4, 1e9])
     assert main([str(out)]) == 2
     assert "'class'" in capsys.readouterr().err
-    for cells in ("lan,8", "lan,x,1", "lan,-1,1", "lan,8,0", "lan,8,nan"):
-        rows.write_text(f"class,bytes,seconds\nlan,8,1\n{cells}\n")
+    wrong = ("8", "x,1", "-1,1", "8,0", "8,nan", "nan,1", "1,inf", "", "1,1e-320")
+    for cells in (*wrong, "1,\xe9"):
+        rows.write_text(f"class,bytes,seconds\nlan,8,1\nlan,{cells}\n", "latin-1")
         assert main([str(rows)]) == 2
-        assert "row 2" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert str(rows) in said
+        assert cells not in wrong or "row 2" in said
