@@ -28,8 +28,9 @@ class Walk:
     """A profiler that notes each function of dadmm in the phase that calls it."""
 
     def __init__(self) -> None:
-        self.phase = "before"
+        self.phase, self.room = "before", ""
         self.seen = {phase: Counter() for phase in ("before", "loop", "after")}
+        self.changes = Counter()
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
         code: CodeType = frame.f_code
@@ -39,11 +40,16 @@ class Walk:
         if event == "call" and own and not code.co_name.startswith("<"):
             place = os.path.relpath(code.co_filename, HOME)
             self.seen[self.phase][place, code.co_qualname] += 1
+            self.changes[self.phase] += self.room != os.path.dirname(place)
+            self.room = os.path.dirname(place)
 
     def show(self, is_listed: bool) -> None:
         for phase, found in self.seen.items():
-            files = {place for place, _ in found}
-            print(f"{phase}: {len(found)} functions in {len(files)} files")
+            n_files, changes = len({place for place, _ in found}), self.changes[phase]
+            print(
+                f"{phase}: {len(found)} functions in {n_files} files, "
+                f"{changes} changes of room"
+            )
         for (place, name), n in sorted(self.seen["before"].items()) * is_listed:
             print(f"{place:24} {name} ({n})")
 

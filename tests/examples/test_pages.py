@@ -76,7 +76,10 @@ def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
     assert np.abs(found["result"].theta - best).max() < 1e-3
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+COMMANDS = [*PAGES, ROOT / "examples" / "hospitals" / "README.md"]
+
+
+@pytest.mark.parametrize("page", COMMANDS, ids=lambda page: page.stem)
 def test_the_settings_in_the_commands_of_a_page_exist(page):
     """Those of the launch commands and of a run to resume are left out."""
     module = r"(?:mpiexec .*)?(?:\.venv/bin/)?(?:python -m dadmm\.run|dadmm run)"
