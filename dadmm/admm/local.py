@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -185,17 +185,6 @@ def as_numbers(found: object, shape: tuple[int, ...], method: str) -> Array:
     raise ProblemError(
         f"{method} of a problem must return real numbers of shape {shape}, got {got}"
     )
-
-
-def row_order(topology: Topology, problems: Mapping[int, Problem]) -> Integers:
-    """Return the nodes in order of degree, and of the kind of their problem."""
-    numbers: dict[object, int] = {}
-    kinds = [
-        numbers.setdefault((type(p), getattr(p, "kind", None)), len(numbers))
-        for p in problems.values()
-    ]
-    nodes = np.array(list(problems))
-    return np.asarray(nodes[np.lexsort((kinds, topology.degrees[nodes]))])
 
 
 # Proximal steps that measure the curvature

@@ -105,11 +105,10 @@ def pooled(
         factor = linalg.merge_factors(mine[:n], other[:n])
         return np.concatenate([factor, merge(mine[n:], other[n:])])
 
-    return total(
-        packed,
-        merge_both,
-        lambda whole: finish(linalg.unpack_factor(whole[:n]), whole[n:]),
-    )
+    def finish_both(whole: Vector) -> Array:
+        return finish(linalg.unpack_factor(whole[:n]), whole[n:])
+
+    return total(packed, merge_both, finish_both)
 
 
 def pooled_axes(
