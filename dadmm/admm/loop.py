@@ -237,7 +237,8 @@ class Run(Nodes):
         Before the first one, also set anchors and multipliers.
         """
         state, penalties, duals = self.state, self.penalties, self.kind.duals
-        state.penalty = self.setup.scheme.init(self.incidence, penalties.proposed)
+        scheme = penalties.scheme
+        state.penalty = scheme.init(self.incidence, penalties.proposed)
         penalties.check("init")
         state.idle[...] = t  # iterations that the scheme does not count
         self.mail.open()
@@ -252,7 +253,11 @@ class Run(Nodes):
             state.multipliers[rows] = 0.5 * sums
         self.edges.sum_multipliers()
         self.edges.update_mean()
-        penalties.start()
+        state.penalty = scheme.start(
+            state.penalty, self.mail.inbox.eta.copy(), state.anchors, state.multipliers
+        )
+        penalties.check("start")
+        state.eta[...] = state.penalty["eta"]
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""

@@ -48,7 +48,6 @@ class Penalties:
             self.proposed = np.repeat(curvature, incidence.degrees) * factors
         else:  # NaN is unknown
             self.proposed = np.full(len(state.eta), float(scheme.eta0 or np.nan))
-        self._couples = scheme.couples
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
         self._find_most = incidence.reducer(np.maximum, work.probes, self._most)
@@ -60,15 +59,6 @@ class Penalties:
             received=state.received, anchors=state.anchors, drift=work.drift,
             multipliers=state.multipliers, eta=state.eta,
         )  # fmt: skip
-
-    def start(self) -> None:
-        """Set the penalties of the next iteration, given the neighbours' proposals."""
-        state, theirs = self.state, self.mail.inbox.eta.copy()
-        state.penalty = self.scheme.start(
-            state.penalty, theirs, state.anchors, state.multipliers
-        )
-        self.check("start")
-        state.eta[...] = state.penalty["eta"]
 
     def check(self, method: str) -> None:
         """Raise unless a method of the scheme returned arrays with a row per edge."""
@@ -107,7 +97,7 @@ class Penalties:
             state.penalty = self.scheme.update(state.penalty, obs)
             if obs.t == 1:
                 self.check("update")
-            if self._couples:
+            if self.scheme.couples:
                 mine = state.sending.get("eta_sent", self.mail.outbox.eta)
                 theirs = state.sending.get("eta_received", self.mail.inbox.eta)
                 np.add(mine, theirs, out=state.eta)

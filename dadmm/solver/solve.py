@@ -40,7 +40,6 @@ from dadmm.solver.rows import NODE_COLUMNS, Observe, Recorder
 from dadmm.solver.subspace import UnitsKind
 
 FAILURES = ("abort", "continue")
-GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
 FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
@@ -298,7 +297,7 @@ def solve(
         if checkpoints is not None:
             checkpoints.check_unused()
         RESULT.check("warm_start", warm_start)
-        choice(GATHERS).check("gather", gather)
+        choice(("all", "root", "none")).check("gather", gather)
         FLAG.check("bound_angle", bound_angle)
         if isinstance(init, str):
             choice(plans.INITS).check("init", init)
@@ -491,16 +490,10 @@ def make_exchange(
     width: int = 1,
     **how: Any,
 ) -> Exchange:
-    """Return the exchange of a run; ``how`` ranks wait, and whether they survive.
-
-    Rows of equal degree are in order of kind: problems of one kind are stacked.
-    """
+    """Return the exchange of a run; ``how`` ranks wait, and whether they survive."""
     size = width * next(iter(problems.values())).layout.shared_size
-    kinds = [(type(each), getattr(each, "kind", None)) for each in problems.values()]
-    number = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
     nodes = np.array(list(problems))
-    order = np.lexsort(([number[kind] for kind in kinds], topology.degrees[nodes]))
-    nodes = nodes[order]
+    nodes = nodes[np.argsort(topology.degrees[nodes], kind="stable")]
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange
