@@ -9,6 +9,7 @@ import time
 import pytest
 
 from benchmarks.emulation import netem
+from benchmarks.emulation.netem import spread
 from benchmarks.emulation.network import EmulatedNetwork
 from tests.campaigns.faults import jobs
 from tests.support.emulation import network, start_netem
@@ -34,6 +35,18 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
 def test_an_invalid_option_is_an_error(line, culprit):
     with pytest.raises(netem.UsageError, match=culprit):
         netem.read(line.split())
+
+
+def test_arguments_after_two_dashes_are_those_of_the_job():
+    line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
+    options = netem.read(line.split())
+
+    assert (options.hosts, options.places) == (4, spread(8, 4))
+    assert (options.rate, options.delay) == (2_500_000, 0.005)
+    assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
+    cyclic = netem.read(["--hosts", "3", "-n", "5", "--cyclic"]).places
+    assert cyclic == ["host0", "host1", "host2", "host0", "host1"]
+    assert spread(5, 2) == ["host0", "host0", "host0", "host1", "host1"]
 
 
 @pytest.fixture(scope="module")
