@@ -44,7 +44,6 @@ class Local:
         self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
         self.incidence, self.probe = nodes.incidence, probe
         self._neighbours = nodes.names_of_all[nodes.topology.indices[nodes.arcs]]
-        self._stats: list[object] = []
         self.adopt(problems)
 
     def adopt(self, problems: Sequence[Any]) -> None:
@@ -79,7 +78,7 @@ class Local:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
         state, work = self.state, self.work
         theta, centre = state.theta, self.layout.whole(work.centre, state.theta)
-        self._stats = []
+        self._stats: list[object] = []
         new = np.empty_like(theta)  # a problem may keep the arrays that it has seen
         for block in self.blocks:
             rows, own = block.rows, theta[block.rows]
