@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dadmm import calibrate, plot, predict, replay, run, waiting
 from dadmm.__main__ import main as dadmm_command
+from dadmm.__main__ import main_of
 from dadmm.core import files, ranks
 from tests.support.runs import refused
 
@@ -93,14 +93,14 @@ def test_a_file_that_is_too_much_is_named(name, capfd):
     assert (name if name != "infinite.toml" else "eta0") in line
     assert code not in TEXTS or "<!ENTITY" in line
     if flag == "--config":
-        assert name in refused(capfd, ".", "--network", name, main=replay.main)
+        assert name in refused(capfd, ".", "--network", name, main=main_of("replay"))
 
 
 def test_measurements_that_are_none(capfd):
     for line in ("x,1", "nan,1", "1,inf", "", "1,1e-320", "-1,1", "1,\xe9"):
         text = "class,bytes,seconds\n" + 2 * f"host,{line}\n"
         Path("rows.csv").write_text(text, "latin-1")
-        assert "rows.csv" in refused(capfd, "rows.csv", main=calibrate.main)
+        assert "rows.csv" in refused(capfd, "rows.csv", main=main_of("calibrate"))
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_an_interrupt_has_no_traceback(where, monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("main", [plot, predict, replay, run, waiting])
+@pytest.mark.parametrize("command", ["plot", "predict", "replay", "run", "waiting"])
 @pytest.mark.parametrize("name", ["a" * 9000, "a\nb", "\x1b[2J", "\ud800"])
-def test_a_name_that_no_file_has_gets_one_line(name, main, capfd):
-    words = {replay: [".", "--network", name], run: ["--config", name]}
-    words[predict] = [name, name, "--out", "out.csv"]
-    line = refused(capfd, *words.get(main, [name]), main=main.main)
+def test_a_name_that_no_file_has_gets_one_line(name, command, capfd):
+    words = {"replay": [".", "--network", name], "run": ["--config", name]}
+    words["predict"] = [name, name, "--out", "out.csv"]
+    line = refused(capfd, *words.get(command, [name]), main=main_of(command))
     assert len(line) < 1100
     assert line.strip().isprintable() or name == "\ud800"

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn import linear_model as linear
 
-from dadmm.predict import main as predict
+from dadmm.__main__ import main_of
 from dadmm.run import main
 from tests.support.processes import ROOT
 from tests.support.runs import rows_of, summary_of
@@ -63,7 +63,7 @@ def test_the_fits_equal_scikit_learn(problem, tmp_path, monkeypatch):
     fit += ["--tolerance", "1e-9", "--quiet", "--out", "run"]
     assert main(["--nodes", "3", *fit]) == 0
     words = command(".venv/bin/dadmm predict runs/hospitals", "new")
-    assert predict(["run", *words]) == 0
+    assert main_of("predict")(["run", *words]) == 0
 
     (target, model), (X, rows, names) = PEERS[problem], pooled()
     y, new = [row[target] for row in rows], X[len(rows) :]

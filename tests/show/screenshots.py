@@ -9,7 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from dadmm import report, run
+from dadmm import run
+from dadmm.__main__ import main_of
 from tests.support.browser import Opened, browser
 
 OUT = Path(__file__).parents[2] / "docs" / "img" / "report.png"
@@ -21,7 +22,7 @@ def main() -> None:
         assert (
             run.main(["--nodes", "20", "--quiet", "--out", folder, "--overwrite"]) == 0
         )
-        assert report.main([folder]) == 0
+        assert main_of("report")([folder]) == 0
         page = Opened(chromium, Path(folder, "report.html"), size=(1200, 1000)).page
         for key in ["Home", *["ArrowRight"] * 44]:
             page.locator("#frame").press(key)

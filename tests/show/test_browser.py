@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 
-from dadmm import report, run
+from dadmm import run
+from dadmm.__main__ import main_of
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
 from tests.support.browser import NARROW, Opened, browser
@@ -45,7 +46,7 @@ def pages(run_named, tmp_path_factory):
     made["evil"] = [evil]
     for name, folders in made.items():
         words = [*map(str, folders), "--out", str(root / f"{name}.html")]
-        assert report.main(words) == 0
+        assert main_of("report")(words) == 0
     return {name: root / f"{name}.html" for name in made}
 
 
@@ -242,7 +243,7 @@ def test_a_page_of_a_run_that_goes_on_reloads_and_keeps_its_place(chromium, tmp_
     unfinish(folder, 6, 7, edges=True)
     lock = RunFolder(folder)
     lock.lock(first=True)
-    words = [sys.executable, "-m", "dadmm.report", str(folder), "--every", "4"]
+    words = [sys.executable, "-m", "dadmm", "report", str(folder), "--every", "4"]
     job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert job.stdout.readline() == f"{(folder / 'report.html').as_uri()}\n"

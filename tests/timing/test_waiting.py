@@ -8,13 +8,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
+from dadmm.__main__ import main_of
 from dadmm.core.errors import ConfigError
 from dadmm.timing.network import Link, Network, Stragglers
 from dadmm.timing.replay import Replay
 from dadmm.timing.waiting import Clocks, waiting
-from dadmm.waiting import main
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
+
+main = main_of("waiting")
 
 T = 300
 
