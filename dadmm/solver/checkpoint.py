@@ -92,9 +92,10 @@ class Checkpoints:
     identity: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[int, str] = field(default_factory=dict)
     sync: Callable[[], None] | None = None
+    where = "checkpoints "  # before the name of a field in an error
 
     def __post_init__(self) -> None:
-        check_fields(self, "checkpoints ")
+        check_fields(self)
         self.root = Path(self.folder)
         self.start = 0  # the iteration after which the run continues
         self.coordinates: Arrays = {}  # of the run that is resumed, if any
@@ -333,11 +334,12 @@ def run_with_recovery(
 
     while True:
         exchange, is_open = run.exchange, False
+        survives = bool(exchange.rank_failure)  # else a failure ends the job
         buffer = {} if state is None else {start: state.choose()}
         with suppress(*exchange.rank_failure):
             run.open()
             is_open = True
-        if exchange.all_finished(is_open):
+        if not survives or exchange.all_finished(is_open):
             if state is not None:
                 state.traffic[...] = exchange.sent  # with the initial messages
                 run.restore(state)
@@ -345,13 +347,13 @@ def run_with_recovery(
                 start = checkpoints.start
                 checkpoints.restore(run)
             called: list[Callback] = [*callbacks, checkpoints]
-            if exchange.rank_failure:
+            if survives:
                 keep(start, run)
                 called.append(keep)
             ended = None
             with suppress(*exchange.rank_failure):
                 ended = iterate(run, max_iter, called, start)
-            if exchange.all_finished(ended is not None):
+            if not survives or exchange.all_finished(ended is not None):
                 assert ended is not None
                 return LocalRun(run, tuple(sorted(lost)), *ended)
         elif not buffer:
