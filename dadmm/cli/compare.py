@@ -23,7 +23,7 @@ from dadmm.baselines.algorithms import check_suited
 from dadmm.cli import job, setup
 from dadmm.cli.progress import Bar
 from dadmm.cli.trials import Arrival, Watch, find_best, find_optimum
-from dadmm.comm.identity import digest
+from dadmm.comm import identity
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import collectively, from_rank_0
 from dadmm.core.arguments import Parser, print_out
@@ -176,7 +176,7 @@ class Comparison(job.Job):
         every = product(seeds, graphs, self.sendings, self.methods)
         cells = [Cell(*parts) for parts in every]
         self.done: Table = from_rank_0(self.world, self._read_done)
-        left = [cell for cell in cells if digest(self._facts(cell)) not in self.done]
+        left = [cell for cell in cells if _digest(self._facts(cell)) not in self.done]
         for cell in left:
             if cell.seed == left[0].seed:
                 self._check(cell)
@@ -220,7 +220,7 @@ class Comparison(job.Job):
         usual = self.world.size if self.over_mpi else config.traits.nodes
         self.n_nodes = config.nodes or usual  # unless a file decides it
         # what decides the numbers of all cells
-        self._common = digest(config.deciding() | {
+        self._common = _digest(config.deciding() | {
             "dadmm": __version__, "numpy": np.__version__,
             "to": given.to, "work": given.work, "nodes": self.n_nodes,
             "networks": " ".join(one.to_toml() for one in self.networks.values()),
@@ -371,7 +371,7 @@ class Comparison(job.Job):
 
     def _noted(self, facts: Table, find: Callable[[Cell], Any], cell: Cell) -> Any:
         """Return what is known under some facts; if nothing is, find and note it."""
-        key = digest(facts)
+        key = _digest(facts)
         if key not in self.done:
             self.done[key] = found = find(cell)
             collectively(self.world, self._append, f"{json.dumps([key, found])}\n")
@@ -438,3 +438,7 @@ class Comparison(job.Job):
             failed = f"{len(ended)}: {', '.join(sorted(set(ended)))}" if ended else "0"
             lines.append([*line, failed])
         return lines
+
+
+def _digest(facts: Table) -> str:
+    return identity.digest(identity.settings(facts))

@@ -24,7 +24,7 @@ def identity(
     """Return the facts by which a run, with these settings, knows its checkpoints."""
     return {
         "version": version.__version__,
-        "configuration": digest(given),
+        "configuration": digest(settings(given)),
         "graph": of_graph(topology, schedule),
     }
 
@@ -68,11 +68,11 @@ def of_data(samples: Iterable[np.ndarray]) -> str:
     return f"{code:08x}"
 
 
-def digest(given: Mapping[str, object]) -> str:
-    """Return a hash of settings or other facts, in any order."""
+def digest(facts: Facts) -> str:
+    """Return a hash of facts, in any order."""
     from hashlib import blake2b  # loads OpenSSL, which importing dadmm need not
 
-    lines = sorted(f"{name} = {value}" for name, value in settings(given).items())
+    lines = sorted(f"{name} = {value}" for name, value in facts.items())
     return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 
