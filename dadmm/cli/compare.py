@@ -164,10 +164,7 @@ class Comparison(job.Job):
     """All runs of a comparison on this rank; each is set up as those of `Job` are."""
 
     def run(self, argv: Sequence[str]) -> int:
-        """Do the runs that are not done yet, and write the table and the figures.
-
-        All checks come before the first change of the folder.
-        """
+        """Check all runs, do what is left, and write the table and the figures."""
         try:
             collectively(self.world, self._read, list(argv))
         except SystemExit:  # --help

@@ -201,10 +201,7 @@ class Job:
         return given
 
     def open_folder(self) -> None:
-        """Create the folder of the run, or reopen it to resume the run.
-
-        All checks come before the first change in an existing folder.
-        """
+        """Create or reopen the folder of the run, after all checks of what it has."""
         world, config, graph = self.world, self.config, self.graph
         path, run, earlier = from_rank_0(world, self._enter)
         if world.rank:

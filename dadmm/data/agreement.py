@@ -327,10 +327,7 @@ def _moments(encoding: Encoding, frame: Frame) -> Matrix:
 
 
 def merge_moments(a: Matrix, b: Matrix) -> Matrix:
-    """Return the moments of two sets of numbers: weight, mean, squares about it.
-
-    Sums may stand before them, and are added.
-    """
+    """Return moments of two sets: sums, if any, weight, mean, squares about it."""
     *sums, total = a[:-2] + b[:-2]
     share = b[-3] / np.where(total > 0.0, total, 1.0)
     with np.errstate(all="ignore"):

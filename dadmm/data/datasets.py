@@ -7,15 +7,8 @@ import numpy as np
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.files import load_array, load_tracks
 
-__all__ = [
-    "classification",
-    "counts",
-    "load_array",
-    "load_tracks",
-    "regression",
-    "synthetic",
-    "turntable",
-]
+__all__ = ["classification", "counts", "load_array", "load_tracks"]
+__all__ += ["regression", "synthetic", "turntable"]
 
 
 def synthetic(

@@ -62,10 +62,7 @@ def labels(runs: Sequence[StoredRun], without: Collection[str] = ()) -> list[str
 def named(
     runs: Sequence[StoredRun], among: Sequence[StoredRun] = ()
 ) -> list[tuple[str, style.Look]]:
-    """Return the label and the look that each run has among others, or alone.
-
-    No two runs have the same look.
-    """
+    """Return the label and the look of each run; no two looks are equal."""
     every = among or runs
     looks = style.looks([run.config.scheme for run in every], labels(every, SEEDS))
     known = list(zip(labels(every), looks, strict=True))
@@ -162,10 +159,7 @@ def spreads(
 
 
 def criteria(runs: Sequence[StoredRun]) -> dict[str, list[Matrix]]:
-    """Return the criteria of the stopping rules, by title and run.
-
-    A criterion is divided by its limit if all runs have limits.
-    """
+    """Return criteria of the stopping rules, over their limits if all runs have any."""
     rules = {run.config.stopping for run in runs}
     lengths = ("primal", "dual")
     if rules == {"optimality"}:

@@ -151,10 +151,7 @@ def groups(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, ...], list[Row]]]:
 
 
 def _errors(rows: Sequence[Row]) -> dict[str, list[Panel]]:
-    """Return panels of the error by graph, against iterations, bytes and seconds.
-
-    Lines are medians over the seeds, bands their quartiles.
-    """
+    """Return panels of the error by graph: medians of the seeds, and quartiles."""
     names = list(dict.fromkeys(key[1:] for key, _ in groups(rows)))
     words = [" ".join(name) for name in names]
     styles = looks([method for method, _ in names], words)
