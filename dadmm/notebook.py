@@ -12,7 +12,7 @@ import numpy as np
 
 from dadmm.comm.world import World
 from dadmm.core.classes import place_of, require
-from dadmm.core.documents import write_text, writing
+from dadmm.core.documents import to_toml, write_text, writing
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.schema import choice
 from dadmm.data.encoding import Encoding
@@ -118,7 +118,7 @@ def save(
     try:
         home.clear_earlier()
         with writing(path):
-            write_text(path / "config.toml", config.to_toml())
+            write_text(path / "config.toml", to_toml(config.applied()))
             for name, columns, keys, rows in tables:
                 start = result.iterations - len(rows) + 1
                 lines = (

@@ -140,7 +140,7 @@ class Edges:
             np.multiply(work.gap, work.gap, out=scratch)
             self._sum_squares_behind()
             self._root_of_mean(self._behind)
-            work.lag[...] = row_lengths(self._behind)
+            np.sqrt(np.vecdot(self._behind, self._behind), out=work.lag)
             self.incidence.spread_into(work.shared, scratch)
             scratch -= state.received
             scratch *= scratch
@@ -155,7 +155,7 @@ class Edges:
     def _measure_lengths(self, turn: Turn) -> None:
         """Set the lengths of the node vectors, whole and by part of theta."""
         work = self.work
-        work.lengths[...] = row_lengths(work.vectors)
+        np.sqrt(np.vecdot(work.vectors, work.vectors), out=work.lengths)
         np.divide(work.total, self._divisors, out=work.eta_mean)
         if not turn.idle:
             work.primal[...] = work.lengths[5]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -44,7 +44,6 @@ class Local:
         self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
         self.incidence, self.probe = nodes.incidence, probe
         self._neighbours = nodes.names_of_all[nodes.topology.indices[nodes.arcs]]
-        self._stats: list[object] = []
         self.adopt(problems)
 
     def adopt(self, problems: Sequence[Any]) -> None:
@@ -79,7 +78,7 @@ class Local:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
         state, work = self.state, self.work
         theta, centre = state.theta, self.layout.whole(work.centre, state.theta)
-        self._stats = []
+        self._stats: list[object] = []
         new = np.empty_like(theta)  # a problem may keep the arrays that it has seen
         for block in self.blocks:
             rows, own = block.rows, theta[block.rows]
@@ -185,17 +184,6 @@ def as_numbers(found: object, shape: tuple[int, ...], method: str) -> Array:
     raise ProblemError(
         f"{method} of a problem must return real numbers of shape {shape}, got {got}"
     )
-
-
-def row_order(topology: Topology, problems: Mapping[int, Problem]) -> Integers:
-    """Return the nodes in order of degree, and of the kind of their problem."""
-    numbers: dict[object, int] = {}
-    kinds = [
-        numbers.setdefault((type(p), getattr(p, "kind", None)), len(numbers))
-        for p in problems.values()
-    ]
-    nodes = np.array(list(problems))
-    return np.asarray(nodes[np.lexsort((kinds, topology.degrees[nodes]))])
 
 
 # Proximal steps that measure the curvature

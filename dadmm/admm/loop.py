@@ -231,21 +231,33 @@ class Run(Nodes):
         """f_i(theta_i) of the nodes of this process, in the order of their numbers."""
         return self.by_node(self.work.objective)
 
-    def open(self) -> None:
-        """Exchange starting parameters, and set the first anchors and penalties."""
+    def open(self, t: int = 0) -> None:
+        """Exchange parameters, and set the penalties of the iteration after ``t``.
+
+        Before the first one, also set anchors and multipliers.
+        """
+        state, penalties, duals = self.state, self.penalties, self.kind.duals
+        scheme = penalties.scheme
+        state.penalty = scheme.init(self.incidence, penalties.proposed)
+        penalties.check("init")
+        state.idle[...] = t  # iterations that the scheme does not count
         self.mail.open()
-        state, duals = self.state, self.kind.duals
-        state.anchors[...] = 0.5 * (state.sent + state.received)  # their midpoints
-        self.edges.update_mean()
-        if duals is not None:
+        if t == 0:
+            state.anchors[...] = 0.5 * (state.sent + state.received)  # midpoints
+        if t == 0 and duals is not None:
             # in a spanning tree; to its parent a node has half the sum of its subtree
             names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
             edges, sums = self.tree.subtotals({i: duals[name] for i, name in names})
             order = self._arc_order
             rows = order[np.searchsorted(self.arcs, edges, sorter=order)]
             state.multipliers[rows] = 0.5 * sums
-            self.edges.sum_multipliers()
-        self.penalties.start()
+        self.edges.sum_multipliers()
+        self.edges.update_mean()
+        state.penalty = scheme.start(
+            state.penalty, self.mail.inbox.eta.copy(), state.anchors, state.multipliers
+        )
+        penalties.check("start")
+        state.eta[...] = state.penalty["eta"]
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""
@@ -267,11 +279,7 @@ class Run(Nodes):
         state.multipliers[...] = by_row(state.multipliers, dual)
         work.shared[...] = state.theta
         self.local.adopt(problems)
-        self.penalties.propose(t)
-        self.mail.open()
-        self.edges.sum_multipliers()
-        self.edges.update_mean()
-        self.penalties.start()
+        self.open(t)
 
     def snapshot(self) -> State:
         """Return a copy of the state after the last iteration."""
@@ -303,7 +311,8 @@ class Run(Nodes):
     @property
     def seconds(self) -> Matrix:
         """Seconds of each node in each phase, in all sessions of the run, (n, 4)."""
-        return self._seconds_before + self.clock.total / len(self.nodes)
+        spent = np.array([phase.total for phase in self.clock])
+        return self._seconds_before + spent / len(self.nodes)
 
 
 Callback = Callable[[int, Run], str | None]

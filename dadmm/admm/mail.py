@@ -17,7 +17,7 @@ from dadmm.comm import wire
 from dadmm.comm.codec import Coder
 from dadmm.comm.sending import Gates, Sending, Turn
 from dadmm.comm.wire import PAYLOAD, SLEEPY
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Matrix
 from dadmm.graphs.schedule import Schedule
 
 
@@ -75,7 +75,8 @@ class Mail:
         if "eta_sent" in kept:
             kept["eta_sent"][...], kept["eta_received"][...] = out.eta, self.inbox.eta
         if self.direct:  # all messages from now on have these lengths
-            self._count()
+            self.work.messages[...] = self.incidence.degrees
+            self.work.bytes[...] = self.incidence.degrees * self._full
 
     def write(self, t: int) -> Turn:
         """Write the messages of iteration ``t``; return which edges take part."""
@@ -101,8 +102,10 @@ class Mail:
         if turn.present is not None:
             lengths[~turn.present] = 0
             np.copyto(kept["eta_sent"], out.eta, where=turn.present)
+        np.greater(lengths, 0, out=self._is_sent)
         kept["silent"] += ~due & (lengths > 0)
-        self._count()
+        self._sum_bytes()
+        self._sum_sent()
         return turn
 
     def read(self, turn: Turn) -> None:
@@ -121,13 +124,6 @@ class Mail:
         if self._sleeps:
             self.gates.update(turn, self.edges.influence())
 
-    def proposals(self) -> tuple[Vector, Vector]:
-        """Return the penalties (E,) that this end and the other end propose."""
-        kept = self.state.sending
-        if "eta_sent" in kept:
-            return kept["eta_sent"], kept["eta_received"]
-        return self.outbox.eta, self.inbox.eta
-
     def _encode(self, due: np.ndarray) -> None:
         """Write the payloads that are due; equal ones of a node are encoded once."""
         sent, writing, message = self.state.sent, self._writing, self._message
@@ -142,16 +138,14 @@ class Mail:
             which = np.searchsorted(node[first], node[due])
             sent[due], writing[due] = copy[which], out[which]
 
-    def _count(self) -> None:
-        """Count the messages of this iteration, by node."""
-        np.greater(self.exchange.lengths, 0, out=self._is_sent)
-        self._sum_bytes()
-        self._sum_sent()
-
 
 def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:
     """Apply a codec to the rows of a mask."""
-    if mask.any():
+    if not mask.any():
+        return
+    if mask.all():
+        code(*arrays)  # without copies
+    else:
         parts = [array[mask] for array in arrays]
         code(*parts)
         for array, part in zip(arrays, parts, strict=True):

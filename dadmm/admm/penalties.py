@@ -45,10 +45,9 @@ class Penalties:
             else:
                 curvature = np.array([known[i] for i in nodes.names.tolist()])
             factors = edge_factors(nodes.topology, nodes.arcs)
-            self._proposed = np.repeat(curvature, incidence.degrees) * factors
+            self.proposed = np.repeat(curvature, incidence.degrees) * factors
         else:  # NaN is unknown
-            self._proposed = np.full(len(state.eta), float(scheme.eta0 or np.nan))
-        self._couples = scheme.couples
+            self.proposed = np.full(len(state.eta), float(scheme.eta0 or np.nan))
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
         self._find_most = incidence.reducer(np.maximum, work.probes, self._most)
@@ -60,23 +59,6 @@ class Penalties:
             received=state.received, anchors=state.anchors, drift=work.drift,
             multipliers=state.multipliers, eta=state.eta,
         )  # fmt: skip
-        self.propose(0)
-
-    def start(self) -> None:
-        """Set the penalties of the next iteration, given the neighbours' proposals."""
-        state, theirs = self.state, self.mail.inbox.eta.copy()
-        state.penalty = self.scheme.start(
-            state.penalty, theirs, state.anchors, state.multipliers
-        )
-        self.check("start")
-        state.eta[...] = state.penalty["eta"]
-
-    def propose(self, t: int) -> None:
-        """Propose penalties as before iteration 1, after iteration ``t``."""
-        state = self.state
-        state.penalty = self.scheme.init(self._obs.incidence, self._proposed)
-        self.check("init")
-        state.idle[...] = t
 
     def check(self, method: str) -> None:
         """Raise unless a method of the scheme returned arrays with a row per edge."""
@@ -115,8 +97,10 @@ class Penalties:
             state.penalty = self.scheme.update(state.penalty, obs)
             if obs.t == 1:
                 self.check("update")
-            if self._couples:
-                np.add(*self.mail.proposals(), out=state.eta)
+            if self.scheme.couples:
+                mine = state.sending.get("eta_sent", self.mail.outbox.eta)
+                theirs = state.sending.get("eta_received", self.mail.inbox.eta)
+                np.add(mine, theirs, out=state.eta)
                 state.eta *= 0.5
             else:
                 state.eta[...] = state.penalty["eta"]

@@ -156,7 +156,7 @@ class CriteriaLog:
                 self.unmet = found
         if met and self.held == self.patience:
             known = self.candidates
-            while len(known) > 1 and self._counts(known[1], t):
+            while len(known) > 1 and known[1].t + self.patience + self.delay <= t:
                 del known[0]  # a later one will precede the stop
             known.append(self.unmet)
 
@@ -169,12 +169,10 @@ class CriteriaLog:
             self.trail[k:] = math.nan
         self.trail[k] = factor
 
-    def _counts(self, unmet: Unmet, t: int) -> bool:
-        return unmet.t + self.patience + self.delay <= t
-
     def last_unmet(self, t: int) -> Unmet:
         """Return the last unmet iteration, if it is known of the stop after ``t``."""
-        counted = [each for each in self.candidates if self._counts(each, t)]
+        last = t - self.patience - self.delay
+        counted = [each for each in self.candidates if each.t <= last]
         return counted[-1] if counted else self.unmet
 
     def save(self) -> Vector:

@@ -234,20 +234,12 @@ class Phase:
 
 
 class Clock(NamedTuple):
-    """Seconds of the phases of the last iteration, and of all (4,)."""
+    """Seconds of the phases of an iteration."""
 
     solve: Phase
     exchange: Phase
     update: Phase
     observe: Phase
-
-    @property
-    def last(self) -> list[float]:
-        return [phase.last for phase in self]
-
-    @property
-    def total(self) -> Vector:
-        return np.array([phase.total for phase in self])
 
 
 PHASES = Clock._fields

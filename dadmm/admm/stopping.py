@@ -33,6 +33,7 @@ REASONS = ("max_iter", "converged", "no_minimum", *REQUESTS[2:])
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
+MOST_SAMPLED = 2**16  # numbers of samples that are judged together
 
 
 class NeighbourStopping:
@@ -67,6 +68,7 @@ class NeighbourStopping:
         self._window = window if rule.name == "optimality" else max(window, cycle)
         self._last = np.empty_like(self.work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
+        self._samples: list[tuple[int, np.ndarray]] = []  # of the trail, not judged
         counts = len(self.incidence.node), len(self.nodes)
         self._idle = tuple(IDLE.tobytes() * count for count in counts)
         self._fields = self.state.header.view(HEADER)
@@ -84,10 +86,21 @@ class NeighbourStopping:
         self.log.enter(turn.t, np.count_nonzero(holds) == len(holds), self._worst)
         self._last[...] = work.numbers
         if rules.is_sampled(turn.t):
-            self.log.sample(turn.t, float(_factors(self.verdict(work.numbers)).max()))
+            self._samples.append((turn.t, work.numbers.copy()))
+            if len(self._samples) * work.numbers.size > MOST_SAMPLED:
+                self._judge_samples()
         state.held += 1
         state.held *= holds
         self._vote(box, turn)
+
+    def _judge_samples(self) -> None:
+        """Add the kept samples to the trail; together they take less time."""
+        if self._samples:
+            times, numbers = zip(*self._samples, strict=True)
+            most = _factors(self.verdict(np.array(numbers))).max(axis=(0, 2))
+            for t, factor in zip(times, most.tolist(), strict=True):
+                self.log.sample(t, factor)
+            self._samples = []
 
     def _vote(self, box: Box, turn: Turn) -> None:
         self._agree(box, turn, self.state.held >= PATIENCE * self._window)
@@ -109,7 +122,7 @@ class NeighbourStopping:
                 f"a callback returned {shown(request)}; return None, or one of "
                 f"{', '.join(REQUESTS[1:])}"
             )
-        code = REQUESTS.index(request) << _shift(t // self._round)
+        code = REQUESTS.index(request) << 4 * (t // self._round % 2)
         _merge(self._fields["requests"], np.uint8(code))
 
     def due_request(self, t: int) -> str:
@@ -118,7 +131,7 @@ class NeighbourStopping:
         requests = self._fields["requests"]
         if rest or not requests[0]:
             return ""
-        shift = _shift(rounds)  # of the round before: known to all nodes
+        shift = 4 * (rounds % 2)  # of the round before: known to all nodes
         code = int(requests[0]) >> shift & 15
         requests &= np.uint8(255 - (15 << shift))
         return REQUESTS[code]
@@ -163,6 +176,7 @@ class NeighbourStopping:
 
     def log_of_stop(self) -> CriteriaLog:
         """Return the log of the criteria that decide when the run stops."""
+        self._judge_samples()
         if self._t and not self.log.held:
             self.log.unmet = self._worst(self._t)
         return self.log
@@ -180,7 +194,7 @@ class NeighbourStopping:
         if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
-        self._t = 0
+        self._t, self._samples = 0, []
 
 
 def _factors(verdict: Verdict) -> np.ndarray:
@@ -188,10 +202,6 @@ def _factors(verdict: Verdict) -> np.ndarray:
     factors = np.array(verdict[:3])
     factors[np.isnan(factors)] = -np.inf
     return factors
-
-
-def _shift(rounds: int) -> int:
-    return 4 * (rounds % 2)
 
 
 def _merge(requests: np.ndarray, more: np.ndarray | np.uint8) -> None:

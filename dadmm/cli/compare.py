@@ -34,7 +34,7 @@ from dadmm.core.layout import Matrix
 from dadmm.core.schema import from_text, integer, number
 from dadmm.core.version import __version__
 from dadmm.penalty import Fixed, Scheme, name_of
-from dadmm.runs.config import RunConfig
+from dadmm.runs.config import MAY_CHANGE, RunConfig
 from dadmm.show.report import CURVES, TABLE, WHAT, Row, draw_methods, groups, write_page
 from dadmm.solver.plan import Kind
 from dadmm.solver.solve import Stopping, solve
@@ -217,7 +217,7 @@ class Comparison(job.Job):
         usual = self.world.size if self.over_mpi else config.traits.nodes
         self.n_nodes = config.nodes or usual  # unless a file decides it
         # what decides the numbers of all cells
-        self._common = _digest(config.deciding() | {
+        self._common = _digest(config.applied(MAY_CHANGE) | {
             "dadmm": __version__, "numpy": np.__version__,
             "to": given.to, "work": given.work, "nodes": self.n_nodes,
             "networks": " ".join(one.to_toml() for one in self.networks.values()),
@@ -386,7 +386,16 @@ class Comparison(job.Job):
         """Write the tables, figures and page of all runs; return the text to print."""
         folder, lines = Path(self.given.out), self._table(rows)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = f"{self._about()}\n\n"
+        given, config = self.given, self.config
+        goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
+        if config.has_subspace:
+            goal = f"{given.to:g} degrees of the centralised subspace"
+        text = f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
+        text += f"within {goal}; coordinates {config.coordinates}. Seconds are "
+        text += f"modelled, with {given.work:g} s of work per node and iteration; "
+        text += "bytes and seconds are with set-up and end."
+        tuned = ", ".join(method.text for method in self.methods if method.tuned)
+        text += f" Tuned on other seeds: {tuned}.\n\n" if tuned else "\n\n"
         for line in (lines[0], ["-" * width for width in widths], *lines[1:]):
             text += f"| {' | '.join(map(str.ljust, line, widths))} |\n"
         write_text(folder / TABLE, text)
@@ -399,22 +408,9 @@ class Comparison(job.Job):
         for name, found in (("runs.csv", plain), (CURVES, curves)):
             write_csv(folder / name, found)
         draw_methods(folder, rows)
-        if not self.config.report:
+        if not config.report:
             return f"{text}\nresults in {folder}\n"
         return f"{text}\n{write_page([folder])[0].resolve().as_uri()}\n"
-
-    def _about(self) -> str:
-        """Return the sentences above the table."""
-        given, config = self.given, self.config
-        goal = f"{given.to:g} of the pooled optimum, relative, in its metric"
-        if config.has_subspace:
-            goal = f"{given.to:g} degrees of the centralised subspace"
-        about = f"{config.problem}, {given.seeds} seeds: until all nodes are and stay "
-        about += f"within {goal}; coordinates {config.coordinates}. Seconds are "
-        about += f"modelled, with {given.work:g} s of work per node and iteration; "
-        about += "bytes and seconds are with set-up and end."
-        tuned = ", ".join(method.text for method in self.methods if method.tuned)
-        return f"{about} Tuned on other seeds: {tuned}." if tuned else about
 
     def _table(self, rows: Sequence[Row]) -> list[list[str]]:
         """Return medians over the seeds, and quartiles; the first row is the head."""

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,13 +20,13 @@ from time import monotonic, sleep
 import numpy as np
 
 from dadmm.cli import setup
-from dadmm.cli.progress import Progress, Signals, laid_out
+from dadmm.cli.progress import Bar, Progress, Signals, laid_out
 from dadmm.comm import identity
 from dadmm.comm.launch_link import connect_to_launcher, tell_launcher, wait_until_read
 from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.classes import require
-from dadmm.core.documents import Table, write_text
+from dadmm.core.documents import Table, to_toml, write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import Problem
 from dadmm.core.linalg import one_blas_thread
@@ -34,7 +34,7 @@ from dadmm.data.files import Names
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import IncompletePPCA, StructureFromMotion
-from dadmm.runs.config import CommandLine, RunConfig, in_flags
+from dadmm.runs.config import MAY_CHANGE, CommandLine, RunConfig, in_flags
 from dadmm.runs.folder import NO_RESUME, Results, RunFolder, names_of_nodes, rescue
 from dadmm.runs.row_files import RowFiles, Stride
 from dadmm.solver.checkpoint import Checkpoints
@@ -118,7 +118,7 @@ class Job:
             usual = world.size if self.over_mpi else self.config.traits.nodes
             self.config.settle(self.config.nodes or usual)
             left = from_rank_0(world, lambda: leaving(self.config))
-            print_out(self.config.to_toml() + left)
+            print_out(to_toml(self.config.applied()) + left)
             return OK
         if self.config.report:
             collectively(world, require, *REPORT)
@@ -177,25 +177,21 @@ class Job:
     def read_settings(self, argv: Sequence[str]) -> CommandLine | None:
         """Return the command line; None after --help or --version has printed."""
         checks = Checks(self.world)
-        facts: Table = {"--help or --version": True}  # the same on all ranks
-
-        def read() -> CommandLine | None:
-            try:
-                given = RunConfig.from_argv(argv)
-            except SystemExit:
-                return None
-            _ = given.config.options  # imports a scheme of one's own
-            survives = given.config.on_failure == "continue" and not given.dry_run
-            if survives and self.over_mpi:
+        try:
+            given = checks.run(lambda: RunConfig.from_argv(argv))
+        except SystemExit:
+            given = None
+        facts: Table = {"--help or --version": given is None}  # the same on all ranks
+        if given is not None:
+            config = given.config
+            checks.run(lambda: config.options)  # imports a scheme of one's own
+            if self.over_mpi and config.on_failure == "continue" and not given.dry_run:
                 from dadmm.comm.mpi import check_fault_tolerance
 
-                check_fault_tolerance()
-            facts.update(asdict(given.config), resume=str(given.resume))
-            facts.update({"--help or --version": False, "--dry-run": given.dry_run})
+                checks.run(check_fault_tolerance)
+            facts |= asdict(config) | {"resume": str(given.resume)}
+            facts["--dry-run"] = given.dry_run
             del facts["quiet"]  # in which ranks may differ
-            return given
-
-        given = checks.run(read)
         everyone = checks.gather(lambda: identity.settings(facts), host=HOST)
         self.machines = [own["host"] for own in everyone]
         return given
@@ -209,7 +205,7 @@ class Job:
         if earlier:  # it is removed when all ranks can run
             collectively(world, self._sees_folder, earlier)
             from_rank_0(world, self.folder.clear_earlier)
-        facts = identity.identity(config.deciding(), graph, self.schedule)
+        facts = identity.identity(config.applied(MAY_CHANGE), graph, self.schedule)
         facts["run"] = self.folder.run  # no file of another run with equal settings
         if self.data.encoding is not None:  # what the nodes have agreed on
             text = json.dumps(self.data.encoding.to_json())
@@ -269,8 +265,8 @@ class Job:
         rank, config, graph = self.world.rank, self.config, self.graph
         path, nodes = self.folder.path, self.world.hosted(graph.n_nodes)
         if rank == 0:  # the run can be repeated elsewhere
-            changed = {"nodes": graph.n_nodes, "out": None, "overwrite": False}
-            write_text(path / "config.toml", config.to_toml(**changed))
+            again = replace(config, nodes=graph.n_nodes, out=None, overwrite=False)
+            write_text(path / "config.toml", to_toml(again.applied()))
             if (hosts := self.world.hosts) is not None:  # to identify failed ranks
                 lines = ["rank,nodes,host,pid"]
                 for k, (host, pid) in enumerate(self.processes):
@@ -295,7 +291,8 @@ class Job:
         given = config.options | {"record": Record(False), "gather": "root"}
         given |= vars(given.pop("comm"))  # how ranks wait, and survive
         is_quiet = config.quiet or world.rank > 0
-        progress = Progress(config.max_iter, self.problems, is_quiet)
+        bar = None if is_quiet else Bar(config.max_iter, "iteration")
+        progress = Progress(bar, self.problems)
         self._is_alone = True
         try:
             self.result = run_plan(
@@ -360,7 +357,8 @@ class Job:
                 self.folder.finish(self.rows, found, over, left, *self._left)
             except OutputError as error:
                 whole = (home / "summary.json").exists()  # but for rows
-                place = None if whole else rescue(home, config.to_toml(), found)
+                settings = to_toml(config.applied())
+                place = None if whole else rescue(home, settings, found)
                 if place is None:
                     raise
                 raise OutputError(f"{error}; the results are in {place}") from None

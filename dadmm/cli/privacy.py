@@ -17,9 +17,9 @@ from dadmm.core.errors import ShardError, printable
 from dadmm.data import agreement
 from dadmm.data.shard import NODE
 from dadmm.models.scores import BINS
-from dadmm.problems import builder
+from dadmm.problems import PROBLEMS, builder
 from dadmm.runs.config import RunConfig
-from dadmm.solver.plan import Kind
+from dadmm.solver.plan import Kind, abilities_of, make_plan
 from dadmm.solver.subspace import n_axes
 
 if TYPE_CHECKING:
@@ -65,7 +65,12 @@ def warn(job: Job) -> None:
 
 def leaving(config: RunConfig) -> str:
     """Return the data that leave a node with these settings, as TOML comments."""
-    plan, traits, scheme = config.plan(), config.traits, config.options["scheme"]
+    traits, scheme = config.traits, config.options["scheme"]
+    kind: type = PROBLEMS.get(config.problem, object)  # one of yours: without metric
+    if config.missing_fraction:
+        kind = getattr(kind, "with_gaps", kind)
+    able, merges = [abilities_of(kind)], not scheme.is_constant
+    plan = make_plan(able, config.init, config.coordinates, merges)
     subspace, tracks, predicts = config.has_subspace, traits.tracks, traits.predicts
     given, plugin = config.data is not None, config.is_plugin
     table, own = given and not tracks, config.is_local

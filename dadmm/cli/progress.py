@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from types import FrameType
 from typing import TextIO
@@ -101,26 +103,24 @@ def duration(seconds: float) -> str:
     return f"{start}:{seconds:02}"
 
 
+@dataclass
 class Progress:
     """A callback that shows how far the nodes are from their limits, and failed nodes.
 
-    The bar is the way of the worst criterion of the ``nodes`` of this process to its
+    Its bar is the way of the worst criterion of the ``nodes`` of this process to its
     limit, on a logarithmic scale; without a limit the way to ``max_iter``.
     """
 
-    def __init__(
-        self, max_iter: int, nodes: Collection[int] = (0,), is_quiet: bool = False
-    ) -> None:
-        self._nodes = nodes
-        self._bar = None if is_quiet else Bar(max_iter, "iteration")
-        self._before: int | None = None  # iterations before a resume
-        self._top = 0.0  # the largest logarithm of the worst
-        self._seen: list[tuple[int, float]] = []  # iterations, and logs of the worst
+    bar: Bar | None  # of max_iter iterations
+    nodes: Collection[int] = (0,)
+    _before: int | None = None  # iterations before a resume
+    _top: float = 0.0  # the largest logarithm of the worst
+    _seen: Sequence[tuple[int, float]] = ()  # iterations, and logs of the worst
 
     def __call__(self, t: int, run: Run) -> None:
         if self._before is None:
             self._before = t - 1
-        bar = self._bar
+        bar = self.bar
         if bar is None or not bar.due():
             return
         seconds = monotonic() - bar.start
@@ -148,13 +148,13 @@ class Progress:
 
     def close(self) -> None:
         """Clear the line on a terminal."""
-        if self._bar is not None:
-            self._bar.close()
+        if self.bar is not None:
+            self.bar.close()
 
     def rewind(self, loss: NodeFailure) -> None:
         """Print the failed nodes, and which parts of the graph continue."""
         first, *others = loss.components
-        if first[0] not in self._nodes:  # the rank of this node prints
+        if first[0] not in self.nodes:  # the rank of this node prints
             return
         text = f"dadmm: {_named(loss.lost)} failed; {_named(first)} will continue "
         text += f"after iteration {loss.t}\n"
@@ -175,13 +175,11 @@ def laid_out(text: str) -> str:
     from shutil import get_terminal_size
     from textwrap import fill
 
-    width, lines = max(get_terminal_size().columns, NARROWEST), []
-    for line in text.split("\n"):
-        if len(line) > width:
-            line = fill(line, width, subsequent_indent=" " * INDENT,
-                        break_long_words=False, break_on_hyphens=False)  # fmt: skip
-        lines.append(line)
-    text = "\n".join(lines)
+    wrapped = partial(
+        fill, width=max(get_terminal_size().columns, NARROWEST),
+        subsequent_indent=" " * INDENT, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    text = "\n".join(map(wrapped, text.split("\n")))
     word, space, rest = text.partition(" ")
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if word in COLOURS and not plain:

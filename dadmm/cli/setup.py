@@ -20,7 +20,6 @@ from dadmm.core.documents import Table
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.data import agreement, datasets, shard
-from dadmm.data.agreement import Choice, Tables
 from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.files import READERS, Blocks, load_array, read_frame
 from dadmm.data.frame import Frame
@@ -32,7 +31,7 @@ from dadmm.models.scores import check_score_names
 from dadmm.problems import PPCA, PROBLEMS, IncompletePPCA, builder, metrics
 from dadmm.runs.config import RunConfig
 from dadmm.runs.settings import FORMAT, column_names
-from dadmm.solver.plan import abilities
+from dadmm.solver.plan import abilities, make_plan
 from dadmm.solver.result import Result
 
 if TYPE_CHECKING:
@@ -114,14 +113,34 @@ def _place_nodes(job: Job) -> Integers:
 def load_data(job: Job) -> None:
     """Load or draw the rows, make the problems, and compare them between ranks."""
     world, config, checks = job.world, job.config, Checks(job.world)
-    job.data = shards(world, config, job.graph, checks)
+    source, n_nodes = str(config.data), job.graph.n_nodes
+    if "{rank}" in source and world.comm is not None and world.size != n_nodes:
+        raise ConfigError(
+            f"data has {{rank}}, but {n_nodes} nodes are on {world.size} ranks; write "
+            "{node}, the number of a node, in place of it"
+        )
+    file = shard.NODE.sub("0", source.partition("::")[0])
+    size = os.path.getsize(file) if config.data and os.path.isfile(file) else 0
+    if size >= LARGE and world.rank == 0 and not config.quiet:
+        who = "rank 0 reads it, and sends each rank its rows"
+        who = "each rank reads its own rows" if config.is_local else who
+        more = "" if world.comm is None else f": {who}"
+        print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
+    if config.data is None:
+        hosted = world.hosted(n_nodes)
+        job.data = checks.run(lambda: _synthetic(config, n_nodes, hosted))
+    else:
+        load = read_own if config.is_local else share_file
+        job.data = load(world, config, job.graph, checks)
     about = checks.run(lambda: _make_problems(job)) or {}
     everyone = checks.gather(
         lambda: {"layout": repr(next(iter(job.problems.values())).layout)},
         process=[os.uname().nodename, os.getpid()],
         **about,
     )
-    job.plan = config.plan([able for own in everyone for able in own["able"]])
+    able = [each for own in everyone for each in own["able"]]
+    merges = not config.options["scheme"].is_constant
+    job.plan = make_plan(able, config.init, config.coordinates, merges)
     job.processes = [their["process"] for their in everyone]
     job.gaps = [row for their in everyone for row in their["gaps"]]
     if config.data is not None and world.comm is not None and not config.quiet:
@@ -142,31 +161,17 @@ class Shards(NamedTuple):
     whole: Matrix | None = None  # X of all nodes, if each rank generates it
 
 
-def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
-    """Return the data of the hosted nodes, in a step of ``checks`` or for all."""
-    source, n_nodes = str(config.data), graph.n_nodes
-    hosted = world.hosted(n_nodes)
-    if config.data is None:
-        return checks.run(lambda: _synthetic(config, n_nodes, hosted))
-    if "{rank}" in source and world.comm is not None and world.size != n_nodes:
-        raise ConfigError(
-            f"data has {{rank}}, but {n_nodes} nodes are on {world.size} ranks; write "
-            "{node}, the number of a node, in place of it"
-        )
-    file = shard.NODE.sub("0", source.partition("::")[0])
-    size = os.path.getsize(file) if os.path.isfile(file) else 0
-    if size >= LARGE and world.rank == 0 and not config.quiet:
-        who = "rank 0 reads it, and sends each rank its rows"
-        who = "each rank reads its own rows" if config.is_local else who
-        more = "" if world.comm is None else f": {who}"
-        print_out(f"reading {source}, {size / 1e6:,.0f} MB{more}\n")
-    if not config.is_local:
-        return _share_file(world, config, graph)
+def read_own(
+    world: World, config: RunConfig, graph: Topology, checks: Checks
+) -> Shards:
+    """Return the data of the hosted nodes, whose rows each rank reads by itself."""
 
-    def read() -> tuple[Choice, Tables]:
+    def read() -> tuple[agreement.Choice, agreement.Tables]:
         choice, how = _choose(config)
         how["whole"] = not config.traits.blocks
-        return choice, shard.open_tables(source, n_nodes, hosted, **how)
+        hosted = world.hosted(graph.n_nodes)
+        tables = shard.open_tables(str(config.data), graph.n_nodes, hosted, **how)
+        return choice, tables
 
     choice, found = collectively(world, read)
     with world.tree(graph) as tree:
@@ -174,9 +179,10 @@ def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> 
     return checks.run(lambda: _encode(encoding, found))
 
 
-def _share_file(world: World, config: RunConfig, graph: Topology) -> Shards:
+def share_file(
+    world: World, config: RunConfig, graph: Topology, checks: Checks
+) -> Shards:
     """Return the data of the hosted nodes; rank 0 reads the file, and sends numbers."""
-    checks = Checks(world)
     whole = checks.run(lambda: Shards({}) if world.rank else _load_all(config, graph))
     columns = checks.run(lambda: whole.encoding and whole.encoding.to_json())
     described = checks.gather(columns=columns)[0]["columns"]
@@ -209,15 +215,15 @@ def _load_all(config: RunConfig, graph: Topology) -> Shards:
         return Shards({i: Rows(X) for i, X in cameras})
     frame, choice, labels = read_whole(config, str(config.data))
     encoding = agreement.conclude(agreement.describe(frame, choice), choice)
-    parts = enumerate(shard.split(frame, graph.n_nodes, labels))
-    tables = {i: [part] for i, part in parts}
+    parts = shard.split(frame, graph.n_nodes, labels)
+    tables = {i: [part] for i, part in enumerate(parts)}
     if choice.on_missing == "mean" or choice.standardise:
         reduce = TreeReduction(graph).reduce
         encoding = agreement.with_moments(reduce, tables, encoding, choice)
     return _encode(encoding, tables)
 
 
-def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
+def read_whole(config: RunConfig, file: str) -> tuple[Frame, agreement.Choice, Any]:
     """Return a table, the choice of its columns, and the label of each row, if any."""
     choice, how = _choose(config)
     frame, labels = read_frame(file, **how), config.labels
@@ -232,22 +238,21 @@ def read_whole(config: RunConfig, file: str) -> tuple[Frame, Choice, Any]:
     return frame, choice._replace(labels=column), frame.column(column)
 
 
-def _choose(config: RunConfig) -> tuple[Choice, Table]:
+def _choose(config: RunConfig) -> tuple[agreement.Choice, Table]:
     """Return which columns a run uses, and the arguments of `read_frame`."""
     intercept, supervised = config.fit_intercept, "y" in config.arguments
     if intercept is None:
         argument = config.arguments.get("fit_intercept")
         intercept = bool(argument and argument.default)
-    names = {
-        name: column_names(text)
-        for name in ("features", "leave_out", "categories")
-        if (text := getattr(config, name)) is not None
-    }
-    choice = Choice(
-        names.get("features"), config.target, config.weight,
-        leave_out=names.get("leave_out", []), supervised=supervised,
+    features, left_out, categories = (
+        column_names(text) if text else None
+        for text in (config.features, config.leave_out, config.categories)
+    )
+    choice = agreement.Choice(
+        features, config.target, config.weight,
+        leave_out=left_out or [], supervised=supervised,
         n_classes=builder.n_classes(config.problem) if supervised else 0,
-        categories=names.get("categories", []),
+        categories=categories or [],
         max_categories=config.max_categories, on_missing=str(config.on_missing),
         unknown=config.unknown, standardise=config.standardise, intercept=intercept,
     )  # fmt: skip
@@ -258,7 +263,7 @@ def _choose(config: RunConfig) -> tuple[Choice, Table]:
     return choice, {name: getattr(config, name) for name in FORMAT} | {"beside": beside}
 
 
-def _encode(encoding: Encoding, given: Tables) -> Shards:
+def _encode(encoding: Encoding, given: agreement.Tables) -> Shards:
     rows, gaps = {}, {}
     for i, frames in given.items():
         try:

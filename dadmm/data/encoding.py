@@ -31,15 +31,18 @@ def _sorted(kind: schema.Kind, least: int) -> schema.Kind:
 NUMBERS = schema.list_of(schema.REAL, "a list of numbers")
 SCALES = schema.list_of(schema.POSITIVE, "a list of positive numbers")
 TEXTS = schema.list_of(schema.TEXT, "a list of texts")
-FIELDS = {  # of the JSON of an encoding
+NAME = schema.any_of(schema.TEXT, schema.NULL)
+FIELDS = {  # of the JSON of an encoding, in the order that checkpoints hash
     "columns": schema.object_of(_sorted(TEXTS, 0), "an object of sorted lists"),
+    "target": NAME,
     "classes": schema.any_of(_sorted(TEXTS, 2), _sorted(NUMBERS, 2), schema.NULL),
-    **dict.fromkeys(("target", "weight"), schema.any_of(schema.TEXT, schema.NULL)),
+    "weight": NAME,
     "means": schema.any_of(NUMBERS, schema.NULL),
     "scales": schema.any_of(SCALES, schema.NULL),
-    **dict.fromkeys(("intercept", "named"), schema.FLAG),
+    "intercept": schema.FLAG,
     "on_missing": schema.choice(ON_MISSING),
     "unknown": schema.choice(UNKNOWN),
+    "named": schema.FLAG,
 }
 
 

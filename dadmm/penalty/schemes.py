@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -112,24 +112,14 @@ class Scheme(schema.Checked):
     probe: str = schema.entry("midpoint", schema.choice(PROBES))
     coupling: str = schema.entry("symmetric", schema.choice(COUPLINGS))
 
-    RAW_ETA0: ClassVar[float | str] = USUAL  # defaults in raw coordinates
-    RAW_RELAXATION: ClassVar[float] = 1.0
-    RELAXATION: ClassVar[float] = 1.6  # in chosen coordinates
+    # defaults of fields that are None, in raw and in chosen coordinates
+    RAW: ClassVar[dict[str, Any]] = {"eta0": USUAL, "relaxation": 1.0}
+    CHOSEN: ClassVar[dict[str, Any]] = {"eta0": "auto", "relaxation": 1.6}
     uses: ClassVar[tuple[str, ...]] = ("eta0",)  # numbers that it needs, and relaxation
     probes: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
     is_constant: ClassVar[bool] = False  # whether penalties never change
     needs_global_residuals: ClassVar[bool] = False
-
-    def settled(self, chosen: bool) -> Self:
-        """Return the scheme with its defaults, in chosen or in raw coordinates."""
-        eta0 = "auto" if chosen else self.RAW_ETA0
-        relaxation = self.RELAXATION if chosen else self.RAW_RELAXATION
-        return replace(
-            self,
-            eta0=eta0 if self.eta0 is None else self.eta0,
-            relaxation=relaxation if self.relaxation is None else self.relaxation,
-        )
 
     @property
     def couples(self) -> bool:
@@ -304,8 +294,7 @@ class SNAP(Scheme):
 
     uses = ("eta0", *BUDGET)
     is_symmetric = True
-    RAW_ETA0 = "auto"
-    RAW_RELAXATION = 1.6
+    RAW = Scheme.CHOSEN
     PERIOD: ClassVar[int] = 3  # iterations between two updates
     BOUND: ClassVar[float] = 10.0  # largest ratio of wanted to eta that counts
     POWER: ClassVar[float] = 0.5  # half the way, in logarithms

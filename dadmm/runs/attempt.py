@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dadmm.core import files
-from dadmm.core.documents import Table
+from dadmm.core.documents import Table, read_toml
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.runs.config import FLAGS, FREE, CommandLine, RunConfig, words_of
+from dadmm.runs.config import FLAGS, FREE, CommandLine, RunConfig, typed, words_of
 from dadmm.runs.folder import FAILURE, LOCK, RunFolder
 from dadmm.runs.stored import StoredRun, read_config
 from dadmm.solver.checkpoint import complete
@@ -71,7 +71,8 @@ def read_progress(folder: Path) -> Progress:
 def last_checkpoint(folder: Path) -> int:
     """Return the iteration of the newest complete checkpoint, or 0 without one."""
     with suppress(DadmmError):  # config.toml cannot be read
-        nodes = RunConfig.from_toml(folder / "config.toml").get("nodes")
+        file = folder / "config.toml"
+        nodes = typed(read_toml(file), file).get("nodes")
         return max(complete(folder, nodes or 0), default=0)
     return 0
 

@@ -6,20 +6,20 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dadmm import penalty
 from dadmm.comm.sending import check_drop
 from dadmm.core import files
 from dadmm.core.arguments import Parser
 from dadmm.core.classes import check_name
-from dadmm.core.documents import Table, read_toml, to_toml
+from dadmm.core.documents import Table, read_toml
 from dadmm.core.errors import ConfigError, closest
 from dadmm.core.schema import as_fields, check_fields, from_text
 from dadmm.core.version import __version__
@@ -30,12 +30,11 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.base import Traits
 from dadmm.runs.settings import IN_MEMORY, OF_SOLVE, PROBLEM, Settings, names
-from dadmm.solver.plan import Plan, abilities_of, make_plan
 from dadmm.solver.solve import MOST_RECORDED, grouped
 
 FREE = names("resume")  # settings that may change when a run is resumed
 DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
-UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
+MAY_CHANGE = FREE | {"out", "overwrite", "nodes"}  # these are checked apart
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
 MOST_SHOWN = 50  # nodes up to which a demonstration records edges
 COMMON = "most used"  # the first topic of --help
@@ -87,7 +86,6 @@ class RunConfig(Settings):
             self.has_table and self.labels is None and (self.one_each or has_blocks)
         )
         # the base of a scheme of yours, which is not imported
-        self.scheme_class: type[penalty.Scheme]
         self.scheme_class = penalty.SCHEMES.get(self.scheme, penalty.Scheme)
         self._check_suited()
         self.settle()
@@ -97,12 +95,13 @@ class RunConfig(Settings):
             checked.scheme = "snap"
         check_drop(checked.options["sending"], self.scheme)
 
-    def applied(self) -> Table:
-        """Return the settings that this run uses, without those that are None."""
+    def applied(self, without: Collection[str] = ()) -> Table:
+        """Return the settings that this run uses and are not None, ``without`` some."""
         return {
             item.name: value
             for item in fields(self)
-            if (value := getattr(self, item.name)) is not None
+            if item.name not in without
+            and (value := getattr(self, item.name)) is not None
             and item.metadata["applies"](self)
             and (self.data != IN_MEMORY or item.name in OF_SOLVE | names("solver"))
         }
@@ -212,19 +211,6 @@ class RunConfig(Settings):
         schedule = Schedule.build(graphs, n_nodes, seed)
         return schedule.union, schedule
 
-    def plan(self, able: Iterable[Iterable[Any]] = ()) -> Plan:
-        """Return the plan of a run of problems with these abilities.
-
-        By default no entry is missing, and a user's own class has no metric.
-        """
-        if not able:
-            kind = PROBLEMS.get(self.problem, object)
-            if self.missing_fraction:
-                kind = getattr(kind, "with_gaps", kind)
-            able = [abilities_of(kind)]
-        merges = not self.options["scheme"].is_constant
-        return make_plan(able, self.init, self.coordinates, merges)
-
     def problem_arguments(self, n_nodes: int) -> Table:
         """Return the settings that are arguments of the problem's constructor.
 
@@ -245,11 +231,6 @@ class RunConfig(Settings):
         """The arguments of `dadmm.solve` that are settings."""
         chosen = (item.name for item in fields(self) if item.metadata["solver"])
         return grouped({name: getattr(self, name) for name in chosen})
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Table:
-        """Return the settings of a TOML file, of the right types."""
-        return typed(read_toml(path), str(path))
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> CommandLine:
@@ -285,7 +266,7 @@ class RunConfig(Settings):
                         f"{', '.join(PRESETS)}"
                     )
                 path = PRESETS[file]
-            table = cls.from_toml(path)
+            table = typed(read_toml(path), path)
             check_harmless(table, given, path, trust)
         return CommandLine(cls(**(table | given)), dry, None)
 
@@ -301,7 +282,7 @@ class RunConfig(Settings):
                 f"files of its run; leave out {barred}"
             )
         path = run / "config.toml"
-        table = cls.from_toml(path) if files.kind(path) == "file" else {}
+        table = typed(read_toml(path), path) if files.kind(path) == "file" else {}
         if not table:
             raise ConfigError(
                 f"{run} is not the folder of a run: {path} is not a regular file, or "
@@ -319,7 +300,9 @@ class RunConfig(Settings):
 
     def check_same(self, begun: RunConfig, run: Path, advice: str) -> None:
         """Raise if a setting that decides the numbers differs from a run that began."""
-        new, old = ({"nodes": own.nodes} | own.deciding() for own in (self, begun))
+        new, old = (
+            {"nodes": own.nodes} | own.applied(MAY_CHANGE) for own in (self, begun)
+        )
         for name in dict.fromkeys((*new, *old)):
             now, was = new.get(name), old.get(name)
             if was != now:
@@ -327,10 +310,6 @@ class RunConfig(Settings):
                     f"{name} is {now!r} but was {was!r} when the run in {run} began; "
                     f"{advice}"
                 )
-
-    def deciding(self) -> Table:
-        """Return the settings that must not change when the run is resumed."""
-        return {k: v for k, v in self.applied().items() if k not in FREE | UNCHANGED}
 
     def chosen(self) -> Table:
         """Return the settings that apply and are not the defaults of this run."""
@@ -342,12 +321,6 @@ class RunConfig(Settings):
             for name, value in self.applied().items()
             if value != getattr(RunConfig if name in given else usual, name)
         }
-
-    def to_toml(self, **changed: Any) -> str:
-        """Return the settings that apply as TOML; some may be ``changed``."""
-        told = copy(self)
-        vars(told).update(changed)
-        return to_toml(told.applied())
 
 
 def check_harmless(table: Table, given: Table, file: str | Path, trust: bool) -> None:
@@ -369,12 +342,12 @@ def check_harmless(table: Table, given: Table, file: str | Path, trust: bool) ->
         )
 
 
-def typed(table: Table, source: str) -> Table:
-    """Return the settings of a TOML table, of the right types."""
+def typed(table: Table, file: str | Path) -> Table:
+    """Return the settings of the table of a TOML file, of the right types."""
     if type(own := table.get("problem_settings")) is dict:  # JSON in a flag
         table = table | {"problem_settings": json.dumps(own, default=str)}
     return as_fields(
-        Settings, table, source, "TOML keys are the flags, with underscores"
+        Settings, table, str(file), "TOML keys are the flags, with underscores"
     )
 
 

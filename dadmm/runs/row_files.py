@@ -106,16 +106,12 @@ class Stride(NamedTuple):
     n_nodes: int = 0  # rows of an iteration in history.csv
     n_edges: int = 0  # and in edges.csv
 
-    @property
-    def most(self) -> int:
-        """How many steps have rows until the step is doubled."""
-        size = max(NODE_BYTES * self.n_nodes, EDGE_BYTES * self.n_edges, 1)
-        return max(2, MOST_BYTES // size)
-
     def step(self, t: int) -> int:
         """Return the step after ``t`` iterations."""
+        size = max(NODE_BYTES * self.n_nodes, EDGE_BYTES * self.n_edges, 1)
+        most = max(2, MOST_BYTES // size)  # steps with rows; then the step is doubled
         step = self.every
-        while t > step * self.most:
+        while t > step * most:
             step *= 2
         return step
 
@@ -195,7 +191,7 @@ class PartFile:
 
     def append(self, first: int, block: Array) -> None:
         for t, rows in enumerate(block, start=first):
-            if t > self._step * self._stride.most:
+            if self._stride.step(t) > self._step:
                 self._thin(t)
             if self._waiting is not None:
                 rows, added = rows.copy(), _added(self._header)

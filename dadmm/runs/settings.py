@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any
@@ -86,18 +87,15 @@ def column_names(text: str) -> list[str]:
 
 
 def _is_json(text: str) -> bool:
-    try:
+    with suppress(ValueError, RecursionError):
         return isinstance(json.loads(text or "{}"), dict)
-    except (ValueError, RecursionError):
-        return False
+    return False
 
 
 def _is_encoding(name: str) -> bool:
-    try:
-        "".encode(name)
-    except (LookupError, ValueError):
-        return False
-    return True
+    with suppress(LookupError, ValueError):
+        return "".encode(name) is not None
+    return False
 
 
 IN_MEMORY = "(in memory)"  # data of a result of `dadmm.solve` that was saved

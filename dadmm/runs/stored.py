@@ -23,7 +23,7 @@ from dadmm.core.errors import ConfigError, DadmmError, OutputError, TopologyErro
 from dadmm.core.layout import Array, Matrix
 from dadmm.core.schema import COUNT, FLAG, NULL, NUMBER, OBJECT, TEXT, any_of, list_of
 from dadmm.graphs.topology import Topology
-from dadmm.runs.config import RunConfig
+from dadmm.runs.config import RunConfig, typed
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.row_files import EDGES, HISTORY, KEYS, iteration, merged
 from dadmm.runs.summary import ANGLES, SCORES, Summary
@@ -105,7 +105,7 @@ def read_summary(file: Path) -> Summary:
 
 def read_config(folder: Path) -> RunConfig:
     file = folder / "config.toml"
-    table = RunConfig.from_toml(file)
+    table = typed(documents.read_toml(file), file)
     try:
         return RunConfig(**table)
     except DadmmError as error:

@@ -92,24 +92,21 @@ def pooled(
     total: Total,
     rows: Sequence[Matrix],
     finish: Callable[[Matrix, Vector], Array],
-    numbers: Sequence[Vector] | None = None,
+    numbers: Sequence[Vector] = (),
     merge: Callable[[Vector, Vector], Vector] = np.add,
 ) -> Array:
     """Return ``finish`` of the factor (p, p) of all rows, and of merged numbers."""
     packed = np.array([linalg.pack_factor(own) for own in rows])
-    n = packed.shape[1]
-    if numbers is not None:
-        packed = np.column_stack([packed, np.array(numbers)])
+    n, more = packed.shape[1], np.array(numbers).reshape(len(rows), -1)
 
     def merge_both(mine: Vector, other: Vector) -> Vector:
         factor = linalg.merge_factors(mine[:n], other[:n])
         return np.concatenate([factor, merge(mine[n:], other[n:])])
 
-    return total(
-        packed,
-        merge_both,
-        lambda whole: finish(linalg.unpack_factor(whole[:n]), whole[n:]),
-    )
+    def finish_both(whole: Vector) -> Array:
+        return finish(linalg.unpack_factor(whole[:n]), whole[n:])
+
+    return total(np.hstack([packed, more]), merge_both, finish_both)
 
 
 def pooled_axes(

@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, iterate
 from dadmm.admm.rule import SAVED
 from dadmm.admm.state import Arrays, State
@@ -39,7 +38,7 @@ from dadmm.core import files
 from dadmm.core.documents import writing
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.layout import Layout
-from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
+from dadmm.core.schema import AT_LEAST_0, FLAG, Checked, entry, integer
 from dadmm.graphs import measures
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
@@ -50,7 +49,7 @@ NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 
 @dataclass(eq=False)
-class Checkpoints:
+class Checkpoints(Checked):
     """When and where a run saves its state, and whether it resumes.
 
     Parameters
@@ -93,20 +92,17 @@ class Checkpoints:
     data: Mapping[int, str] = field(default_factory=dict)
     sync: Callable[[], None] | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self, "checkpoints ")
-        self.root = Path(self.folder)
-        self.start = 0  # the iteration after which the run continues
-        self.coordinates: Arrays = {}  # of the run that is resumed, if any
-        self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
-        self.failure: OutputError | None = None
-        self._loaded: dict[int, State] = {}
-        self._n_nodes, self._facts = 0, dict[str, str]()
-        self._saved, self._requested = math.inf, False
+    where = "checkpoints "
+    start = 0  # the iteration after which the run continues
+    coordinates: Arrays = field(default_factory=dict, init=False)  # of that run
+    # by node: of each phase, in earlier sessions
+    seconds_before: Mapping[int, np.ndarray] = field(default_factory=dict, init=False)
+    failure: OutputError | None = field(default=None, init=False)
+    _saved, _requested = math.inf, False
 
     def check_unused(self) -> None:
         """Raise if a new run would save among the checkpoints of an earlier one."""
-        if self.saves and not self.resume and kept(self.root):
+        if self.saves and not self.resume and kept(Path(self.folder)):
             raise CheckpointError(
                 f"{self.folder} has checkpoints of an earlier run; continue it with "
                 "resume=True, or give another folder"
@@ -121,8 +117,10 @@ class Checkpoints:
         identity: Mapping[str, str] | None = None,
     ) -> None:
         """Read the checkpoint to continue from, on all ranks, of their own nodes."""
+        self.root, self._n_nodes = Path(self.folder), n_nodes
         self._facts = {**(identity or {}), **self.identity}
-        self._n_nodes, self._saved, self.failure = n_nodes, math.inf, None
+        self._loaded: dict[int, State] = {}
+        self._saved, self.failure = math.inf, None
         if self.resume:
             self.start = from_rank_0(world, lambda: latest(self.root, n_nodes))
             self._loaded = collectively(world, lambda: {i: self._load(i) for i in own})
@@ -371,15 +369,15 @@ def _without_failed(
     """Return the run without the failed nodes, its state, and the failure."""
     graph = before.topology
     hosts, rank = before.exchange.hosts, before.exchange.rank
-    problems = dict(zip(before.nodes.tolist(), before.local.problems, strict=True))
 
     def plan(alive: Sequence[int]) -> Part:
         parts = components(graph, hosts, alive)
         part = next(own for own in parts if rank in hosts[[*own]])
         topology, _ = restrict(graph, before.schedule, part)
-        own = {k: problems[i] for k, i in enumerate(part) if hosts[i] == rank}
-        ranks = np.unique(hosts[[*part]], return_inverse=True)[1]
-        return Part(part, topology, ranks, row_order(topology, own))
+        owners = hosts[[*part]]
+        own = np.flatnonzero(owners == rank)
+        own = own[np.argsort(topology.degrees[own], kind="stable")]
+        return Part(part, topology, np.unique(owners, return_inverse=True)[1], own)
 
     exchange, alive, t = before.exchange.shrink(max(buffer), plan)
     parts, part = components(graph, hosts, alive), plan(alive).nodes

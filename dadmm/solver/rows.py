@@ -122,8 +122,8 @@ class NodeRows(RowBuffer):
         extra = len(PHASES) + len(self._observe)  # columns beside the numbers
         rows = self.next_rows(len(numbers) + extra, numbers.shape[1])
         rows[:-extra] = numbers
-        for k, seconds in enumerate(run.clock.last):
-            rows[k - extra] = seconds / numbers.shape[1]
+        for k, phase in enumerate(run.clock):
+            rows[k - extra] = phase.last / numbers.shape[1]
         for k, look in enumerate(self._observe.values(), len(PHASES)):
             rows[k - extra] = [look(theta) for theta in run.points]
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.local import row_order
 from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.admm.rule import RULES, Rule
 from dadmm.admm.stopping import AGREEMENTS
@@ -41,7 +40,6 @@ from dadmm.solver.rows import NODE_COLUMNS, Observe, Recorder
 from dadmm.solver.subspace import UnitsKind
 
 FAILURES = ("abort", "continue")
-GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
 FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
@@ -299,7 +297,7 @@ def solve(
         if checkpoints is not None:
             checkpoints.check_unused()
         RESULT.check("warm_start", warm_start)
-        choice(GATHERS).check("gather", gather)
+        choice(("all", "root", "none")).check("gather", gather)
         FLAG.check("bound_angle", bound_angle)
         if isinstance(init, str):
             choice(plans.INITS).check("init", init)
@@ -376,7 +374,10 @@ def run_plan(
     began, n_nodes = began or monotonic(), topology.n_nodes
     stop: Stopping = given["stopping"]
     records: Record = given["record"]
-    scheme: Scheme = given["scheme"].settled(plan.kind is not Kind.RAW)
+    scheme: Scheme = given["scheme"]
+    usual = scheme.RAW if plan.kind is Kind.RAW else scheme.CHOSEN
+    left = {name: own for name, own in usual.items() if getattr(scheme, name) is None}
+    scheme = replace(scheme, **left)
     checkpoints = checkpoints or Checkpoints("", saves=False)
     if checkpoints.resume and checkpoints.saves and world.rank == 0:
         checkpoints.prune(checkpoints.start)  # or this run would complete later ones
@@ -416,14 +417,14 @@ def run_plan(
             local, recorder, checkpoints.seconds_before, given["gather"],
             ending=ending, coordinates=plan.name, **stated._asdict(),
         )  # fmt: skip
-        exchange, left = local.run.exchange, world.comm
+        exchange, alive = local.run.exchange, world.comm
         if local.lost and exchange.private_comm is not None:
-            left = exchange.private_comm.Dup()
+            alive = exchange.private_comm.Dup()
         exchange.close()
         problem = place_of(type(next(iter(hosted.values()))))
         settings = {"problem": problem} | _facts(given, set())
         spent = {"total": monotonic() - began, "set_up": set_up}
-        return replace(result, comm=left, settings=settings, spent=spent)
+        return replace(result, comm=alive, settings=settings, spent=spent)
 
 
 def _facts(given: Table, left_out: set[str]) -> Table:
@@ -491,7 +492,8 @@ def make_exchange(
 ) -> Exchange:
     """Return the exchange of a run; ``how`` ranks wait, and whether they survive."""
     size = width * next(iter(problems.values())).layout.shared_size
-    nodes = row_order(topology, problems)
+    nodes = np.array(list(problems))
+    nodes = nodes[np.argsort(topology.degrees[nodes], kind="stable")]
     if world.comm is None:
         return Exchange(topology, size, nodes)
     from dadmm.comm.mpi import MPIExchange

@@ -18,7 +18,7 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm.__main__ import main as start
 from dadmm.cli import progress, setup
-from dadmm.cli.progress import Progress, Signals, laid_out
+from dadmm.cli.progress import Bar, Progress, Signals, laid_out
 from dadmm.comm import world
 from dadmm.core import ranks
 from dadmm.core.errors import ConfigError
@@ -205,7 +205,7 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
     monkeypatch.setattr(progress, "monotonic", count().__next__)
     monkeypatch.setenv("DADMM_PROGRESS", "live")
     monkeypatch.setenv("COLUMNS", str(columns))
-    line = Progress(max_iter=1000)
+    line = Progress(Bar(1000, "iteration"))
     for t, worst in ((1, 100.0), (200, 10.0)):
         line(t, going(worst))
     line.close()
@@ -230,7 +230,7 @@ def test_progress_elsewhere_is_a_line_a_minute(run, said, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     for quiet in (False, True):
         monkeypatch.setattr(progress, "monotonic", count(step=20).__next__)
-        line = Progress(max_iter=1000, is_quiet=quiet)
+        line = Progress(None if quiet else Bar(1000, "iteration"))
         for t in range(101, 108):  # resumed after iteration 100
             line(t, going(*run))
     lines = capsys.readouterr().err.splitlines()

@@ -54,9 +54,9 @@ def write_forms():
 def shards(source, n_nodes=3, **settings):
     write_forms()
     config = RunConfig(**({"problem": "ridge", "data": source} | settings))
-    world = World()
-    checks = Checks(world)
-    data = setup.shards(world, config, Topology.ring(n_nodes), checks)
+    load = setup.read_own if config.is_local else setup.share_file
+    checks = Checks(world := World())
+    data = load(world, config, Topology.ring(n_nodes), checks)
     checks.gather()
     return data
 
@@ -177,12 +177,18 @@ def test_blocks_give_the_result_of_rows_in_memory(monkeypatch, problem, flags, f
         assert other.get(name) == summary.get(name)
 
 
-def test_a_run_says_what_it_reads_and_keeps_no_rows(monkeypatch, capsys):
+def test_a_run_says_what_it_reads(monkeypatch, capsys):
     monkeypatch.setattr(setup, "LARGE", 0)
+    given = ["--problem", "ridge", "--data", save("x.npy", TABLE), "--nodes", "3"]
+    assert main([*given, "--out", "run"]) == 0
+
+    assert capsys.readouterr().out.startswith("reading x.npy, ")
+
+
+def test_rows_of_a_large_file_are_not_kept(monkeypatch):
     make_small(monkeypatch)
     made = shards(save("x.npy", TABLE)).rows.values()
 
-    assert capsys.readouterr().out.startswith("reading x.npy, ")
     for rows, expected in zip(made, shard.split(TABLE, 3), strict=True):
         assert isinstance(rows.X, encoding.RowBlocks)
         assert max(map(len, rows.X)) == 7 * 6 // 4  # there are 4 features

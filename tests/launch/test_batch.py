@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from dadmm.core.documents import to_toml
 from dadmm.runs.attempt import read_progress
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import FAILURE
@@ -151,7 +152,7 @@ def test_jobs_in_a_row(name, tmp_path):
     copy_launch(tmp_path)
     config = RunConfig(nodes=2)
     config.settle(2)
-    (tmp_path / "begun.toml").write_text(config.to_toml())
+    (tmp_path / "begun.toml").write_text(to_toml(config.applied()))
     (tmp_path / "own.toml").write_text('out = "runs/slurm-1"\n')
     usual = {"DADMM_ENVIRONMENT": str(programs.parent)} | IN_SLURM
     usual["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, sys.path)])

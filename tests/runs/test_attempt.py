@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from dadmm.core.documents import to_toml
 from dadmm.core.errors import ConfigError
 from dadmm.runs import attempt
 from dadmm.runs.attempt import Progress, read_progress, write_failure
@@ -26,7 +27,7 @@ def start(folder, **settings):
     folder.mkdir(exist_ok=True)
     config = RunConfig(**WANTED | {"nodes": 2} | settings)
     config.settle(2)
-    (folder / "config.toml").write_text(config.to_toml())
+    (folder / "config.toml").write_text(to_toml(config.applied()))
 
 
 def end(folder, reason, iterations):

@@ -298,7 +298,7 @@ def test_the_command_repeats_the_run(tmp_path, flags):
     assert words[:3] == ["python", "-m", "dadmm.run"]
     again = RunConfig.from_argv(words[3:]).config
     again.settle(6)
-    assert again.to_toml() == replace(found.config, quiet=False, out=None).to_toml()
+    assert again.applied() == replace(found.config, quiet=False, out=None).applied()
 
 
 def test_a_large_run_is_thinned_out_and_the_page_says_so(
