@@ -8,7 +8,7 @@ bare calls of MPI (`transports.py`), in turns within one job; what counts is the
 of the ratios. Without a launcher jobs of 2 and of 20 ranks are started: one rank per
 core here, and ten. Beside them, messages that go to and fro between two ranks. Those of
 the smallest job have the class of their link, so that `--network`, and `python -m
-dadmm.calibrate` on the rows, make of them a network for `python -m dadmm.replay`.
+dadmm calibrate` on the rows, make of them a network for `dadmm replay`.
 """
 
 import argparse

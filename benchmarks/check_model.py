@@ -3,7 +3,7 @@
     python -m benchmarks.check_model [--runs 5] [--networks rate delay both]
 
 Runs jobs on networks that `benchmarks/netem` makes on this machine, and compares what
-they took with what `dadmm.replay` predicts from the rate and the delay that were asked
+they took with what `dadmm replay` predicts from the rate and the delay that were asked
 for. The model has three more numbers, none of them measured on those runs: what a
 message takes on the same hosts without rate and delay (a ping-pong), what it has in
 headers (the interfaces' counters), and the burst of the rate's token bucket. The work

@@ -22,7 +22,7 @@ from benchmarks.shared.experiment import (
     conduct,
     file_name,
 )
-from benchmarks.shared.observers import Angles, PaperRule
+from benchmarks.shared.observers import Angles, PaperRule, consensus_error
 from benchmarks.shared.rejected import VPKept, VPTau
 from dadmm import penalty
 from dadmm.admm.loop import Run
@@ -91,7 +91,7 @@ class Stages:
     def __call__(self, t: int, run: Run) -> None:
         if t in STAGES:
             self.found[f"eta_{t}"] = float(np.mean(run.state.eta)) / self._eta0
-            self.found[f"consensus_{t}"] = metrics.consensus_error(run.theta)
+            self.found[f"consensus_{t}"] = consensus_error(run.theta)
 
 
 def swing(values: np.ndarray) -> float:

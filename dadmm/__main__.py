@@ -1,4 +1,4 @@
-"""The command ``dadmm``; ``python -m dadmm.run`` is the same as ``dadmm run``."""
+"""The command ``dadmm``, which is the same as ``python -m dadmm``."""
 
 from __future__ import annotations
 
@@ -57,13 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return report_error(wrong)
 
 
-def main_of(name: str, module: str = "") -> Callable[..., int]:
-    """Return the function ``main(argv)`` of a command; as the program, run it.
-
-    ``module`` is the name of the module ``dadmm.NAME`` that calls this.
-    """
-    if module == "__main__":
-        sys.exit(main([name, *sys.argv[1:]]))
+def main_of(name: str) -> Callable[..., int]:
+    """Return the function ``main(argv)`` of a command."""
     command: Callable[..., int] = import_module(f"dadmm.{COMMANDS[name][0]}").main
 
     def reporting(argv: Sequence[str] | None = None) -> int:

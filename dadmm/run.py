@@ -1,3 +1,9 @@
-from dadmm.__main__ import main_of
+"""``python -m dadmm.run``, which is the same as ``dadmm run``."""
 
-main = main_of("run", __name__)
+import sys
+
+from dadmm import __main__ as dadmm
+
+if __name__ == "__main__":
+    sys.exit(dadmm.main(["run", *sys.argv[1:]]))
+main = dadmm.main_of("run")

@@ -30,6 +30,7 @@ from benchmarks.shared.observers import (
     Enough,
     PaperRule,
     SecondRule,
+    consensus_error,
 )
 from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
@@ -156,7 +157,7 @@ def run_case(
         for level in THRESHOLDS:
             below = np.flatnonzero(np.array(curve) < level)
             row[f"first_{name}_{level:g}"] = int(below[0]) + 1 if len(below) else None
-    row["consensus_error"] = metrics.consensus_error(result.theta)
+    row["consensus_error"] = consensus_error(result.theta)
     row["log_likelihood_gap"] = _gap(shards, problems[0], result)
     row["eta_span"] = float(result.eta.max() / result.eta.min())
     row |= {"dadmm": dadmm.__version__, "numpy": np.__version__}

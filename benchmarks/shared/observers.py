@@ -13,6 +13,13 @@ from dadmm.problems import PPCA, metrics
 THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
 
 
+def consensus_error(theta: np.ndarray) -> float:
+    """Return the largest relative distance of a row of theta from the mean of all."""
+    mean = theta.mean(axis=0)
+    worst = np.linalg.norm(theta - mean, axis=1).max()
+    return float(worst / (np.linalg.norm(mean) or 1.0))
+
+
 class Angles:
     """A callback that keeps the largest angle over the nodes to each target."""
 

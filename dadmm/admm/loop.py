@@ -15,6 +15,7 @@ from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import PHASES, Clock, Nodes, Phase, State
 from dadmm.admm.stopping import PATIENCE, REASONS, GlobalStopping, NeighbourStopping
+from dadmm.comm.codec import Exact
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.wire import HEADER, MOST_QUIET
@@ -175,7 +176,10 @@ class Run(Nodes):
         self.setup = setup
         kind, scheme, sending, agreement = setup
         layout = next(iter(kind.within.values())).layout
-        direct = sending.always and schedule is None
+        # whether every message carries the parameters themselves
+        is_partial = sending.censor or sending.edge_sleep or sending.drop_probability
+        direct = sending.codec == Exact() and sending.send_every == 1
+        direct = direct and schedule is None and not is_partial
         super().__init__(topology, exchange, layout, names, direct)
         own = self.names.tolist()
         state, work = self.state, self.work

@@ -306,4 +306,4 @@ def plain(value: object) -> str:
     """Return a value as it appears in a name and in a table."""
     if isinstance(value, dict):
         return json.dumps(value, default=str)
-    return value if isinstance(value, str) else documents.toml_value(value)
+    return value if isinstance(value, str) else to_toml(value)

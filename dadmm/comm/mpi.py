@@ -220,7 +220,8 @@ class MPIExchange(Exchange):
                 self._by_row = False
                 self._free()
                 self._make_parcels()
-            self._count()
+            if self._swaps:
+                self._count()
             self._planned = planned
             self._plans = [self._plan(turn) for turn in (0, 1)]
         turn = self._turn
@@ -322,8 +323,6 @@ class MPIExchange(Exchange):
         return np.hstack([np.array(ranks, int).reshape(-1, 2), self._parcels_sent])
 
     def all_finished(self, finished: bool) -> bool:
-        if not self.rank_failure:
-            return finished
         if not finished:
             self._comm.Revoke()  # so that ranks that wait for messages raise
         return agree(self._comm, finished)

@@ -92,15 +92,6 @@ class Sending(schema.Checked):
             "object of a class derived from dadmm.comm.codec.Codec"
         )
 
-    @property
-    def always(self) -> bool:
-        """Whether every message carries the parameters themselves."""
-        return (
-            self.codec == Exact()
-            and self.send_every == 1
-            and not (self.censor or self.edge_sleep or self.drop_probability)
-        )
-
 
 def check_drop(sending: Sending, scheme: str) -> None:
     """Raise a ConfigError if payloads are dropped and the scheme is not "fixed"."""

@@ -34,15 +34,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def program(name: str = "") -> str:
-    """Return how a command was started: ``dadmm run`` or ``python -m dadmm.run``."""
-    place = sys.argv[0]
-    if os.path.basename(place) == "dadmm":
-        start = "dadmm"
-    elif place.endswith(os.path.join("dadmm", "__main__.py")) or not name:
-        start = "python -m dadmm"
-    else:
-        return f"python -m dadmm.{name}"
-    return f"{start} {name}".rstrip()
+    """Return how to start a command: ``dadmm run`` or ``python -m dadmm run``."""
+    is_script = os.path.basename(sys.argv[0]) == "dadmm"
+    return f"{'dadmm' if is_script else 'python -m dadmm'} {name}".rstrip()
 
 
 def print_out(text: str = "", file: TextIO | None = None) -> None:

@@ -80,12 +80,14 @@ def read_toml(path: str | Path) -> Table:
     return parse(path, loads, "TOML", MOST_TOML)
 
 
-def toml_value(value: object) -> str:
-    """Return a bool, int, float, str, or a list or tuple of these as TOML."""
+def to_toml(value: object) -> str:
+    """Return a table as TOML, or a bool, int, float, str, or list or tuple of these."""
+    if isinstance(value, dict):
+        return "".join(f"{name} = {to_toml(own)}\n" for name, own in value.items())
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
+        return f"[{', '.join(map(to_toml, value))}]"
     if not isinstance(value, str):
         return repr(value)  # Python writes inf and nan as TOML does
     if any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -94,10 +96,6 @@ def toml_value(value: object) -> str:
         )
     # TOML has the escapes of JSON, and one more
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def to_toml(table: Table) -> str:
-    return "".join(f"{name} = {toml_value(value)}\n" for name, value in table.items())
 
 
 @contextmanager

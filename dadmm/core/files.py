@@ -40,7 +40,7 @@ def within(
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(folder, dir_fd=handle)
-            _refuse_unless("folder", folder, handle)
+            kind(folder, handle, wanted="folder")
             inner = os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             os.close(handle)
             handle = inner
@@ -49,31 +49,33 @@ def within(
         os.close(handle)
 
 
-def kind(path: str | Path, handle: int | None = None, follow: bool = False) -> str:
-    """Return what can be seen: file, folder, link, named pipe, socket, device, none."""
+def kind(
+    path: str | Path, handle: int | None = None, follow: bool = False, wanted: str = ""
+) -> str:
+    """Return what can be seen: file, folder, link, named pipe, socket, device, none.
+
+    Raise if it is something else than what is ``wanted``, and not none.
+    """
     try:
         mode = os.stat(path, dir_fd=handle, follow_symlinks=follow).st_mode
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) or error.errno in NOWHERE:
             return "none"
         raise
-    return KINDS.get(stat.S_IFMT(mode), "device")
+    found = KINDS.get(stat.S_IFMT(mode), "device")
+    if wanted not in ("", found):
+        raise OSError(errno.EEXIST, f"{path} is a {found}, not a plain {wanted}")
+    return found
 
 
 def exists(path: Path) -> bool:
     return kind(path) != "none"  # also if it is a link to nothing
 
 
-def _refuse_unless(wanted: str, name: str, handle: int) -> None:
-    found = kind(name, handle)
-    if found not in (wanted, "none"):
-        raise OSError(errno.EEXIST, f"{name} is a {found}, not a plain {wanted}")
-
-
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
     """Return the handle of a plain file, which is made if the flags say so."""
     with within(path, root) as (handle, name):
-        _refuse_unless("file", name, handle)
+        kind(name, handle, wanted="file")
         return os.open(name, flags | PLAIN, 0o666, dir_fd=handle)
 
 
@@ -117,8 +119,8 @@ def replacing(
     """Yield a file to write, which replaces ``path`` atomically when it is closed."""
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)
-        _refuse_unless("file", name, handle)
-        _refuse_unless("file", draft, handle)
+        kind(name, handle, wanted="file")
+        kind(draft, handle, wanted="file")
         with suppress(FileNotFoundError):  # else a process was killed
             os.unlink(draft, dir_fd=handle)
         target = os.open(draft, NEW | PLAIN, mode, dir_fd=handle)

@@ -142,11 +142,12 @@ def entry(default: Any, kind: Kind | None, **facts: object) -> Any:
 
 
 def check_fields(
-    record: DataclassInstance, where: str = "", error: type[DadmmError] = ConfigError
+    record: DataclassInstance, error: type[DadmmError] = ConfigError
 ) -> None:
     """Raise unless the fields of a dataclass are of their kinds, or have a default.
 
-    A subclass that has another default for a field has the kind of its base.
+    A subclass that has another default for a field has the kind of its base. The text
+    ``where`` of the class, if any, is before the name of a field in an error.
     """
     kinds: dict[str, Kind | None] = {}
     for base in reversed(type(record).__mro__):
@@ -157,17 +158,14 @@ def check_fields(
         is_stated = value is None or "kind" in item.metadata  # where its kind is
         if kind is not None and not (is_stated and value is item.default):
             called = item.metadata.get("called", item.name)  # by an error
-            kind.check(where + called, value, error)
+            kind.check(getattr(record, "where", "") + called, value, error)
 
 
 class Checked:
     """The base of a dataclass whose fields are checked when it is made."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
-    where: ClassVar[str] = ""  # before the name of a field in an error
-
-    def __post_init__(self) -> None:
-        check_fields(self, self.where)
+    __post_init__ = check_fields
 
 
 def check_entries(

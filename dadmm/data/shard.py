@@ -15,7 +15,7 @@ from dadmm.data.encoding import Rows, row_blocks
 from dadmm.data.files import extent, open_blocks
 from dadmm.data.frame import Frame
 
-__all__ = ["bounds", "split", "split_frames"]
+__all__ = ["split", "split_frames"]
 
 NODE = re.compile(r"\{(node|rank)\}")  # in a source with one file per node
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
@@ -25,12 +25,6 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
     """Return the start and stop of the samples of node i; raise if they are too few.
 
     Shares are contiguous and differ by at most one sample; the larger come first.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> [dadmm.shard.bounds(10, 3, i) for i in range(3)]
-    [(0, 4), (4, 7), (7, 10)]
     """
     if n_samples < n_nodes:
         raise ShardError(

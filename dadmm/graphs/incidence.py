@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Vector
 
 Rows = np.ndarray  # of any shape, with one row per node or per edge
 Planned = Callable[[], object]
@@ -49,42 +49,28 @@ class Incidence:
         else:
             np.take(rows, self.node, axis=0, out=out, mode="clip")
 
-    def reducer(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Planned:
+    def reducer(self, how: np.ufunc | Vector, edges: Rows, out: Rows) -> Planned:
         """Return a function that reduces the edges of each node by a ufunc.
 
-        At each call it reads ``edges`` (E, ...) and writes ``out`` (n, ...). Rows of
-        nodes without edges stay unchanged.
+        If ``how`` is weights (E,), it adds weights times edges (E, m). At each call it
+        reads these and ``edges`` (E, ...), and writes ``out`` (n, ...). Rows of nodes
+        without edges stay unchanged.
         """
-        tail = edges.shape[1:]
-        return _together(
-            partial(
-                ufunc.reduce, edges[along].reshape(shape + tail), 1, None, out[nodes]
-            )
-            for nodes, along, shape in self._groups
-        )
+        steps: list[Planned] = []
+        for nodes, along, (n, degree) in self._groups:
+            rows = edges[along].reshape(n, degree, *edges.shape[1:])
+            if isinstance(how, np.ufunc):
+                steps.append(partial(how.reduce, rows, 1, None, out[nodes]))
+            else:
+                weights = how[along].reshape(n, 1, degree)
+                steps.append(partial(np.matmul, weights, rows, out[nodes, None]))
 
-    def weighted_sum(self, weights: Vector, edges: Matrix, out: Matrix) -> Planned:
-        """Return a function that adds weights times edges (E, m), as `reducer` does."""
-        return _together(
-            partial(
-                np.matmul,
-                weights[along].reshape(k, 1, d),
-                edges[along].reshape(k, d, -1),
-                out[nodes, None],
-            )
-            for nodes, along, (k, d) in self._groups
-        )
+        def all_steps() -> None:
+            for step in steps:
+                step()
+
+        return steps[0] if len(steps) == 1 else all_steps
 
     def reduce(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Rows:
         self.reducer(ufunc, edges, out)()
         return out
-
-
-def _together(steps: Iterable[Planned]) -> Planned:
-    steps = tuple(steps)
-
-    def all_steps() -> None:
-        for step in steps:
-            step()
-
-    return steps[0] if len(steps) == 1 else all_steps

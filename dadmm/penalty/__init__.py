@@ -32,7 +32,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "vp_nap": VPNAP, "global_balance": GlobalBalance,
 }  # fmt: skip
 __all__ = ["AP", "NAP", "SCHEMES", "SNAP", "VP", "VPAP", "VPNAP", "Fixed"]
-__all__ += ["GlobalBalance", "Scheme", "build", "name_of"]
+__all__ += ["GlobalBalance", "Scheme", "build"]
 
 
 def build(scheme: str | Scheme, **settings: Any) -> Scheme:
@@ -66,13 +66,6 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
 
 
 def name_of(scheme: Scheme) -> str:
-    """Return the key of a scheme in `SCHEMES`, or else the place of its class.
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> dadmm.penalty.name_of(dadmm.penalty.VPNAP())
-    'vp_nap'
-    """
+    """Return the key of a scheme in `SCHEMES`, or else the place of its class."""
     kind = type(scheme)
     return next((name for name in SCHEMES if SCHEMES[name] is kind), place_of(kind))

@@ -1,4 +1,4 @@
-"""Metrics of solutions: angles, consensus, likelihoods, and references."""
+"""Metrics of solutions: angles, likelihoods, and references."""
 
 from __future__ import annotations
 
@@ -13,28 +13,8 @@ from dadmm.core.linalg import subspace_angle, triangular
 from dadmm.core.schema import integer
 from dadmm.data.patterns import posterior
 
-__all__ = ["MaximumLikelihood", "Pooled", "consensus_error", "pool"]
-__all__ += ["ppca_log_likelihood", "ppca_reference", "subspace_angle", "summarise"]
+__all__ = ["MaximumLikelihood", "ppca_reference", "subspace_angle"]
 LOG_2PI = math.log(2.0 * math.pi)
-
-
-def consensus_error(theta: Matrix) -> float:
-    """Return the largest relative distance of a row of theta from the mean of all.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_nodes, size)
-
-    Examples
-    --------
-    >>> import dadmm, numpy as np
-    >>> round(dadmm.metrics.consensus_error(np.array([[3.0, 4.0], [3.0, 4.1]])), 3)
-    0.01
-    """
-    mean = theta.mean(axis=0)
-    scale = np.linalg.norm(mean)
-    worst = np.linalg.norm(theta - mean, axis=1).max()
-    return float(worst / scale) if scale > 0 else float(worst)
 
 
 class Pooled(NamedTuple):
@@ -47,20 +27,7 @@ class Pooled(NamedTuple):
 
 
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
-    """Return the statistics of all shards together, a `Pooled`.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (n_shards,)
-    means : ndarray of shape (n_shards, D)
-    factors : ndarray of shape (k, D), those of all shards below each other
-
-    Examples
-    --------
-    >>> import dadmm, numpy as np
-    >>> dadmm.metrics.pool(np.array([1, 3]), np.array([[0.0], [4.0]]), np.eye(1))[:2]
-    (4, array([3.]))
-    """
+    """Return the statistics of all shards; ``factors`` (k, D) are below each other."""
     count = counts.sum()
     mean = counts @ means / count
     between = np.sqrt(counts)[:, None] * (means - mean)
@@ -68,18 +35,7 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
 
 
 def summarise(samples: Matrix) -> Pooled:
-    """Return the statistics of samples, a `Pooled`.
-
-    Parameters
-    ----------
-    samples : ndarray of shape (n, D)
-
-    Examples
-    --------
-    >>> import dadmm, numpy as np
-    >>> dadmm.metrics.summarise(np.array([[0.0, 1.0], [2.0, 1.0]]))[:2]
-    (2, array([1., 1.]))
-    """
+    """Return the statistics of samples (n, D)."""
     mean = samples.mean(axis=0)
     return Pooled(len(samples), mean, triangular(samples - mean))
 
@@ -142,24 +98,7 @@ def log_likelihoods(samples: Matrix, W: Matrix, mu: Vector, a: float) -> Vector:
 def ppca_log_likelihood(
     data: Pooled | Matrix, W: Matrix, mu: Vector, a: float
 ) -> float:
-    """Return the marginal log likelihood of samples, or of their observed entries.
-
-    Parameters
-    ----------
-    data : Pooled, or ndarray of shape (n, D)
-    W : ndarray of shape (D, M)
-    mu : ndarray of shape (D,)
-    a : float, the noise precision
-
-    Examples
-    --------
-    >>> import dadmm
-    >>> samples, true_W = dadmm.datasets.synthetic(100, 6, n_components=2)
-    >>> best = dadmm.metrics.ppca_reference(samples, 2)
-    >>> most = dadmm.metrics.ppca_log_likelihood(samples, *best)
-    >>> most > dadmm.metrics.ppca_log_likelihood(samples, true_W, best.mu, best.a)
-    True
-    """
+    """Return the marginal log likelihood of samples, or of their observed entries."""
     D, M = W.shape
     if not isinstance(data, Pooled) and np.isnan(data).any():
         return float(log_likelihoods(data, W, mu, float(a)).sum())

@@ -30,6 +30,7 @@ STEPS = 5  # of the proximal step
 SHORTER = 4.0  # factor of the curvature after a step that does not descend
 ROUNDING = 1e-13  # of the objective, by entry of the rows
 ALIKE = 1e-6  # relative difference of lengths that count as equal
+SIZE = integer(1)
 LEAST = 1e-150  # length, so that quotients exist
 
 
@@ -114,9 +115,12 @@ class PPCA(Problem):
                 f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
             )
         self.n_samples, self.dimension = samples.shape
-        rule = f"less than the {self.dimension} dimensions of the samples"
-        allowed = integer(1).also(rule, lambda size: size < self.dimension)
-        allowed.check("n_components", n_components, ProblemError)
+        SIZE.check("n_components", n_components, ProblemError)
+        if n_components >= self.dimension:
+            raise ProblemError(
+                f"n_components must be less than the {self.dimension} dimensions of "
+                f"the samples, got {n_components}"
+            )
         FLAG.check("zero_mean", zero_mean, ProblemError)
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}

@@ -36,7 +36,7 @@ from dadmm.solver.rows import Observe
 MANIFEST, LOCK, CHECKPOINTS = "manifest.json", ".lock", checkpoint.FOLDER
 LARGEST = 1 << 16  # bytes of a manifest
 LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
-REPORT = "report.html"  # dadmm.report also writes it while the run goes on
+REPORT = "report.html"  # `dadmm report` also writes it while the run goes on
 FAILURE = "failure.txt"  # a launcher writes it after the end of a run
 RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
 OF_RUN = frozenset((  # what a run and its launcher may write; folders end with a slash

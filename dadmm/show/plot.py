@@ -1,4 +1,4 @@
-"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``.
+"""Draw runs: ``dadmm plot RUN [RUN ...]``.
 
 Several runs are compared; their labels are the settings that differ. Exit codes: 0
 success, 2 invalid input or figures that cannot be written.

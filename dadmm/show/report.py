@@ -1,4 +1,4 @@
-"""Write a page about runs: ``python -m dadmm.report RUN [RUN ...]``.
+"""Write a page about runs: ``dadmm report RUN [RUN ...]``.
 
 Several runs are compared, and a folder of `dadmm compare` has figures and a page of its
 own. Exit codes: 0 success, 2 invalid input or a page that cannot be written.

@@ -91,7 +91,6 @@ class Checkpoints(Checked):
     identity: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[int, str] = field(default_factory=dict)
     sync: Callable[[], None] | None = None
-
     where = "checkpoints "
     start = 0  # the iteration after which the run continues
     coordinates: Arrays = field(default_factory=dict, init=False)  # of that run
@@ -331,11 +330,12 @@ def run_with_recovery(
 
     while True:
         exchange, is_open = run.exchange, False
+        survives = bool(exchange.rank_failure)  # else a failure ends the job
         buffer = {} if state is None else {start: state.choose()}
         with suppress(*exchange.rank_failure):
             run.open()
             is_open = True
-        if exchange.all_finished(is_open):
+        if not survives or exchange.all_finished(is_open):
             if state is not None:
                 state.traffic[...] = exchange.sent  # with the initial messages
                 run.restore(state)
@@ -343,13 +343,13 @@ def run_with_recovery(
                 start = checkpoints.start
                 checkpoints.restore(run)
             called: list[Callback] = [*callbacks, checkpoints]
-            if exchange.rank_failure:
+            if survives:
                 keep(start, run)
                 called.append(keep)
             ended = None
             with suppress(*exchange.rank_failure):
                 ended = iterate(run, max_iter, called, start)
-            if exchange.all_finished(ended is not None):
+            if not survives or exchange.all_finished(ended is not None):
                 assert ended is not None
                 return LocalRun(run, tuple(sorted(lost)), *ended)
         elif not buffer:

@@ -1,4 +1,4 @@
-"""Fit a network to measurements: ``python -m dadmm.calibrate ROWS.csv --out my.toml``.
+"""Fit a network to measurements: ``dadmm calibrate ROWS.csv --out my.toml``.
 
 The rows are ping-pong messages on an idle network. The network is for ``dadmm replay``;
 it has no headers: the bandwidth is for the payload. Exit code 2: invalid input.

@@ -1,4 +1,4 @@
-"""Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
+"""Predict a run on another network: ``dadmm replay RUN --network wan``.
 
 Computing times and message sizes come from the recorded run; its messages are
 simulated. Before node i posts the messages of iteration t to all neighbours, it does

@@ -1,4 +1,4 @@
-"""Estimate how long nodes waited for neighbours: ``python -m dadmm.waiting RUN``.
+"""Estimate how long nodes waited for neighbours: ``dadmm waiting RUN``.
 
 A run records durations only. Their sums give, on node i's clock, the time a_i(t) at
 which it posted its messages and the time f_i(t) at which its exchange ended. The clocks

@@ -16,7 +16,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from dadmm.__main__ import COMMANDS
 
 NAME = re.compile(r"((?:\w+\.)*\w+)(?:\(.*\))?", re.S)
-COMMAND = re.compile(rf"(?:dadmm |(?:python -m )?dadmm\.)({'|'.join(COMMANDS)})")
+COMMAND = re.compile(rf"(?:python -m )?dadmm ({'|'.join(COMMANDS)})")
 
 
 class Links(SphinxPostTransform):

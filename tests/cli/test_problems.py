@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import linear_model as linear
 
 import dadmm
+from dadmm.__main__ import main_of
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
-from dadmm.predict import main as predict
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
@@ -60,7 +60,8 @@ def test_flags_mean_what_the_table_of_the_page_says(name):
     words += ["--features", ",".join(features), "--on-missing", "mean"]
     folder = run_job("--problem", name, "--nodes", 3, "--tolerance", 1e-9, *words)
     summary, new = summary_of(folder), HOSPITALS / "new.csv"
-    assert predict([str(folder), str(new), "--out", "predictions.csv"]) == 0
+    words = [str(folder), str(new), "--out", "predictions.csv"]
+    assert main_of("predict")(words) == 0
 
     names, intercept = (
         [*encoding.feature_names, "intercept"],

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dadmm.__main__ import main_of
 from dadmm.cli import sweep
 from dadmm.runs.attempt import read_progress
 from dadmm.runs.folder import FAILURE, RunFolder
-from dadmm.sweep import main
 from tests.support.runs import contents, refused, rows_of, write_program
+
+main = main_of("sweep")
 
 GRID = """
 ranks = 2

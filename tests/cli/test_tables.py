@@ -11,6 +11,7 @@ from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
+from dadmm.__main__ import main_of
 from dadmm.cli import predict as predicting
 from dadmm.cli import progress, setup
 from dadmm.comm.world import Checks, World
@@ -18,7 +19,6 @@ from dadmm.core.errors import ShardError
 from dadmm.data import encoding, files, shard
 from dadmm.graphs.topology import Topology
 from dadmm.models.model import Model, Origin, load_model
-from dadmm.predict import main as predict
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
 from tests.support.runs import arrays_of, refused, run_job, summary_of
@@ -98,7 +98,7 @@ def test_ppca_of_a_sparse_table_is_that_of_the_dense_one():
     found = []
     for data in ("sparse.npz", "last.npy"):
         folder = run_job("--n-components", 1, "--nodes", 3, "--data", data, out=data[0])
-        assert predict([str(folder), data, "--out", f"{data}.csv"]) == 0
+        assert main_of("predict")([str(folder), data, "--out", f"{data}.csv"]) == 0
         found.append((summary_of(folder)["scores"], Path(f"{data}.csv").read_text()))
 
     assert found[0] == found[1]
@@ -277,7 +277,7 @@ def test_many_rows_are_predicted_in_blocks_with_all_digits(kind, monkeypatch, ca
     monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
 
-    assert predict(["model.json", f"rows.{kind}", "--out", "out.csv"]) == 0
+    assert main_of("predict")(["model.json", f"rows.{kind}", "--out", "out.csv"]) == 0
     header, *lines = Path("out.csv").read_text().splitlines()
     assert header == "prediction,p(no),p(yes)"
     labels, *odds = zip(*(line.split(",") for line in lines), strict=True)

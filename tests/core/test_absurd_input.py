@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dadmm import plot, predict, replay, run, waiting
 from dadmm.__main__ import main as dadmm_command
+from dadmm.__main__ import main_of
 from dadmm.core import files, ranks
 from tests.support.runs import refused
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_too_much_is_named(name, capfd):
     assert (name if name != "infinite.toml" else "eta0") in line
     assert code not in TEXTS or "<!ENTITY" in line
     if flag == "--config":
-        assert name in refused(capfd, ".", "--network", name, main=replay.main)
+        assert name in refused(capfd, ".", "--network", name, main=main_of("replay"))
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_an_interrupt_has_no_traceback(where, monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("main", [plot, predict, replay, run, waiting])
+@pytest.mark.parametrize("command", ["plot", "predict", "replay", "run", "waiting"])
 @pytest.mark.parametrize("name", ["a" * 9000, "a\nb", "\x1b[2J", "\ud800"])
-def test_a_name_that_no_file_has_gets_one_line(name, main, capfd):
-    words = {replay: [".", "--network", name], run: ["--config", name]}
-    words[predict] = [name, name, "--out", "out.csv"]
-    line = refused(capfd, *words.get(main, [name]), main=main.main)
+def test_a_name_that_no_file_has_gets_one_line(name, command, capfd):
+    words = {"replay": [".", "--network", name], "run": ["--config", name]}
+    words["predict"] = [name, name, "--out", "out.csv"]
+    line = refused(capfd, *words.get(command, [name]), main=main_of(command))
     assert len(line) < 1100
     assert line.strip().isprintable() or name == "\ud800"

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 from dadmm.core import schema
-from dadmm.core.documents import toml_value
+from dadmm.core.documents import to_toml
 from dadmm.core.errors import ConfigError
 
 KINDS = [  # a kind, what it allows, and what not
@@ -45,6 +45,7 @@ def test_a_value_is_of_its_kind_or_refused_in_one_sentence(kind, allowed, refuse
 class Base:
     size: int = schema.entry(1, schema.integer(1))
     rest: int | None = schema.entry(None, schema.integer(1))
+    where = "in: "
 
 
 @dataclass
@@ -65,7 +66,7 @@ def test_fields_and_entries_are_checked_and_known():
         schema.check_fields(kind())
         for name, value in (("size", 0), ("size", None), ("rest", 0)):
             with pytest.raises(ConfigError, match=f"^in: {name} must be "):
-                schema.check_fields(kind(**{name: value}), "in: ")
+                schema.check_fields(kind(**{name: value}))
     kinds = {"a": schema.COUNT}
     assert schema.check_entries({"a": 1}, kinds) == {"a": 1}
     for entries, culprit in (({}, "a"), ({"a": 1, "b": 2}, "b"), ({"a": -1}, "a")):
@@ -79,10 +80,10 @@ PLAIN |= st.text(st.characters(exclude_categories=["Cs"]))
 
 @given(PLAIN | st.lists(PLAIN))
 def test_a_value_is_read_back_from_toml(value):
-    assert repr(tomllib.loads(f"x = {toml_value(value)}\n")["x"]) == repr(value)
-    assert toml_value((1, 2)) == toml_value([1, 2])
+    assert repr(tomllib.loads(f"x = {to_toml(value)}\n")["x"]) == repr(value)
+    assert to_toml((1, 2)) == to_toml([1, 2])
     with pytest.raises(ConfigError, match="Unicode"):
-        toml_value("data-\udcff.npy")
+        to_toml("data-\udcff.npy")
 
 
 PPCA = {"W": (4, 2), "mu": (4,), "a": ()}

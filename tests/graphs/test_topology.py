@@ -275,7 +275,7 @@ def test_sums_over_edges_have_the_bits_of_one_node_alone(degrees, m):
     calls = [ufunc.reduce for ufunc in ufuncs]
     planned = [incidence.reducer(ufuncs[k], edges, outs[k]) for k in range(3)]
     if m:
-        planned.append(incidence.weighted_sum(weights, edges, outs[3]))
+        planned.append(incidence.reducer(weights, edges, outs[3]))
         calls.append(lambda rows, axis: weights[own] @ rows)
     weights[...] = rng.normal(size=n_edges)
     edges[...] = rng.normal(size=edges.shape) * 10.0 ** rng.integers(-5, 5, edges.shape)

@@ -233,15 +233,6 @@ def test_angles_keep_their_digits_near_zero_and_near_ninety_degrees(angle):
     assert_allclose(np.radians(found), np.full((4, 2), angle), rtol=1e-5, atol=1e-14)
 
 
-def test_the_consensus_error_is_that_of_the_worst_node():
-    """Relative to the length of the mean, (3, 4), unless that is zero."""
-    theta = np.array([[3.0, 4.0], [3.0, 5.0], [3.0, 3.0]])
-
-    assert metrics.consensus_error(1e9 * theta) == pytest.approx(1 / 5)
-    assert metrics.consensus_error(theta[:1]) == 0.0
-    assert metrics.consensus_error(np.array([[2.0], [-2.0]])) == 2.0
-
-
 @pytest.mark.parametrize("zero_mean", [False, True])
 @pytest.mark.parametrize(("n", "M"), [(40, 2), (40, 4), (4, 2), (6, 1)])
 def test_the_reference_has_the_eigenvalues_of_the_covariance(n, M, zero_mean):

@@ -8,6 +8,7 @@ from scipy.spatial import procrustes
 from scipy.stats import multivariate_normal
 
 from dadmm import run
+from dadmm.__main__ import main_of
 from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.problems import PPCA, LostTracks, StructureFromMotion, sfm
@@ -116,7 +117,6 @@ def test_the_command_line_writes_structure_and_motion(tmp_path, capsys):
     few = [*words[:2], "--data", "few.npz"]
     assert "5 nodes" in refused(capsys, *few, "--nodes", 5)
     assert "--n-components" in refused(capsys, *few, "--n-components", 4)
-    plot = pytest.importorskip("dadmm.plot", reason="drawing needs the extra 'plot'")
     pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
-    assert plot.main(["cube", "--kind", "structure"]) == 0
+    assert main_of("plot")(["cube", "--kind", "structure"]) == 0
     assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000

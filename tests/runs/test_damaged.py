@@ -11,7 +11,8 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from dadmm import report, run
+from dadmm import run
+from dadmm.__main__ import main_of
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.runs.stored import POSITIVE, StoredRun, read_summary
 from dadmm.show import document, outcome, panels
@@ -155,7 +156,7 @@ def test_a_damaged_file_is_refused_by_its_name(folder, file, damage, capfd, tmp_
     if damage in [*ANY_FILE][1:]:
         return
     pytest.importorskip("plotly", reason="the extra `report` is not installed")
-    code = report.main([str(folder), "--out", str(tmp_path / "a.html")])
+    code = main_of("report")([str(folder), "--out", str(tmp_path / "a.html")])
     said = capfd.readouterr().err.splitlines()
     assert (code, len(said)) in ((0, 0), (2, 1))
 

@@ -17,7 +17,8 @@ from PIL import Image
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 
-from dadmm import report, run
+from dadmm import run
+from dadmm.__main__ import main_of
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
 from tests.support.browser import NARROW, Opened, browser
@@ -54,7 +55,7 @@ def pages(run_named, tmp_path_factory):
     made["evil"] = [evil]
     for name, folders in made.items():
         words = [*map(str, folders), "--out", str(root / f"{name}.html")]
-        assert report.main(words) == 0
+        assert main_of("report")(words) == 0
     return {name: root / f"{name}.html" for name in made}
 
 
@@ -251,7 +252,7 @@ def test_a_page_of_a_run_that_goes_on_reloads_and_keeps_its_place(chromium, tmp_
     unfinish(folder, 6, 7, edges=True)
     lock = RunFolder(folder)
     lock.lock(first=True)
-    words = [sys.executable, "-m", "dadmm.report", str(folder), "--every", "4"]
+    words = [sys.executable, "-m", "dadmm", "report", str(folder), "--every", "4"]
     job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert job.stdout.readline() == f"{(folder / 'report.html').as_uri()}\n"
@@ -316,7 +317,7 @@ if __name__ == "__main__":
     picture = ROOT / "docs" / "img" / "report.png"
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
         assert run.main(["--nodes", "20", "--quiet", "--out", f"{folder}/run"]) == 0
-        assert report.main([f"{folder}/run"]) == 0
+        assert main_of("report")([f"{folder}/run"]) == 0
         file = Path(folder, "run", "report.html")
         page = Opened(chromium, file, size=(1200, 1000)).page
         for key in ["Home", *["ArrowRight"] * 44]:

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
 from dadmm import run
+from dadmm.__main__ import main_of
 from dadmm.graphs.topology import GRAPHS
-from dadmm.plot import main
 from dadmm.runs.stored import StoredRun
 from dadmm.show import panels, plot, style
 from dadmm.show.figure import Axis, Bars, Curve, Panel, log_ticks
@@ -21,6 +21,7 @@ from tests.support.pages import make_run
 from tests.support.processes import python
 from tests.support.runs import refused
 
+main = main_of("plot")
 sentence = partial(refused, main=main)
 # a structure is drawn of structure from motion only, see test_sfm.py
 OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
@@ -226,7 +227,7 @@ def test_without_a_library_one_sentence_says_what_to_install(command, missing):
     code = (
         f"import sys; sys.modules['{missing}'] = None\n"
         "import dadmm.run\n"
-        f"from dadmm import {command}; sys.exit({command}.main(['run']))"
+        f"sys.exit(dadmm.__main__.main(['{command}', 'run']))"
     )
     ended = python("-c", code).end()
     assert (ended.code, ended.err.count("\n")) == (2, 1)

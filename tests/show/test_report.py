@@ -19,7 +19,8 @@ import plotly.graph_objects as go
 from numpy.testing import assert_allclose, assert_array_equal
 from plotly.offline import get_plotlyjs
 
-from dadmm import compare, report, run
+from dadmm import run
+from dadmm.__main__ import main_of
 from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder
 from dadmm.runs.stored import read_run
@@ -30,13 +31,14 @@ from dadmm.show.style import LIGHT
 from tests.support.pages import Parsed, make_run, unfinish, unpacked
 from tests.support.runs import refused, rows_of
 
-sentence = partial(refused, main=report.main)
+report = main_of("report")
+sentence = partial(refused, main=report)
 EVIL = "</script><script>alert(1)</script>"
 
 
 def written(*words: object) -> Parsed:
     """Write a page and return its content; the last word is its path."""
-    assert report.main([*map(str, words[:-1]), "--out", str(words[-1])]) == 0
+    assert report([*map(str, words[:-1]), "--out", str(words[-1])]) == 0
     return Parsed(Path(str(words[-1])).read_text("utf-8"))
 
 
@@ -68,7 +70,7 @@ def test_the_page_belongs_to_the_run_and_files_of_the_user_stay(tmp_path, capsys
     folder = make_run(tmp_path / "run")
     mine = folder / "report.html"
     for _ in range(2):
-        assert report.main([str(folder)]) == 0
+        assert report([str(folder)]) == 0
         assert capsys.readouterr().out == f"{mine.as_uri()}\n"
     make_run(tmp_path / "run", "--overwrite")
     assert not mine.exists()
@@ -256,7 +258,7 @@ def test_several_runs_are_compared(run_named, tmp_path, capsys):
     shutil.copytree(tmp_path / "sweep" / "b", tmp_path / "sweep" / "c")
     (tmp_path / "sweep" / "logs").mkdir()
     capsys.readouterr()
-    assert report.main([str(tmp_path / "sweep")]) == 0  # stands for its runs
+    assert report([str(tmp_path / "sweep")]) == 0  # stands for its runs
     assert capsys.readouterr().out.endswith("sweep/b/compare-report.html\n")
     assert "compare-report.html" in RunFolder.open(tmp_path / "sweep" / "b").names
 
@@ -265,7 +267,7 @@ def test_compared_methods_have_a_page(tmp_path, capsys):
     out = tmp_path / "out"
     words = "--nodes 3 --n-samples 60 --dimension 6 --n-components 2 --seeds 1 --report"
     words += f" --method nap --method fixed --network lan --out {out}"
-    assert compare.main(words.split()) == 0
+    assert main_of("compare")(words.split()) == 0
     assert capsys.readouterr().out.endswith(f"{(out / 'report.html').as_uri()}\n")
     page = Parsed((out / "report.html").read_text("utf-8"))
     rows = rows_of(out / "curves.csv")
@@ -295,8 +297,8 @@ def test_the_command_repeats_the_run(tmp_path, flags):
     found = read_run(make_run(tmp_path / "it's a run", *flags))
     words = shlex.split(command(found))
 
-    assert words[:3] == ["python", "-m", "dadmm.run"]
-    again = RunConfig.from_argv(words[3:]).config
+    assert words[:4] == ["python", "-m", "dadmm", "run"]
+    again = RunConfig.from_argv(words[4:]).config
     again.settle(6)
     assert again.applied() == replace(found.config, quiet=False, out=None).applied()
 
@@ -380,7 +382,7 @@ def test_a_page_says_whether_the_run_is_going(run_named, going):
     """And the page of before the end is replaced after it."""
 
     def page() -> Parsed:
-        assert report.main([str(going)]) == 0
+        assert report([str(going)]) == 0
         assert "report.html" in RunFolder.open(going).names
         return Parsed((going / "report.html").read_text("utf-8"))
 

@@ -7,10 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
-from dadmm.calibrate import main
+from dadmm.__main__ import main_of
 from dadmm.core.errors import ConfigError
 from dadmm.timing import calibrate
 from dadmm.timing.network import PRESETS, Link, Network, Overhead, Override, Stragglers
+
+main = main_of("calibrate")
 
 LINKS = {
     "socket": Link(1e-7, 4e9),

@@ -11,14 +11,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
+from dadmm.__main__ import main_of
 from dadmm.core.errors import ConfigError
-from dadmm.replay import main
 from dadmm.timing.network import Link, Network, Overhead, Override, Stragglers
 from dadmm.timing.replay import Replay, Trace
 from dadmm.timing.waiting import Clocks, waiting
-from dadmm.waiting import main as waits
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
+
+main, waits = main_of("replay"), main_of("waiting")
 
 T, SIZE = 7, 1000.0
 LAN = Network({"lan": Link(1e-3, 1e6)}, hosts="each")

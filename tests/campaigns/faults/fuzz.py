@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dadmm.__main__ import COMMANDS, main_of
 from launch import commands, mpi
 from launch.console import run_command
 from tests.campaigns.draw import Draw
@@ -35,9 +36,8 @@ from tests.support.runs import contents
 
 LOADED = (  # by the commands; processes share their memory
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
-    "dadmm.run", "dadmm.cli.results", "dadmm.predict", "dadmm.plot",
-    "dadmm.report", "dadmm.replay", "dadmm.waiting", "dadmm.calibrate",
-    "dadmm.show.to_matplotlib", "launch.diagnosis", "dadmm.cli.sweep",
+    "dadmm.show.to_matplotlib", "launch.diagnosis", "dadmm.cli.results",
+    *(f"dadmm.{place}" for place, _, _ in COMMANDS.values()),
 )  # fmt: skip
 MEMORY = 2**31  # bytes that a case may have, besides what is loaded
 CPU_SECONDS, SECONDS = 20, 300  # that a case may take
@@ -78,14 +78,14 @@ def play(kind: str, seed: int, home: Path, templates: Path) -> dict[str, str]:
             own = mpi.Runtime(sys.executable, "", dict(os.environ))
             mpi.prepare = lambda *_, **options: own
             return run_command(getattr(commands, argv[0]), argv[1:])
-        return int(import_module(f"dadmm.{command}").main(argv))
+        return main_of(command)(argv)
 
     ended = in_process(start, home)
     after = snapshot(home)
     touched = sorted(k for k in before | after if before.get(k) != after.get(k))
     codes = (0, 2, 3) if "--strict" in argv else (0, 2)
     outcome = judge(ended, touched, codes, NOTE if command == "launch" else ERROR)
-    words = repr(" ".join([f"dadmm.{command}", *argv]))[:300]
+    words = repr(" ".join(["dadmm", command, *argv]))[:300]
     story = "; ".join([f"code {ended.code}", *touched, ended.err[-3000:].strip()])
     return {"outcome": outcome, "mpi": "", "run": words, "story": story}
 

@@ -1,3 +1,0 @@
-from dadmm.__main__ import main_of
-
-main = main_of("predict", __name__)
