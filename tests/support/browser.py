@@ -43,7 +43,8 @@ class Opened:
         self.page, self.file = self.context.new_page(), file
         self.page.set_default_timeout(300_000)
         self.errors, self.outside, self.dialogs = list[str](), list[str](), list[str]()
-        for event in ("console", "pageerror", "dialog", "request"):
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        for event in ("console", "dialog", "request"):
             self.page.on(event, getattr(self, f"_note_{event}"))
         self.page.goto(file.resolve().as_uri())
         if scripts:
@@ -67,9 +68,6 @@ class Opened:
     def _note_console(self, said) -> None:
         if said.type == "error":
             self.errors.append(said.text)
-
-    def _note_pageerror(self, error) -> None:
-        self.errors.append(str(error))
 
     def _note_dialog(self, dialog) -> None:
         self.dialogs.append(dialog.message)
