@@ -73,7 +73,7 @@ class Edges:
         np.multiply(work.total, self._twice, out=work.weight)
 
     def move(self, turn: Turn) -> None:
-        """Take the dual step, and move the anchors.
+        """Take the dual step, the update of the multipliers, and move the anchors.
 
         ``lambda_ij <- lambda_ij + alpha/2 eta_ij (theta_i - theta_j)``: section 4.3 of
         the paper, below equation (15), one edge at a time. Both ends use the values

@@ -1,4 +1,4 @@
-"""The command line behind ``dadmm run``, ``dadmm compare`` and ``dadmm predict``.
+"""The command line behind ``dadmm run``, ``compare``, ``sweep`` and ``predict``.
 
 `job` has the stages of a run. It may import every room but `sklearn`.
 """

@@ -91,7 +91,10 @@ def check_fault_tolerance() -> None:
 
 
 def failed_ranks(comm: MPI.Comm, error: BaseException) -> list[int]:
-    """Do `World.dead`; a rank may learn that others failed before it learns which."""
+    """Return the ranks that have failed, after an error of a fault-tolerant MPI.
+
+    A rank may learn that others have failed before it learns which.
+    """
     if not isinstance(error, MPI.Exception) or not is_fault_tolerant():
         return []
     of_failure = error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)

@@ -1,4 +1,7 @@
-"""What was sent: counters, arrays whose last axis is (messages, bytes)."""
+"""What was sent: counters, arrays whose last axis is (messages, bytes).
+
+Exchanges count the messages of the iterations, `dadmm.comm.tree` those of sums.
+"""
 
 from __future__ import annotations
 

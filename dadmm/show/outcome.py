@@ -1,4 +1,7 @@
-"""The top of a page: how the runs ended, in tiles or as a table; and their results."""
+"""The top of a page: how the runs ended, in tiles or as a table; and their results.
+
+`dadmm.runs.summary` composes the text that a run prints, which a page repeats.
+"""
 
 from __future__ import annotations
 
