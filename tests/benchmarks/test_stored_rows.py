@@ -197,6 +197,7 @@ def test_synthetic_rows_can_be_had_again(setting, scheme):
     row = row_of("synthetic", **CELL | {"setting": setting, "scheme": scheme})
 
     assert_same(row, outcome(experiment.case_of(row)))
+    assert experiment.consensus_error(np.array([[0, 5], [0, 4], [0, 6]])) == 0.2
 
 
 @pytest.mark.slow
