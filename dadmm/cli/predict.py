@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("table", metavar="FILE", help=f"rows: {', '.join(READERS)}")
     add("--out", metavar="CSV", required=True, help="file for the predictions")
     add("--force", action="store_true", help="replace --out if it exists")
-    add("--unknown", choices=UNKNOWN, help="what to do with a category that the fit "
-        "has not seen (default: as in the fit)")  # fmt: skip
+    add("--unknown", choices=UNKNOWN, help="what to do with a category that no "
+        "node had in the fit (default: as in the fit)")  # fmt: skip
     add("--on-missing", choices=ON_MISSING, help="missing entries: refuse them, leave "
         "the line of the row empty, fill in the mean of the fit, or keep them (ppca) "
         "(default: as in the fit)")  # fmt: skip

@@ -219,7 +219,8 @@ class Settings:
     eta0: float | str | None = solver_setting("eta0", PENALTIES,
         "first penalty: a number; or auto, which finds one for each edge from "
         "curvature and graph (default: auto; in raw coordinates 10, except for snap)")
-    t_max: int = solver_setting("t_max", PENALTIES, "{schemes}: adapt while t < t_max")
+    t_max: int = solver_setting("t_max", PENALTIES,
+        "{schemes}: adapt in iterations t < t_max")
     residual_ratio: float = solver_setting("residual_ratio", PENALTIES,
         "{schemes}: adapt if one residual exceeds the other by this factor")
     budget0: float | None = solver_setting("budget0", PENALTIES,
@@ -249,17 +250,17 @@ class Settings:
         "network; raw is as in the paper, without these sums; auto: metric or units "
         "where possible", COORDINATES)
     bound_angle: bool | None = solver_setting("bound_angle", STOPPING,
-        "ppca in units: bound the angle to the principal axes of all rows, by sums at "
-        "the end (default: yes; without --data no)",
+        "ppca in coordinates units: bound the angle to the principal axes of all rows, "
+        "by sums at the end (default: yes; without --data no)",
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(STOPPING, True, "--no-summaries sends no factor or axes "
         "of a node's rows, and bounds no error; it is the same as --coordinates raw "
         "(ppca, sfm: at checks nodes add up an M x M matrix of second moments)",
         applies=lambda run: False, decides=False)
     stopping: str = solver_setting("stopping", STOPPING, "what must be small before a "
-        "run stops: disagreement and residual (optimality), the paper's primal and "
-        "dual residuals (residuals), or only the change of the objective (objective), "
-        "which must be small with the other two as well", RULES)
+        "run stops, besides the change of the objective: disagreement and residual "
+        "(optimality), the paper's primal and dual residuals (residuals), or nothing "
+        "(objective)", RULES)
     agreement: str = solver_setting("agreement", STOPPING, "how nodes decide to stop: "
         "by messages to neighbours, or by a collective", AGREEMENTS)
     tolerance: float = solver_setting("tolerance", STOPPING, "relative tolerance of "
@@ -271,8 +272,8 @@ class Settings:
     max_iter: int = solver_setting("max_iter", STOPPING, "maximum number of iterations",
         common=True)
     max_seconds: float | None = solver_setting("max_seconds", STOPPING,
-        "ask all nodes to stop after this time, and write the results; they stop at "
-        "most twice the diameter of the graph later, in iterations")
+        "ask all nodes to stop after this time, and write the results; this takes at "
+        "most as many iterations as twice the diameter of the graph")
     strict: bool = setting(STOPPING, False, "exit with code 3 if the status is \"not "
         "converged\"", decides=False, resume=True)
 
